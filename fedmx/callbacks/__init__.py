@@ -1,4 +1,4 @@
-"""Callbacks that fedmx has: early stopping, the best model, a progress bar, two trackers.
+"""Built-in callbacks: early stopping, the best model, a progress bar, two trackers.
 
-Each is one file that needs nothing but what any callback is told. No part of a round comes in.
+They use only the public interface of callbacks, and import no part of a round.
 """

@@ -25,13 +25,13 @@ _BETTER = {"accuracy": 1, "client_accuracy_mean": 1, "loss": -1, "train_loss": -
 class EarlyStopping(Callback):
     """Ends a run when a measure has not improved for some evaluations (patience).
 
-    Its state is what the rounds say, so that a resumed run ends where the uninterrupted one does.
+    Its state comes from the rounds, so a resumed run ends where the uninterrupted one does.
 
     Attributes:
-        patience: evaluations without an improvement after which the run ends; at least 1.
+        patience: the run ends after so many evaluations without an improvement; at least 1.
         measure: ``accuracy`` or ``client_accuracy_mean`` (more is better), ``loss`` or
             ``train_loss`` (less is better); see `Round`.
-        least: by how much more than this a value must be better to count as an improvement.
+        least: a value must be better by more than this to count as an improvement.
     """
 
     patience: int = 5
@@ -50,7 +50,7 @@ class EarlyStopping(Callback):
             raise FedmxError(f"EarlyStopping: least must be at least 0, not {self.least!r}")
 
     def on_begin(self, run: Running) -> None:
-        """Take the rounds before a resume.
+        """Read the rounds before a resume.
 
         Raises:
             FedmxError: the run does not measure it.
@@ -69,7 +69,7 @@ class EarlyStopping(Callback):
             self._take(record)
 
     def stop(self, round: Round) -> str | None:
-        """Return a reason when the patience is at its end."""
+        """Return a reason when the patience is exhausted."""
         for later in [one for one in self._values if one >= round.round]:  # after a step back
             del self._values[later]
         if not self._take(round.record()):
@@ -82,14 +82,14 @@ class EarlyStopping(Callback):
         if since < self.patience:
             return None
         if at == 0:
-            return f"{self.measure} was no number in {since} evaluations"
+            return f"{self.measure} was not finite in {since} evaluations"
         return (
             f"{self.measure} is no better than {best * _BETTER[self.measure]:.4g} of round {at} "
             f"since {since} evaluation{'s' if since > 1 else ''}"
         )
 
     def _take(self, record: Mapping[str, Any]) -> bool:
-        """Keep a round's value if it was measured; a value that is no number is the worst."""
+        """Keep a round's value if it was measured; NaN and infinities count as the worst."""
         if self.measure != "train_loss" and record.get("accuracy") is None:
             return False  # the round was not evaluated
         value = record.get(self.measure)
@@ -104,15 +104,15 @@ BEST = "best.safetensors"
 
 @dataclass
 class KeepBest(Callback):
-    """Writes the global model whenever its accuracy is the best until then.
+    """Writes the global model whenever its accuracy is a new best.
 
-    Beside the model stands a file of the same name that ends in ``.json``, with its round, accuracy
-    and SHA-256. From it a resumed run knows the best model, also if that is of a round after the
-    checkpoint: the rounds that are run again give the same models.
+    A file of the same name with the ending ``.json`` holds the model's round, accuracy and SHA-256.
+    A resumed run reads the best model from it, even if its round is after the checkpoint: repeated
+    rounds give the same models.
 
     Attributes:
         path: the file; None: ``best.safetensors`` in the run folder.
-        best_round: the round of the best model; 0: there is none yet.
+        best_round: the round of the best model; 0: none yet.
         best_accuracy: its accuracy, from 0 to 1.
     """
 
@@ -122,11 +122,11 @@ class KeepBest(Callback):
     _run: Running | None = field(default=None, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
-        """Read what the best model was before a resume.
+        """Read the best model before a resume.
 
         Raises:
             FedmxError: there is neither a path nor a run folder; the path does not end in
-                ``.safetensors``; or fedmx did not write the files that are there.
+                ``.safetensors``; or the existing files are not fedmx's.
         """
         if self.path is None and run.folder is None:
             raise FedmxError(
@@ -140,9 +140,9 @@ class KeepBest(Callback):
             self.best_round, self.best_accuracy = about["round"], about["accuracy"]
 
     def on_round(self, round: Round) -> None:
-        """Write the model if it is the best one until now."""
+        """Write the model if it is a new best."""
         if round.stepped_back and self.best_round >= round.round:
-            self.best_accuracy = -1.0  # of a round that is forgotten
+            self.best_accuracy = -1.0  # of a round that was undone
         if round.accuracy is None or not round.accuracy > self.best_accuracy:
             return
         assert self._run is not None
@@ -157,9 +157,9 @@ class KeepBest(Callback):
         write_text_durably(self._about, json.dumps(about) + "\n")
 
     def _check_files(self, *, begins: bool) -> None:
-        """Check that no file of somebody else is replaced.
+        """Check that no file of the user is replaced.
 
-        A resumed run may find a model alone: its process ended before it wrote the file beside it.
+        A resumed run may find a model alone: its process ended before it wrote the JSON file.
 
         Raises:
             FedmxError: there is one.
@@ -167,7 +167,7 @@ class KeepBest(Callback):
         file, alone = self.model_path, not self._about.exists()
         if file.suffix != ".safetensors" or file.is_dir() or (begins and alone):
             check_output(file, "the best model is a safetensors file", (".safetensors",))
-        check_output(self._about, "what stands beside the best model is JSON", (".json",))
+        check_output(self._about, "the file beside the best model is JSON", (".json",))
 
     @property
     def model_path(self) -> Path:
@@ -185,9 +185,9 @@ class KeepBest(Callback):
 
 @dataclass
 class ProgressBar(Callback):
-    """Shows the rounds, the accuracy and the time that is left, by tqdm.
+    """Shows the rounds, the accuracy and the remaining time with tqdm.
 
-    In a notebook it is a widget if ipywidgets is installed, and else a line of text.
+    In a notebook with ipywidgets it is a widget, otherwise a line of text.
     """
 
     _bar: Any = field(default=None, init=False, repr=False)
@@ -195,17 +195,17 @@ class ProgressBar(Callback):
     def on_begin(self, run: Running) -> None:
         """Show the bar."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the line of text needs nothing installed
+            warnings.simplefilter("ignore")  # the line of text needs no other package
             from tqdm.auto import tqdm
         self._bar = tqdm(total=run.last_round, initial=run.state.round, unit="round", leave=True)
 
     def on_round(self, round: Round) -> None:
-        """Move the bar to this round, which is an earlier one after a step back."""
+        """Move the bar to this round; after a step back, it moves backwards."""
         if round.accuracy is not None:
             self._bar.set_postfix_str(f"accuracy {round.accuracy:.2%}", refresh=False)
         self._bar.update(round.round - self._bar.n)
 
     def on_end(self, status: Ending, reason: str) -> None:
-        """Leave the bar as it is."""
+        """Close the bar."""
         if self._bar is not None:
             self._bar.close()

@@ -34,7 +34,7 @@ def settings_of(run: Running) -> dict[str, str]:
 
 
 def numbers_in(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the numbers of a round's record, its own number left out."""
+    """Return the numbers of a round's record, without the round's number."""
     return {
         key: float(value)
         for key, value in record.items()
@@ -56,9 +56,9 @@ def files_of(run: Running) -> list[Path]:
 
 @dataclass
 class Tracker(Callback):
-    """Sends each round's numbers once, those before a resume included.
+    """Sends each round's numbers once, including those before a resume.
 
-    A round that comes again, after a step back, is sent again.
+    After a step back, a repeated round is sent again.
     """
 
     _run: Running | None = field(default=None, init=False, repr=False)  # once it is known there
@@ -69,7 +69,7 @@ class Tracker(Callback):
         """Send the numbers of a round."""
 
     def _go_on(self, run: Running, sent: int) -> None:
-        """Send the run's rounds after those that the tracker has already."""
+        """Send the rounds that the tracker does not have yet."""
         self._sent = sent
         for record in run.records:
             self._send_once(record)
@@ -86,9 +86,9 @@ class Tracker(Callback):
             self._sent = record["round"]
 
 
-_TAG = "fedmx.run"  # which run folder a run of MLflow is of
-_MOST_PARAMS = 100  # that MLflow takes in one call
-_LONGEST = 500  # characters of a value that every version of MLflow takes
+_TAG = "fedmx.run"  # the run folder of an MLflow run
+_MOST_PARAMS = 100  # the limit of MLflow for one call
+_LONGEST = 500  # characters of a value, accepted by every version of MLflow
 _STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "failed": "FAILED"}
 
 
@@ -96,14 +96,14 @@ _STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "fa
 class MLflowLogger(Tracker):
     """Logs a run to MLflow; ``pip install fedmx[mlflow]``.
 
-    A resumed run goes on in the same run of MLflow, which it finds by the name of the run folder;
-    rounds that MLflow has already are not logged again.
+    A resumed run continues its MLflow run, found by the name of the run folder; rounds that MLflow
+    already has are not logged again.
 
     Attributes:
-        experiment: the experiment in MLflow; it is made if it does not exist.
-        tracking_uri: where MLflow is; None: what MLFLOW_TRACKING_URI says.
+        experiment: the experiment in MLflow; created if it does not exist.
+        tracking_uri: the MLflow server; None: MLFLOW_TRACKING_URI.
         run_name: None: the name of the run folder.
-        files: whether experiment, model and report are kept as artifacts.
+        files: whether to keep experiment, model and report as artifacts.
         run_id: the id of the run in MLflow.
     """
 
@@ -115,7 +115,7 @@ class MLflowLogger(Tracker):
     _client: Any = field(default=None, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
-        """Begin a run of MLflow, or find the one to go on with.
+        """Start an MLflow run, or find the one to continue.
 
         Raises:
             FedmxError: MLflow is not installed, or cannot be reached.
@@ -149,7 +149,7 @@ class MLflowLogger(Tracker):
         self._go_on(run, sent)
 
     def on_end(self, status: Ending, reason: str) -> None:
-        """Keep the files, and end the run of MLflow."""
+        """Keep the files, and end the MLflow run."""
         if not self.run_id or self._run is None:
             return
         self._client.set_tag(self.run_id, "fedmx.reason", reason)
@@ -177,17 +177,17 @@ class MLflowLogger(Tracker):
 class WandbLogger(Tracker):
     """Logs a run to Weights & Biases; ``pip install fedmx[wandb]``.
 
-    The run's id is the name of the run folder, so that a resumed run goes on in the same run. What
-    is written offline has all rounds in itself, those before a resume included.
+    The run's id is the name of the run folder, so a resumed run continues the same W&B run. Offline
+    files hold all rounds, including those before a resume.
 
     Attributes:
         project: the project.
-        name: of the run; None: the name of the run folder.
-        mode: ``online``, ``offline`` (``wandb sync`` sends it later) or ``disabled``; None: what
-            WANDB_MODE says.
-        folder: where files are written until they are sent; None: what WANDB_DIR says.
-        files: whether experiment, model and report are sent.
-        path: where the run is written; known when it has begun.
+        name: the run's name; None: the name of the run folder.
+        mode: ``online``, ``offline`` (``wandb sync`` sends it later) or ``disabled``; None:
+            WANDB_MODE.
+        folder: the folder of files until they are sent; None: WANDB_DIR.
+        files: whether to send experiment, model and report.
+        path: the folder of the run's files; known once it has started.
     """
 
     project: str = "fedmx"
@@ -199,10 +199,10 @@ class WandbLogger(Tracker):
     _wandb: Any = field(default=None, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
-        """Begin a run, or go on with it.
+        """Start a run, or continue it.
 
         Raises:
-            FedmxError: the package is not installed, or the run cannot begin.
+            FedmxError: the package is not installed, or the run cannot start.
         """
         try:
             import wandb
@@ -218,7 +218,7 @@ class WandbLogger(Tracker):
                 mode=self.mode,
                 dir=None if self.folder is None else str(self.folder),
                 config=settings_of(run),
-                reinit="create_new",  # the caller may have a run of his own
+                reinit="create_new",  # the caller may have another active run
             )
         except (wandb.errors.Error, ValueError) as error:
             raise FedmxError(f"WandbLogger: {str(error).splitlines()[0]}") from error

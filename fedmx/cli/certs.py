@@ -15,14 +15,14 @@ from fedmx.errors import FedmxError
 if TYPE_CHECKING:
     from cryptography import x509
 
-certs = typer.Typer(help="Make certificates for mutual TLS, and look at them.")
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the files are kept.")]
+certs = typer.Typer(help="Create and inspect certificates for mutual TLS.")
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder of the files.")]
 Names = Annotated[
     list[str] | None,
     typer.Option(
         "--name",
         metavar="HOST",
-        help="Name or IP address by which clients know the server; may be repeated.",
+        help="Host name or IP address of the server, as clients use it; may be repeated.",
     ),
 ]
 LOCAL = ("localhost", "127.0.0.1", "::1")
@@ -35,7 +35,7 @@ def _group(context: typer.Context) -> None:
 
 @certs.command("ca")
 def ca_certificate(folder: Folder) -> None:
-    """Make the private authority that signs everything else."""
+    """Create the private CA that signs all other certificates."""
     from layers.network import make_ca
 
     files = make_ca(folder)
@@ -45,7 +45,7 @@ def ca_certificate(folder: Folder) -> None:
 
 @certs.command("server")
 def server_certificate(folder: Folder, names: Names = None) -> None:
-    """Make the server's certificate."""
+    """Create the server's certificate."""
     from layers.network import make_server_certificate
 
     hosts = names or LOCAL
@@ -58,7 +58,7 @@ def client_certificates(
     folder: Folder,
     ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
 ) -> None:
-    """Make the certificates of clients, by their numbers."""
+    """Create clients' certificates, by their numbers."""
     from fedmx.deployment.client_sessions import identity
     from layers.network import make_client_certificate
 
@@ -71,7 +71,7 @@ def client_certificates(
 
 @certs.command("crl")
 def revocation_list(folder: Folder) -> None:
-    """Make the list of revoked certificates, in which none is yet."""
+    """Create an empty list of revoked certificates."""
     from layers.network import make_crl
 
     _print_line("revoked", f"{make_crl(folder)}, nobody yet")
@@ -85,7 +85,7 @@ def revoke_certificates(
         typer.Argument(metavar="CLIENT", help="Clients' numbers, or their certificates (.pem)."),
     ],
 ) -> None:
-    """Revoke certificates of clients.
+    """Revoke clients' certificates.
 
     A server that watches the list ends their sessions at once.
     """
@@ -104,10 +104,10 @@ def revoke_certificates(
 @certs.command("all")
 def all_certificates(
     folder: Folder,
-    clients: Annotated[int, typer.Option(min=1, help="How many clients, numbered from 0.")] = 1,
+    clients: Annotated[int, typer.Option(min=1, help="Number of clients, numbered from 0.")] = 1,
     names: Names = None,
 ) -> None:
-    """Make all certificates that a server and its clients need."""
+    """Create all certificates for a server and its clients."""
     from fedmx.deployment.client_sessions import identity
 
     existing = [
@@ -135,9 +135,9 @@ ca.pem, client-I.pem and client-I.key go to the machine of client I:
 def show_certificate(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate or list (.pem).")],
 ) -> None:
-    """Show whose a certificate is, for which names, until when.
+    """Show the subject, host names and validity of a certificate.
 
-    Of a list of revoked certificates it shows these.
+    For a list of revoked certificates, show its entries.
     """
     from fedmx.cli.output import printable
 
@@ -150,7 +150,7 @@ def _print_line(label: str, text: str) -> None:
 
 
 def describe(path: Path) -> dict[str, str]:
-    """Return the facts in a certificate or a revocation list (PEM), each with its label.
+    """Return the facts of a certificate or a revocation list (PEM), by their labels.
 
     Raises:
         FedmxError: the file cannot be read, or is neither.

@@ -1,4 +1,4 @@
-"""``fedmx data``: data sets, and how an experiment divides one among its clients."""
+"""``fedmx data``: data sets, and their partitions among clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedmx.cli.options import (
 from fedmx.cli.output import show_table
 
 DEFAULT_CLIENTS = 100  # for a data set that is named without an experiment
-app = typer.Typer(help="Look at data sets and how they are divided.")
+app = typer.Typer(help="Show data sets and their partitions among clients.")
 
 
 @app.callback(invoke_without_command=True)
@@ -33,10 +33,10 @@ def show(
         Path, typer.Argument(metavar="FILE|NAME", help="An experiment file, or a data set.")
     ],
     clients: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Among how many clients.")
+        int | None, typer.Option(metavar="N", min=1, help="Number of clients.")
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(metavar="NAME", help="How: a name of fedmx list partitions.")
+        str | None, typer.Option(metavar="NAME", help="A name from fedmx list partitions.")
     ] = None,
     set_: Overrides = None,
     figure: Annotated[
@@ -47,7 +47,7 @@ def show(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show how a data set is divided among clients."""
+    """Show the partition of a data set among clients."""
 
     from fedmx.components.catalogue import read_catalogue
     from fedmx.experiment import Experiment
@@ -110,10 +110,10 @@ def available(as_json: AsJson = False) -> None:
 
 @app.command("get")
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A name of fedmx data list.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A name from fedmx data list.")],
     as_json: AsJson = False,
 ) -> None:
-    """Download a data set, or check that it is here and whole."""
+    """Download a data set, or check the local copy."""
     from fedmx.cli.datasets import files_with_progress
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError

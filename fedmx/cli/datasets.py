@@ -19,9 +19,9 @@ from layers.compute.data.files import Remote
 
 @contextlib.contextmanager
 def files_with_progress() -> Iterator[Files]:
-    """Return a context manager with the places of data sets; a download shows its progress.
+    """Yield a finder of data files that shows the progress of downloads.
 
-    A terminal shows a bar, other outputs one line.
+    A terminal shows a bar, any other output one line.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
@@ -53,12 +53,12 @@ def files_with_progress() -> Iterator[Files]:
 
 
 class _LocationFound(Exception):
-    """A data set asked for a file; the text says where the file is."""
+    """Ends the load of a data set at its first file; the text is the file's location."""
 
 
 @dataclass(frozen=True)
 class _LocationFinder(Files):
-    """Finds where a file is, or would come from, without reading or downloading it."""
+    """Finds the location or source of a file without reading or downloading it."""
 
     def existing(self, data_set: str, names: Sequence[str]) -> Path | None:
         """Raise `_LocationFound` if the file is on this machine, or return None."""
@@ -75,7 +75,7 @@ class _LocationFinder(Files):
 
 
 def dataset_locations(files: Files | None = None) -> Iterator[tuple[str, str]]:
-    """Yield the name of each data set, and where it is or would come from.
+    """Yield the name of each data set, and its location or source.
 
     Raises:
         DataError: FEDMX_DATA is not a folder.

@@ -84,7 +84,7 @@ def server(
     restart_on(experiment.compute.bits)
     check_network(experiment.network)
 
-    # Not before: this imports MXNet, and a wrong file should be shown at once.
+    # Not before: this imports MXNet, and a wrong file is reported at once.
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
@@ -132,7 +132,7 @@ def run_deployed(
 
 
 def check_network(network: NetworkSection) -> None:
-    """Check the address and the certificates before anything that takes time.
+    """Check the address and the certificates before any slow step.
 
     Raises:
         AddressError: the address cannot be used, or needs TLS.
@@ -168,26 +168,28 @@ def client(
         str | None,
         typer.Option(
             metavar="I/N",
-            help="Part I (from 0) of N of the data; I is also the client's number, unless "
-            "--data has another --id with it.",
+            help="Use part I (from 0) of N of the data. I is also the client's number; "
+            "with --data, --id may differ.",
         ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="NPZ", help="Own data: a file with x_train, y_train, x_test, y_test."),
+        typer.Option(
+            metavar="NPZ", help="Your data: a file with x_train, y_train, x_test, y_test."
+        ),
     ] = None,
     module: Annotated[
         list[str] | None,
         typer.Option(
             metavar="MODULE",
-            help="A module of yours whose names the experiment may use; may be repeated.",
+            help="A module of your own that the experiment may import; may be repeated.",
         ),
     ] = None,
     memory: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="For what hooks keep, also over restarts. [default: ~/.local/state/fedmx]",
+            help="Folder for hooks' memory across restarts. [default: ~/.local/state/fedmx]",
         ),
     ] = None,
     ca: CaFile = None,
@@ -200,7 +202,7 @@ def client(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="When to stop looking for a lost server. [default: never]",
+            help="Stop looking for a lost server after this time. [default: never]",
         ),
     ] = None,
 ) -> None:
@@ -219,7 +221,7 @@ def client(
                 f"{os.getcwd()}; start from the folder that holds it"
             )
 
-    # Not before: this imports MXNet, and wrong arguments should be shown at once.
+    # Not before: this imports MXNet, and wrong arguments are reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.deployment.join import OwnPart, join
@@ -249,19 +251,19 @@ def client(
         text = f"client {number}: looking for {address}, {until}"
         say("looking_for_server", text, client=number, address=address)
         try:
-            # Certificates are read again at each connection: a service's reload has nothing to do.
+            # Each connection reads the certificates again: a service's reload needs no action.
             with joined, on_hangup(lambda: None):
                 _take_part(joined)
         except OtherInstructionsError:
-            text = f"client {number}: begins again on portable instructions"
+            text = f"client {number}: restarts on portable instructions"
             say("other_instructions", text, client=number)
             restart_on(PORTABLE)
         except KeyboardInterrupt:
-            raise Interrupted("interrupted; the same command takes part again") from None
+            raise Interrupted("interrupted; run the same command to take part again") from None
 
 
 def _take_part(joined: Client) -> None:
-    """Take part in all rounds; print a line for each, and at the end why the run is over."""
+    """Take part in all rounds; print a line for each, and the reason for the end."""
     from fedmx.protocol.messages import CODEC
     from fedmx.report.quantities import mebibytes
     from layers.network import wire_size
@@ -293,9 +295,9 @@ def _take_part(joined: Client) -> None:
 def _number_and_part(
     id_: int | None, partition: str | None, *, own_data: bool
 ) -> tuple[int, tuple[int, int] | None]:
-    """Return the client's number, and which part of the data it has (None: not given).
+    """Return the client's number and its part of the data (None: not given).
 
-    Only of own data can a client have another part than that of its number.
+    Only a client with its own data may have a part other than its number.
     """
     if partition is None:
         if id_ is None:
@@ -315,7 +317,7 @@ def _number_and_part(
 
 
 def _client_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> ClientTLS | None:
-    """Return the TLS files of the client after a check, or None if none is given."""
+    """Check and return the client's TLS files, or None if none is given."""
     from layers.network import ClientTLS
 
     files = tls_files(ca, certificate, key)
@@ -327,6 +329,6 @@ def _client_tls(ca: Path | None, certificate: Path | None, key: Path | None) -> 
 
 
 def _default_memory() -> Path:
-    """Return the folder of fedmx for state in the user's home (XDG)."""
+    """Return fedmx's state folder in the user's home (XDG)."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "fedmx"

@@ -1,4 +1,4 @@
-"""The table of commands, and how their errors are shown."""
+"""The table of commands, and the output of their errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedmx.components.text import new_option, renamed_text
 from fedmx.errors import FedmxError
 
 _ASCII = {"·": ".", "…": "...", "–": "-"}
-"""What a terminal without Unicode shows for some characters; for all others it shows ``?``."""
+"""Replacements on a terminal without Unicode; any other character becomes ``?``."""
 
 app = typer.Typer(
     name="fedmx",
@@ -66,7 +66,7 @@ def _common_options(
         "text; timed for server and client",
         OPTION,
         metavar="text|timed|json",
-        help="How stderr tells what happens.",
+        help="Format of the log lines on stderr.",
     ),
 ) -> None:
     if version:
@@ -109,7 +109,7 @@ def main(arguments: Sequence[str]) -> int:
         return _show_error(text, USER_ERROR, debug)
     finally:
         _start_mxnet()
-    if code == INTERRUPTED:  # typer returns it for a KeyboardInterrupt that nobody caught
+    if code == INTERRUPTED:  # typer returns it for an uncaught KeyboardInterrupt
         return _show_error("interrupted", INTERRUPTED, False)
     return code if isinstance(code, int) else 0
 
@@ -122,7 +122,7 @@ def _ascii_substitutes(error: UnicodeError) -> tuple[str, int]:
 
 
 def _usage_text(error: TyperException) -> str:
-    """Return in one line what is wrong with the arguments of a command."""
+    """Return one line about what is wrong with a command's arguments."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "fedmx"
     option = getattr(error, "option_name", None)
@@ -147,7 +147,7 @@ def _show_error(message: str, code: int, debug: bool) -> int:
 
 
 def _close_stdout() -> int:
-    """Send further output nowhere; the reader of a pipe has ended (``fedmx list | head``)."""
+    """Discard further output: the reader of a pipe has exited (``fedmx list | head``)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return INTERNAL_ERROR
 
@@ -155,7 +155,7 @@ def _close_stdout() -> int:
 def _start_mxnet() -> None:
     """Start MXNet if it was imported and not used.
 
-    Otherwise it starts when the process ends, and writes a line about it.
+    Otherwise it starts when the process exits, and writes a line to stderr.
     """
     if "mxnet" in sys.modules:
         with contextlib.suppress(Exception):

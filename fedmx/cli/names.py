@@ -89,11 +89,11 @@ PLACES = {
     "uploads": ("clock.uploads", "uploads: 'my_module:Cell'"),
     "availabilities": ("clock.availability", "availability: 'my_module:Nights'"),
 }
-"""Where an experiment file names a component of each kind, and how it names the user's own."""
+"""The key of each kind of component in an experiment file, and an example of the user's own."""
 
 
 def _kinds(incomplete: str) -> list[str]:
-    """Return what a shell offers after Tab: the kinds of components that begin so."""
+    """Return a shell's completions: the matching kinds of components."""
     return [kind for kind in PLACES if kind.startswith(incomplete)]
 
 
@@ -108,7 +108,7 @@ def list_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the names that an experiment file can use."""
+    """List the names for experiment files."""
     from fedmx.components.catalogue import read_catalogue
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
@@ -140,7 +140,7 @@ def schema() -> None:
 def _show_kind(kind: str, entries: Mapping[str, Entry], *, settings: bool) -> None:
     """Print the components of a kind: names on the left, texts beside them.
 
-    It is no table of `rich`, whose import takes longer than all the rest of this command.
+    Without `rich`: its import takes longer than the rest of this command.
     """
     where, own = PLACES[kind]
     typer.echo(f"{typer.style(kind, bold=True)} ({where})")
@@ -178,7 +178,7 @@ NOUNS = {
 
 
 def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
-    """Return what a shell offers after Tab: the names and keys that begin so, with their texts."""
+    """Return a shell's completions: the matching names and keys, with their texts."""
     from fedmx.components.catalogue import read_catalogue
     from fedmx.experiment.schema import KEYS, plain_text
 
@@ -193,14 +193,14 @@ def explain(
         str,
         typer.Argument(
             metavar="NAME|KEY|FILE",
-            help="A name or a key that an experiment file can have, or such a file.",
+            help="A name or key of experiment files, or an experiment file.",
             autocompletion=names_and_keys,
         ),
     ],
     set_: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a name or key of a file, or whose code a file would run."""
+    """Explain a name or key, or list whose code a file would run."""
     file = Path(name)
     named_file = file.suffix in (".yaml", ".yml") or file.is_file()
     if as_json:
@@ -210,7 +210,7 @@ def explain(
 
 
 def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
-    """Return the lines about whose code an experiment file would run; none of it is imported.
+    """Return the lines about the code that an experiment would run; none of it is imported.
 
     Raises:
         ExperimentError: the file cannot be read, or something in it is wrong.
@@ -231,8 +231,8 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     return [
         *lines,
         "",
-        f"Not fedmx's own: {roots}. To run the experiment is to run this code, with all your",
-        f"rights. Nothing of it was imported now. If you trust it: {options(others)}",
+        f"Not fedmx's own: {roots}. Running the experiment runs this code with all your",
+        f"rights. It was not imported now. If you trust it: {options(others)}",
     ]
 
 
@@ -249,7 +249,7 @@ def _named_components(
 
 
 def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return what `whose_code` says as a document."""
+    """Return the content of `whose_code` as a document."""
     from fedmx.components.text import dotted
 
     code = [
@@ -264,7 +264,7 @@ def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _document(name: str) -> dict[str, Any]:
-    """Return what `explanation` says as a document, with the index's entries by their kind."""
+    """Return `explanation` as a document, with the catalogue's entries by their kind."""
     from fedmx.components.catalogue import read_catalogue
 
     text = "\n".join(explanation(name))
@@ -393,7 +393,7 @@ def _name(kind: str, part: object) -> str:
 
 
 def _reference(kind: str, part: Any) -> dict[str, Any]:
-    """Return what an experiment file says for a part, without settings that are null by default."""
+    """Return a part's entry in an experiment file, without settings that are null by default."""
     from fedmx.components.component import plain
 
     given = {one.name: getattr(part, one.name) for one in fields(part) if one.init}

@@ -1,9 +1,9 @@
-"""The command as a part of a longer one: it ends in good order when its parent process ends.
+"""The command as a child of another: it ends cleanly when its parent process ends.
 
     python -m fedmx.cli.of_parent PARENT WORD...
 
-PARENT is the id of the process that starts this one. Nothing else ends what a killed parent left
-running.
+PARENT is the process id of the caller. Without this module, the children of a killed process would
+run on.
 """
 
 from __future__ import annotations
@@ -20,5 +20,5 @@ _PR_SET_PDEATHSIG = 1
 if __name__ == "__main__":
     parent, words = int(sys.argv[1]), sys.argv[2:]
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() == parent:  # otherwise it ended before
+    if os.getppid() == parent:  # otherwise the parent has ended
         main(words)

@@ -38,7 +38,7 @@ ExecutorName = Annotated[
     typer.Option(
         "--executor",
         metavar="EXECUTOR",
-        help="Who trains: serial, processes[:N] or ray[:ADDRESS]; the result is the same.",
+        help="Where clients train: serial, processes[:N] or ray[:ADDRESS]; the result is the same.",
         show_default=False,
     ),
 ]
@@ -46,21 +46,25 @@ CaFile = Annotated[
     Path | None, typer.Option("--ca", metavar="PEM", help="Certificate of the private CA.")
 ]
 CertificateFile = Annotated[
-    Path | None, typer.Option("--cert", metavar="PEM", help="This end's certificate.")
+    Path | None, typer.Option("--cert", metavar="PEM", help="This machine's certificate.")
 ]
 KeyFile = Annotated[
-    Path | None, typer.Option("--key", metavar="PEM", help="This end's private key.")
+    Path | None, typer.Option("--key", metavar="PEM", help="This machine's private key.")
 ]
 TokenFile = Annotated[
     Path | None,
-    typer.Option("--token-file", metavar="PATH", help="File with a secret that all ends share."),
+    typer.Option(
+        "--token-file",
+        metavar="PATH",
+        help="File with a secret that the server and all clients share.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
 
 
 def executor_override(name: str | None) -> list[str]:
-    """Return the overrides that set an experiment's executor, as after ``--set``.
+    """Return the overrides that set an experiment's executor, in the form of ``--set``.
 
     Raises:
         FedmxError: there is no such executor.
@@ -81,7 +85,7 @@ def executor_override(name: str | None) -> list[str]:
 def tls_files(
     ca: Path | None, certificate: Path | None, key: Path | None
 ) -> tuple[Path, Path, Path] | None:
-    """Return the files of one end of a TLS connection, or None if none is given.
+    """Return the TLS files of this machine, or None if none is given.
 
     Raises:
         FedmxError: only some of them are given.
@@ -94,7 +98,7 @@ def tls_files(
 
 
 def show_help_without_command(context: typer.Context) -> None:
-    """Show the help and end, if a group of commands was called without one of them."""
+    """Show the help and exit if a group was called without a command."""
     if context.invoked_subcommand is None:
         typer.echo(context.get_help(), err=True)
         raise typer.Exit(USER_ERROR)
@@ -105,12 +109,14 @@ Modules = Annotated[
     typer.Option(
         "--module",
         metavar="MODULE",
-        help="A module of yours whose names the experiment may use; may be repeated.",
+        help="A module of your own that the experiment may import; may be repeated.",
     ),
 ]
 OwnModules = Annotated[
     bool,
-    typer.Option("--own-modules", help="Allow the modules beside the experiment that it names."),
+    typer.Option(
+        "--own-modules", help="Allow the modules in the experiment's folder that it names."
+    ),
 ]
 
 
@@ -120,7 +126,7 @@ def permitted(
     """Return an experiment that may import the code that it names; see `allowed_modules`.
 
     Raises:
-        ExperimentError: it names code that is not allowed; the text says whose it is.
+        ExperimentError: it names code that is not allowed; the text says where the code is.
     """
     return experiment.allowing(allowed_modules(experiment, modules, own_modules))
 
@@ -131,7 +137,7 @@ def allowed_modules(
     own_modules: bool,
     typed: bool = True,
 ) -> frozenset[str]:
-    """Return the modules that an experiment may import, before any of them is imported.
+    """Return the modules that an experiment may import; none is imported here.
 
     Modules beside the experiment are allowed by ``--own-modules``, or on a terminal by the answer
     to a question; all others by ``--module`` alone.
@@ -143,7 +149,7 @@ def allowed_modules(
         typed: whether its overrides were typed now; what they name is then allowed.
 
     Raises:
-        ExperimentError: it names code that is not allowed; the text says whose it is.
+        ExperimentError: it names code that is not allowed; the text says where the code is.
     """
     from fedmx.components.user_code import is_allowed, named_code
     from fedmx.errors import ExperimentError
@@ -176,7 +182,7 @@ def modules_of_run(
 
 
 def place(code: NamedCode) -> str:
-    """Return where the code of a component is, in words."""
+    """Return the place of a component's code, in words."""
     return {
         "beside": f"{code.file}, beside the experiment",
         "here": f"{code.file}, in the working directory",
@@ -186,7 +192,7 @@ def place(code: NamedCode) -> str:
 
 
 def options(code: Sequence[NamedCode]) -> str:
-    """Return the options that allow some code."""
+    """Return the command-line options that allow some code."""
     others = sorted({one.root for one in code if one.owner != "beside"})
     own = ["--own-modules"] if any(one.owner == "beside" for one in code) else []
     return " ".join([*own, *(f"--module {root}" for root in others)])
@@ -221,19 +227,19 @@ _CONVERT: dict[Any, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class _Plain:
-    """What Typer asks for a parameter's value, in place of its own that asks pydantic."""
+    """Converts a parameter's value in place of Typer's own type, which needs pydantic."""
 
     convert: Callable[[Any], Any]
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value of a parameter; None if it was not given, or () for a list."""
+        """Return a parameter's value; if it was not given: None, or () for a list."""
         if value is None:
             return () if param.multiple or param.nargs == -1 else None
         return self.convert(value)
 
 
 def take_plainly(command: Any) -> None:
-    """Take the texts and paths of a command, and of those below it, as they are."""
+    """Convert texts and paths without pydantic, in a command and its subcommands."""
     for param in command.get_params(command.context_class(command)):  # with --help
         annotation = param.type_descriptor.annotation
         if annotation in _CONVERT:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def error_text(error: BaseException) -> str | None:
     """Return an error's text for the user, or None if only a traceback can help.
 
-    No layer is imported here: only a loaded module can have raised the error.
+    This imports no layer: only a loaded module can have raised the error.
     """
     text = printable(str(error).strip() or type(error).__name__)
     if _is_instance(error, "fedmx.errors", "FedmxError"):
@@ -53,7 +53,7 @@ def error_text(error: BaseException) -> str | None:
 
 
 def not_installed(package: str) -> str:
-    """Return what to do about a package that fedmx needs and that is missing."""
+    """Return the text about a missing package."""
     if package == "mxnet":  # pip does not install it beside numpy 2, though it works there
         todo = "pip install --no-deps mxnet==1.9.1"
     else:
@@ -62,7 +62,7 @@ def not_installed(package: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without the characters that control a terminal."""
+    """Replace the characters of a text that control a terminal."""
     return "".join(one if one.isprintable() or one == "\n" else "�" for one in text)
 
 
@@ -72,7 +72,7 @@ def one_line(text: str) -> str:
 
 
 def _is_instance(error: BaseException, module: str, name: str) -> bool:
-    """Return whether an error is of a class whose module may not be loaded."""
+    """Return whether an error is of a class, without importing the class's module."""
     root = getattr(sys.modules.get(module), name, None)
     return root is not None and isinstance(error, root)
 
@@ -89,13 +89,13 @@ def show_table(table: Table) -> None:
     console = Console(highlight=False)
     with console.capture() as captured:
         console.print(table, markup=False)
-    # To the file itself: the console would wrap the escape codes in these lines.
+    # Write to the file: the console would wrap lines within escape codes.
     for line in captured.get().splitlines():
         console.file.write(f"{line.rstrip()}\n")
 
 
 def show_text(lines: Iterable[str]) -> None:
-    """Print lines; on a terminal that is too narrow for one, it is broken between words."""
+    """Print lines; on a terminal, break long lines between words."""
     import typer
 
     for line in lines:
@@ -105,7 +105,7 @@ def show_text(lines: Iterable[str]) -> None:
 
 
 def _broken(line: str, columns: int) -> str:
-    """Return a line as lines of at most so many columns, with the indent of the first."""
+    """Break a line at a number of columns; all lines keep the indent of the first."""
     if len(line) <= columns:
         return line
     indent = line[: len(line) - len(line.lstrip())]
@@ -121,7 +121,7 @@ _given = False
 
 
 def take_format(words: Sequence[str]) -> list[str]:
-    """Set the format that the words of a command ask for; return the other words.
+    """Set the format that a command line asks for; return the other words.
 
     Raises:
         FedmxError: there is no such format.
@@ -147,9 +147,9 @@ def take_format(words: Sequence[str]) -> list[str]:
 
 
 def begin_log() -> None:
-    """Put the time before each line from now on, as a server and its clients do.
+    """From now on, start each line with its time, as a server and its clients do.
 
-    Not if a format was asked for, and not in systemd's journal, which has times of its own.
+    No effect if the user chose a format, or in systemd's journal, which has its own times.
     """
     global _format
     if not _given and not _is_in_journal():
@@ -171,11 +171,11 @@ def is_json() -> bool:
 
 
 def timed(text: str, time_s: float | None = None) -> str:
-    """Return a line of stderr, behind its time (UTC) if the format is ``timed``.
+    """Return a line of stderr, after its time (UTC) if the format is ``timed``.
 
     Args:
         text: the line.
-        time_s: when it was said, in seconds since 1970; None: now.
+        time_s: the time in seconds since 1970; None: now.
     """
     if _format != "timed":
         return text
@@ -198,7 +198,7 @@ def say(event: str, text: str, **fields: Any) -> None:
 def line(
     level: str, event: str, text: str, fields: Mapping[str, Any], traceback: str | None = None
 ) -> str:
-    """Return an event as a JSON object in one line, whatever a peer wrote into it."""
+    """Return an event as a JSON object in one line; text of a peer cannot break it."""
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
     values = {name: _plain(value) for name, value in fields.items()}
     found = {"time": now, "level": level, "event": event, "fields": values, "text": text}
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
 
 
 class LogLines:
-    """Shows log records while it is open, above the progress line if `console` has one."""
+    """Shows log records inside a with statement, above the progress line if `console` has one."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._handler: logging.Handler = JsonLines() if is_json() else _Lines(console)
@@ -245,9 +245,9 @@ class LogLines:
 
 
 class _Lines(logging.Handler):
-    """Prints each log record as one line, whatever a peer wrote into it.
+    """Prints each log record as one line; text of a peer cannot break it.
 
-    Only a traceback has further lines; they are indented, so that none of them looks like a record.
+    Only a traceback has more lines; they are indented, so none looks like a record.
     """
 
     def __init__(self, console: Console | None) -> None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 def prepare_streams() -> None:
-    """Open the standard streams that are closed, and let stderr lose what it cannot write.
+    """Replace closed standard streams by /dev/null, and ignore write errors of stderr.
 
-    Python has None in place of a closed one (``fedmx run FILE 2>&-``), and gives its number to the
-    next file that is opened.
+    Python sets a closed stream (``fedmx run FILE 2>&-``) to None, and the next opened file gets its
+    descriptor.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -40,10 +40,10 @@ def prepare_streams() -> None:
 
 
 class _Lossy(io.FileIO):
-    """A file that takes whatever it is given, also if the disk is full or the reader has ended."""
+    """A file that drops what it cannot write: the disk is full, or the reader has exited."""
 
     def write(self, content: Any) -> int:
-        """Write bytes, or lose them."""
+        """Write bytes, or drop them."""
         try:
             return super().write(content)
         except OSError:
@@ -54,19 +54,19 @@ INTERNAL_ERROR = 1
 """A fault of fedmx, or of the user's own code; the traceback is shown."""
 
 USER_ERROR = 2
-"""An error that the user can correct; it is shown in one line."""
+"""An error that the user can correct, shown in one line."""
 
 OTHER_BITS = 3
-"""What was run again parted from its records, or two runs from one another."""
+"""A replay differs from its records, or two runs differ."""
 
 NOT_RUN = 4
-"""A pack is whole, and was not run again; the output says why."""
+"""A pack is intact, but was not replayed; the output says why."""
 
 INTERRUPTED = 130
-"""A signal ended the command: 128 + SIGINT, as shells count."""
+"""A signal ended the command: 128 + SIGINT, as in shells."""
 
 
-REPEAT_S = 2.0  # a second signal within this time is a repetition of the first
+REPEAT_S = 2.0  # a second signal within this time counts as the first
 RETRY_S = 0.02
 _SHOW_CURSOR = b"\x1b[?25h"
 
@@ -74,7 +74,7 @@ _first_s: float | None = None
 
 
 class Interrupted(Exception):
-    """A signal ended a command cleanly; the text says how to go on."""
+    """A signal ended a command cleanly; the text says how to continue."""
 
 
 def catch_signals() -> None:
@@ -91,9 +91,9 @@ def catch_signals() -> None:
 
 @contextlib.contextmanager
 def on_hangup(call: Callable[[], None]) -> Iterator[None]:
-    """Call something at each SIGHUP, inside a with statement.
+    """Call a function at each SIGHUP, inside a with statement.
 
-    At a terminal, SIGHUP says that the terminal is gone and ends the command as before.
+    On a terminal, SIGHUP means that the terminal is gone, and ends the command as usual.
     """
     if sys.stdin is not None and sys.stdin.isatty():
         yield
@@ -106,9 +106,9 @@ def on_hangup(call: Callable[[], None]) -> Iterator[None]:
 
 
 def exit_process(code: int) -> NoReturn:
-    """End the process at once; everything must be closed.
+    """Exit at once; all resources must be closed.
 
-    Python's own exit resets the signal handlers, may change the exit code to a signal's, and lets
+    Python's own exit resets the signal handlers, may replace the exit code by a signal's, and lets
     half-loaded modules write messages.
     """
     for stream in (sys.stdout, sys.stderr):
@@ -124,7 +124,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         _first_s = now_s
         raise KeyboardInterrupt
     if now_s - _first_s > REPEAT_S:
-        # Nothing is lost: the records and checkpoints on the disk are whole at any time.
+        # Nothing is lost: the records and checkpoints on the disk are always complete.
         with contextlib.suppress(OSError):
             if os.isatty(2):
                 os.write(2, _SHOW_CURSOR)
@@ -137,21 +137,21 @@ def _raise_again(number: int, frame: FrameType | None) -> None:
 
 
 def _retry_interrupt(args: UnraisableHookArgs) -> None:
-    """Raise an interrupt again soon if Python drops it, in a ``__del__`` or a C callback."""
+    """Raise an interrupt again if Python dropped it in a ``__del__`` or a C callback."""
     if issubclass(args.exc_type, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, RETRY_S)
-    elif _first_s is None:  # after an interrupt, errors of half-done work are not shown
+    elif _first_s is None:  # after an interrupt, errors of unfinished work are not shown
         sys.__unraisablehook__(args)
 
 
 def restart_on(bits: str) -> None:
-    """Begin this command again if the process must run on other instructions; else do nothing.
+    """Restart this command if the experiment needs other CPU instructions; else do nothing.
 
     Args:
         bits: the experiment's `compute.bits`.
 
     Raises:
-        ComputeError: this CPU does not have the portable instructions.
+        ComputeError: this CPU lacks the portable instructions.
     """
     from layers.compute.bits import NATIVE, is_portable, portable_environment
 
@@ -173,22 +173,22 @@ SLOW = {
     "onnx": "ONNX",
     "ray": "Ray",
 }
-"""The packages whose import can take half a second or more, and what they are called."""
+"""The packages whose import can take half a second or more, with their display names."""
 
 _ERASE = "\r\033[K"
 
 
 def show_loading() -> None:
-    """From now on, show on a terminal that one of the slow packages is being imported.
+    """From now on, show on a terminal which slow package is being imported.
 
-    The line is there until the import has ended. Other outputs than a terminal get no such line.
+    The line disappears when the import ends. Only a terminal gets it.
     """
     if sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb":
         sys.meta_path.insert(0, _Watcher())
 
 
 class _Watcher:
-    """A finder that finds nothing itself: it shows what others find."""
+    """A finder that wraps the loaders of slow packages, found by other finders."""
 
     def __init__(self) -> None:
         self._stderr = sys.stderr
@@ -197,7 +197,7 @@ class _Watcher:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return how a slow package is loaded, with the line shown meanwhile; None for others."""
+        """Return a slow package's spec, whose loader shows the line; None for other packages."""
         if fullname not in SLOW or threading.current_thread() is not threading.main_thread():
             return None
         sys.meta_path.remove(self)
@@ -210,7 +210,7 @@ class _Watcher:
         return spec
 
     def _wrap(self, spec: ModuleSpec, name: str) -> None:
-        """Let a package's loader show the line while it works."""
+        """Make a package's loader show the line while it runs."""
         loader = spec.loader
         assert loader is not None
         load = loader.exec_module
@@ -229,7 +229,7 @@ class _Watcher:
     def _draw(self) -> None:
         """Show the package whose import began first, or erase the line.
 
-        A progress line that is under way has put something else in the place of stderr.
+        An active progress line has replaced stderr; then nothing is drawn.
         """
         from fedmx.cli.output import is_json
 

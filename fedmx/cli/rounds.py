@@ -62,18 +62,18 @@ def run_loop(
     every: int,
     show: Callable[[Result], None] | None = None,
 ) -> None:
-    """Run all rounds of a server; record and show each, and print where the results are.
+    """Run, record and show all rounds of a server, and print the result.
 
     Args:
         server: the server, simulated or deployed.
-        folder: the run folder, or a function that makes it when the first round begins.
+        folder: the run folder, or a function that creates it when the first round starts.
         experiment: the server's experiment.
-        every: after how many rounds a checkpoint is written.
-        show: prints the result; None: as lines.
+        every: the number of rounds between checkpoints.
+        show: prints the result; None: print it as lines.
 
     Raises:
         Interrupted: a signal ended the run.
-        FedmxError: the run cannot go on; the text says how to resume it.
+        FedmxError: the run cannot continue; the text says how to resume it.
     """
     opened: list[RunFolder] = []
     progress = RoundProgress(
@@ -100,7 +100,7 @@ def run_loop(
     except KeyboardInterrupt as interruption:
         if not opened:
             raise
-        with contextlib.suppress(KeyboardInterrupt):  # between two rounds nobody else handles it
+        with contextlib.suppress(KeyboardInterrupt):  # between two rounds nothing else handles it
             rounds.throw(interruption)
         if opened[0].status != "done":
             raise _interrupted(server, experiment, opened[0]) from None
@@ -110,7 +110,7 @@ def run_loop(
             raise _interrupted(server, experiment, opened[0]) from None
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
-            raise  # a fault, or the run did not begin
+            raise  # a bug, or the run did not start
         is_hopeless = isinstance(error, BrokenModel) and error.report.round == 1
         raise FedmxError(
             text if is_hopeless else f"{text}{_hint(experiment, opened[0])}"
@@ -135,7 +135,7 @@ def print_document(result: Result) -> None:
 
 
 def _hint(experiment: Experiment, folder: RunFolder) -> str:
-    """Return how to go on with a run that has ended early, or with the report of one that is done.
+    """Return how to continue a run that ended early, or how to make the report of a finished one.
 
     The command allows the code that the run named. If the folder was removed or moved, there is no
     command: that must not hide the reason why the run ended.
@@ -149,7 +149,7 @@ def _hint(experiment: Experiment, folder: RunFolder) -> str:
             words = ["resume", *options(named_code(experiment.components)).split()]
     except (FedmxError, OSError):
         return ""
-    return f"; go on with: {shell_line('fedmx', words[0], folder.path, *words[1:])}"
+    return f"; continue with: {shell_line('fedmx', words[0], folder.path, *words[1:])}"
 
 
 def _interrupted(server: Server, experiment: Experiment, folder: RunFolder) -> Interrupted:
@@ -157,7 +157,7 @@ def _interrupted(server: Server, experiment: Experiment, folder: RunFolder) -> I
 
 
 def _is_debugger_left(error: BaseException | None) -> bool:
-    """Return whether an error is that of a debugger of the user's own, which was left by ``q``."""
+    """Return whether the user left a debugger of their own by ``q``."""
     while error is not None and not isinstance(error, bdb.BdbQuit):
         error = error.__cause__
     return error is not None
@@ -187,13 +187,13 @@ def _print_result(result: Result) -> None:
 BAR_COLUMNS = 20
 RECENT_ROUNDS = 20  # for the estimate of the time that is left
 HISTORY_ROUNDS = 10  # every tenth round stays on a terminal,
-HISTORY_LINES = 20  # or every twentieth and so on, so that not many more lines than these stay
+HISTORY_LINES = 20  # or every twentieth and so on, so that about this many lines stay
 SHRINKING = (
     *("best", "accuracy", "virtual"),  # shorter words
-    *("down", "up", "virtual", "best", "best", "loss", "begun"),  # then columns go,
-    *("round", "left"),  # until the round and the accuracy are left
+    *("down", "up", "virtual", "best", "best", "loss", "begun"),  # then columns disappear,
+    *("round", "left"),  # until only round and accuracy are left
 )
-"""The columns in the order in which they take their next shorter form on a narrow terminal."""
+"""On a narrow terminal, columns take their next shorter form in this order."""
 
 
 class RoundProgress:
@@ -201,8 +201,8 @@ class RoundProgress:
 
     Args:
         last: the number of the last round.
-        done: how many rounds were run before, by a process that this one goes on for.
-        may_end_early: whether a target may end the run before its last round.
+        done: the number of rounds before a resume.
+        may_end_early: whether a target can end the run before its last round.
     """
 
     def __init__(self, last: int, done: int = 0, *, may_end_early: bool = False) -> None:
@@ -255,14 +255,14 @@ class RoundProgress:
         self._console.print(timed(text), soft_wrap=True)
 
     def say(self, event: str, text: str, **fields: Any) -> None:
-        """Write a line to stderr, above the one that changes; with fields where lines are JSON."""
+        """Write an event to stderr, above the progress line; see `output.say`."""
         if self._live is None:
             say(event, text, **fields)
         else:
             self._console.print(timed(text), markup=False, soft_wrap=True)
 
     def _debug(self, *arguments: Any, **named: Any) -> Any:
-        """Start a debugger; from now on the rounds are plain lines."""
+        """Start a debugger; later rounds are plain lines."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -276,7 +276,7 @@ class RoundProgress:
 
 
 class _Debugger(pdb.Pdb):
-    """A debugger whose ``q`` ends the command in good order, as Ctrl-C does."""
+    """A debugger whose ``q`` ends the command cleanly, as Ctrl-C does."""
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         try:
@@ -286,7 +286,7 @@ class _Debugger(pdb.Pdb):
 
 
 class ProgressLine:
-    """One line about the progress of a run, as wide as the terminal allows."""
+    """One line about the progress of a run that fits the terminal's width."""
 
     def __init__(self, last: int, done: int = 0, *, may_end_early: bool = False) -> None:
         self._last = last
@@ -331,7 +331,7 @@ class ProgressLine:
         return [forms[0] for name, forms in columns.items() if name != "best"]
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """Return what is known, each with its forms from the longest to the shortest."""
+        """Return the columns, each with its forms from the longest to the shortest."""
         at = f"{self._round}/{self._last}"
         columns: dict[str, tuple[str, ...]] = {"round": (f"round {at}", at)}
         if self._up_bytes is None:
@@ -383,7 +383,7 @@ class ProgressLine:
 
 
 def time_left(known: str, *, at_most: bool) -> str:
-    """Return the words for a time that is left; `at_most`: a target may end the rounds early."""
+    """Return the text of the remaining time; `at_most`: a target can end the run early."""
     return f"at most {known} left" if at_most else f"{known} left"
 
 
@@ -393,11 +393,11 @@ def joined(columns: Mapping[str, Sequence[str]]) -> str:
 
 
 def fitted(columns: Mapping[str, Sequence[str]], width: int) -> str:
-    """Return a line of at most `width` characters: what matters least is shortened first.
+    """Return a line of at most `width` characters; the least important columns shrink first.
 
     Args:
         columns: the forms of each column, from the longest to the shortest.
-        width: in characters; with even fewer than the shortest forms need, the line is longer.
+        width: in characters; the line is longer if the shortest forms do not fit.
     """
     left = dict(columns)
     for name in SHRINKING:
@@ -409,7 +409,7 @@ def fitted(columns: Mapping[str, Sequence[str]], width: int) -> str:
 
 
 def _uncounted_text(round: Round) -> str:
-    """Return how many selected clients' updates did not count, by status; empty if all did."""
+    """Return the number of selected clients without an accepted update, by status; may be empty."""
     selected = len(round.report.clients)
     reasons = [
         f"{number} {status}"

@@ -37,14 +37,12 @@ def run(
     own_modules: OwnModules = False,
     dry_run: Annotated[
         bool,
-        typer.Option(
-            "--dry-run", help="Check everything and say what the run would cost; run nothing."
-        ),
+        typer.Option("--dry-run", help="Check everything and estimate the cost, without running."),
     ] = False,
     as_json: AsJson = False,
     beside: Annotated[
         Path | None,
-        typer.Option(hidden=True, help="Where the modules beside FILE are, if FILE is a copy."),
+        typer.Option(hidden=True, help="The folder of FILE's own modules, if FILE is a copy."),
     ] = None,
 ) -> None:
     """Simulate an experiment on this machine."""
@@ -92,7 +90,7 @@ def run(
 
 
 def _show_estimate(experiment: Experiment, as_json: bool) -> None:
-    """Check all parts of an experiment, and print what its simulation would cost."""
+    """Check all parts of an experiment, and print the estimated cost of its simulation."""
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
@@ -119,13 +117,13 @@ def resume(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="In place of network.patience_s: how long a silent client is waited for.",
+            help="Overrides network.patience_s: how long to wait for a silent client.",
         ),
     ] = None,
     module: Modules = None,
     own_modules: OwnModules = False,
 ) -> None:
-    """Go on with an interrupted run, with the same result."""
+    """Continue an interrupted run; the result is the same."""
     from fedmx.experiment import Experiment
     from fedmx.run import RunError, RunFolder
     from fedmx.run.folder import kept_start
@@ -134,7 +132,7 @@ def resume(
     if folder.status == "done":
         raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
     with folder.lock():
-        pass  # a run in use is shown at once, not after all imports
+        pass  # report a run in use at once, not after all imports
     address, own = folder.facts.get("address"), folder.modules_path
     source = folder.path / "experiment.yaml"
     experiment = Experiment.parse(
@@ -183,28 +181,28 @@ def resume(
 
 
 def _tell_other_code(folder: RunFolder) -> None:
-    """Say it if a run goes on with other code of the user's own than it began with."""
+    """Log a change of the user's own code since the run began."""
     from fedmx.components.user_code import own_code
 
     changed = folder.other_code(own_code(folder.modules_path))
     if changed:
         say(
             "other_code",
-            f"{', '.join(changed)}: not as when the run began; the rounds from here on are made by "
-            "other code, so that the run cannot be done again as a whole",
+            f"{', '.join(changed)}: changed since the run began; later rounds use the new "
+            "code, so the run as a whole cannot be replayed",
             files=changed,
         )
 
 
 def _tell_other_instructions(before: object) -> None:
-    """Say it if a run goes on with other instructions than it began with."""
+    """Log a change of the CPU instructions since the run began."""
     from layers.compute.bits import instructions
 
     now = instructions()
     if isinstance(before, str) and before != now:
         say(
             "other_instructions",
-            f"the run began on the instructions {before}, and goes on here with {now}: the last "
+            f"the run began on the instructions {before} and continues on {now}: the last "
             "bits of its result may differ (compute.bits: portable avoids it)",
             before=before,
             now=now,
@@ -212,9 +210,9 @@ def _tell_other_instructions(before: object) -> None:
 
 
 def estimate_document(found: Estimate) -> dict[str, Any]:
-    """Return the estimate for ``--json``: sizes in bytes, times in seconds; None: not known.
+    """Return the estimate for ``--json``: sizes in bytes, times in seconds; None: unknown.
 
-    ``round_bytes`` and ``bytes`` are those of one round and of all, down and up.
+    ``round_bytes`` is the traffic of one round, ``bytes`` that of all, in both directions.
     """
     each = found.task_bytes + found.update_bytes
     round = None if found.cohort is None else each * found.cohort
@@ -228,7 +226,7 @@ def estimate_document(found: Estimate) -> dict[str, Any]:
 
 
 def estimate_lines(found: Estimate) -> Iterator[str]:
-    """Yield the lines about a simulation that was not run."""
+    """Yield the lines of an estimate."""
     from fedmx.report.quantities import duration, mebibytes
 
     samples = found.samples

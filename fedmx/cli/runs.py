@@ -45,7 +45,7 @@ def runs(
 
 
 def rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what is known of each run folder, and of each sweep folder, in a folder."""
+    """Yield a row for each run and each sweep in a folder."""
     for path in sorted(folder.iterdir()):
         if (path / "run.json").is_file():
             yield {"kind": "run", "run": str(path), **_of_run(path)}
@@ -116,7 +116,7 @@ def _row(**known: Any) -> dict[str, Any]:
 
 
 def _age_s(started: object) -> int | None:
-    """Return how many seconds ago a time was."""
+    """Return the age of a time, in seconds."""
     try:
         moment = datetime.datetime.fromisoformat(str(started))
         return max(int((datetime.datetime.now().astimezone() - moment).total_seconds()), 0)
@@ -180,7 +180,7 @@ def status(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what a run does now, who is there and who is waited for."""
+    """Show the current state of a run and of its clients."""
     from fedmx.monitoring.reading import status_of_address, status_of_run
 
     is_address = ADDRESS.fullmatch(where) is not None and not Path(where).exists()
@@ -212,7 +212,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
             ("model", f"accuracy {percent(status['accuracy'])}, loss {status['loss']:.4f}")
         )
     if state == "interrupted" and status["time"] is not None:
-        found.append(("last seen", f"{status['time']}; what follows is of then"))
+        found.append(("last seen", f"{status['time']}; the lines below are from that time"))
     if status["clients"] is not None or status["ready"]:
         of = "" if status["clients"] is None else f" of {status['clients']}"
         ready = status["ready"]
@@ -260,7 +260,7 @@ def report(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Accuracy, such as 0.98, to which rounds, bytes and time are counted.",
+            help="Count rounds, bytes and time until this accuracy, e.g. 0.98.",
         ),
     ] = None,
     round: Annotated[
@@ -268,7 +268,7 @@ def report(
         typer.Option(
             min=1,
             metavar="N",
-            help="The round whose timeline is drawn; otherwise one of median duration.",
+            help="The round whose timeline is drawn. [default: one of median duration]",
         ),
     ] = None,
     figures: Annotated[
@@ -298,7 +298,7 @@ def report(
         check_output(csv, "a table is CSV", (".csv",))
     if latex is not None:
         check_output(latex, "a table for LaTeX", (".tex",))
-    with LogLines():  # it says what is damaged
+    with LogLines():  # it logs damage
         folders = [RunFolder.open(path, salvage=True) for path in runs]
         path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
         compared = Comparison.of(folders, target)
@@ -353,7 +353,7 @@ def export(
     module: Modules = None,
     own_modules: OwnModules = False,
 ) -> None:
-    """Write the model of a run for ONNX, PyTorch or others."""
+    """Export a run's model to ONNX, PyTorch or safetensors."""
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
     from fedmx.output_file import check_module_name
@@ -368,7 +368,7 @@ def export(
     folder = RunFolder.open(path)
     modules = modules_of_run(folder, module, own_modules)
 
-    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.export import FORMATS, TrainedModel
     from fedmx.run.durable import write_bytes_durably
 
@@ -383,7 +383,9 @@ def export(
         except OSError as error:
             raise FedmxError(f"{one}: cannot write it ({error.strerror})") from None
     if not model.last:
-        typer.echo(f"the run is not done: this is its model after round {model.round}", err=True)
+        typer.echo(
+            f"the run has not finished: this is its model after round {model.round}", err=True
+        )
     typer.echo(f"model:  {file}, of round {model.round}", err=bool(exported.source))
     if exported.source:
         typer.echo(f"module: {file.with_suffix('.py')}", err=True)

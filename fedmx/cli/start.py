@@ -1,4 +1,4 @@
-"""The entry point of the command: checks Python and the packages, and ends cleanly on signals."""
+"""The entry point of the command: it checks Python and the packages, and handles signals."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _check_python() -> None:
-    """End the process if this Python is not known to work, or was started without docstrings."""
+    """Exit if this Python is not supported, or was started without docstrings."""
     from layers.compute.engines.mxnet.loading import check_docstrings, check_python
 
     try:

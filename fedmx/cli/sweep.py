@@ -33,7 +33,7 @@ def sweep(
         Path,
         typer.Argument(
             metavar="FILE|FOLDER",
-            help="The experiment file (YAML), or the folder of a sweep to go on with.",
+            help="The experiment file (YAML), or the folder of a sweep to continue.",
             show_default=False,
         ),
     ],
@@ -42,7 +42,7 @@ def sweep(
         typer.Option(
             metavar="PATH=VALUE,VALUE",
             help="The values of a setting, e.g. logic.preset=fedavg,fedprox; may be repeated. "
-            "The first one's values are compared.",
+            "The values of the first setting are compared.",
         ),
     ] = None,
     seeds: Annotated[
@@ -50,14 +50,14 @@ def sweep(
         typer.Option(
             metavar="N",
             min=1,
-            help="How many seeds each cell has: the experiment's and those after it.  [default: 5]",
+            help="Seeds of each cell: the experiment's seed and those after it.  [default: 5]",
         ),
     ] = None,
     target: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Accuracy, such as 0.98, to which rounds and bytes are counted.",
+            help="Count rounds and bytes until this accuracy, e.g. 0.98.",
         ),
     ] = None,
     at_once: Annotated[
@@ -65,7 +65,7 @@ def sweep(
         typer.Option(
             metavar="N",
             min=1,
-            help="How many runs go on side by side.  [default: one for each processor]",
+            help="How many runs are active at the same time.  [default: one for each processor]",
         ),
     ] = None,
     set_: Overrides = None,
@@ -75,10 +75,10 @@ def sweep(
     as_json: AsJson = False,
 ) -> None:
     """Run an experiment with varied settings and the same seeds."""
-    executor_override(executor)  # refuses what is no executor
+    executor_override(executor)  # raises for an unknown executor
     is_folder = (what / "sweep.json").is_file()
     if is_folder and (vary or set_):
-        raise FedmxError(f"{what}: the sweep has its settings; leave --vary and --set out")
+        raise FedmxError(f"{what}: a sweep's settings are fixed; omit --vary and --set")
     folder = _open(what) if is_folder else None
     if folder is None:
         folder, modules = _begin(what, vary, seeds, target, set_, module, own_modules)
@@ -120,7 +120,7 @@ def _begin(
     module: list[str] | None,
     own_modules: bool,
 ) -> tuple[SweepFolder, set[str]]:
-    """Check an experiment's cells, make the sweep's folder, and return whose code may run."""
+    """Check the cells, create the sweep's folder, and return the modules that may be imported."""
     from fedmx.experiment import Experiment
     from fedmx.sweeps.cells import cells_of, check_axes, read_axis
 
@@ -149,7 +149,7 @@ def _begin(
 
 
 def _allowed(folder: SweepFolder, module: list[str] | None, own_modules: bool) -> set[str]:
-    """Return whose code may run when a sweep goes on."""
+    """Return the modules that a continued sweep may import."""
     from fedmx.sweeps.sweep import experiments_of
 
     modules = set(module or ())
@@ -170,21 +170,21 @@ def _run(
                 folder, modules=modules, at_once=at_once, executor=executor, show=lines.show
             )
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; go on with: {_again(folder)}") from None
+        raise Interrupted(f"interrupted; continue with: {_again(folder)}") from None
 
 
 def tell_failures(result: SweepResult) -> None:
-    """Name the runs of a sweep that failed, or say that some are not done.
+    """Report the failed or unfinished runs of a sweep.
 
     Raises:
-        FedmxError: there are some, or runs were ended before they were done.
+        FedmxError: there are some.
     """
     if result.done:
         return
     if not result.failed:
         open_ = sum(state.state != "done" for state in result.states)
         raise FedmxError(
-            f"{open_} of {len(result.states)} runs are not done; go on with: "
+            f"{open_} of {len(result.states)} runs are not done; continue with: "
             f"{_again(result.folder)}"
         )
     from fedmx.cli.output import printable
@@ -201,7 +201,7 @@ def tell_failures(result: SweepResult) -> None:
     text = f"{len(result.failed)} of {len(result.states)} runs failed"
     waiting = sum(state.state == "waiting" for state in result.states)
     if waiting:
-        text += f", so {waiting} others of their cells were not begun"
+        text += f"; {waiting} other runs of their cells were not started"
     raise FedmxError(
         f"{text}; their logs are in {result.folder.path / 'logs'}; "
         f"run them again with: {_again(result.folder)}"
@@ -209,7 +209,7 @@ def tell_failures(result: SweepResult) -> None:
 
 
 def _again(folder: SweepFolder) -> str:
-    """Return the command that goes on with a sweep, with what allows the same code again."""
+    """Return the command that continues a sweep and allows the same code."""
     from fedmx.sweeps.sweep import code_of
 
     return shell_line("fedmx", "sweep", folder.path, *options(code_of(folder)).split())

@@ -51,10 +51,10 @@ class SweepLines:
             self._live.stop()
 
     def show(self, progress: SweepProgress, ended: RunProgress | None) -> None:
-        """Show how far the runs are; the signature is `fedmx.sweeps.processes.Show`."""
+        """Show the progress of the runs; the signature is `fedmx.sweeps.processes.Show`."""
         if self._is_live and self._live is None:
             self._cells = CellLines(progress)
-            # Without a thread of its own: `show` is called often enough.
+            # Without a refresh thread: `show` is called often enough.
             self._live = Live(
                 self._cells, console=self._console, auto_refresh=False, transient=True
             )
@@ -78,7 +78,7 @@ class SweepLines:
 
 
 class CellLines:
-    """A line for each cell, as wide and as many as the terminal allows, and one for all."""
+    """A line for each cell that fits the terminal, and one for the whole sweep."""
 
     def __init__(self, progress: SweepProgress) -> None:
         self._progress = progress
@@ -100,7 +100,7 @@ class CellLines:
         yield Group(table, total)
 
     def _shown(self, most: int) -> list[Cell]:
-        """Return the cells to show, in their order; those that are worked on come first."""
+        """Return the cells to show, in order; running cells have priority."""
         if len(self._cells) <= most:
             return self._cells
         order = {"running": 0, "failed": 1, "waiting": 2, "interrupted": 2, "done": 3}
@@ -129,7 +129,7 @@ class CellLines:
 
 
 def total_text(progress: SweepProgress) -> str:
-    """Return how many runs have ended, and the time that is left."""
+    """Return the number of finished runs, and the remaining time."""
     states = [one.state for one in progress.runs]
     parts = [f"{states.count('done')} of {len(states)} runs done"]
     parts += [f"{states.count(one)} {one}" for one in ("failed", "running") if one in states]
@@ -140,7 +140,7 @@ def total_text(progress: SweepProgress) -> str:
 
 
 def _cell_text(progress: SweepProgress, cell: Cell, runs: list[RunProgress]) -> str:
-    """Return the rounds of the runs that are under way, or what else there is to say."""
+    """Return the rounds of a cell's active runs, or the cell's state."""
     states = {one.state for one in runs}
     running = [f"{one.rounds}/{one.planned}" for one in runs if one.state == "running"]
     if running:
@@ -164,11 +164,11 @@ def _left(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 60 else duration(seconds)
 
 
-MOST_SEEDS = 10_000  # which nobody runs
+MOST_SEEDS = 10_000  # more than anyone runs
 WIDE_TABLE = 72  # columns from which a table has all of its columns
 Row = Mapping[str, Any]
 Number = Callable[[float], str]
-"""How a metric's value is written."""
+"""The format of a metric's value."""
 
 TITLES: dict[str, tuple[str, Number, Number]] = {
     "best_accuracy": (
@@ -187,11 +187,11 @@ TITLES: dict[str, tuple[str, Number, Number]] = {
         lambda value: plain(value / MIB, 3, "+"),
     ),
 }
-"""The metrics that are shown: title, a value, and a difference. The others are in the table."""
+"""The shown metrics: title, format of a value, format of a difference. The table has all."""
 
 
 def show_result(result: SweepResult) -> None:
-    """Print what is known of the cells, and of the pairs of arms."""
+    """Print the statistics of the cells and of the pairs of arms."""
     found = result.statistics()
     target = "" if result.target is None else target_percent(result.target)
     for metric, (title, value, difference) in TITLES.items():
@@ -270,7 +270,7 @@ def _with_interval(row: Row, name: str, write: Number) -> str:
 
 
 def _is_wide() -> bool:
-    """Return whether there is room for the column that matters least."""
+    """Return whether the least important column fits."""
     return shutil.get_terminal_size().columns >= WIDE_TABLE
 
 
@@ -281,14 +281,14 @@ def _count(seeds: int | None) -> str:
 
 
 def _notes(found: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Return what a reader needs to understand the tables."""
-    notes = ["in brackets: 95 % intervals; IQM: the mean without a quarter at each end"]
+    """Return the notes that explain the tables."""
+    notes = ["in brackets: 95 % intervals; IQM: interquartile mean"]
     if any(row["seeds"] < FEWEST_SEEDS for row in found["cells"]):
         notes.append(f"the intervals of median and IQM need {FEWEST_SEEDS} seeds")
-    notes.append("better: how probable it is that a run of the arm is better than one of the other")
+    notes.append("better: the probability that a run of the arm beats a run of the other")
     if _is_wide():
         notes.append(
-            "unpaired: the seeds of each arm that as narrow an interval would need without pairs"
+            "unpaired: the seeds per arm needed for an equally narrow interval without pairs"
         )
     return notes
 

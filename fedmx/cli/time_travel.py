@@ -41,7 +41,7 @@ def replay(
     ] = None,
     client: Annotated[
         int | None,
-        typer.Option("--client", metavar="C", help="Only this client's part, step by step."),
+        typer.Option("--client", metavar="C", help="Only this client's work, step by step."),
     ] = None,
     stop_at: Annotated[
         str | None,
@@ -56,7 +56,7 @@ def replay(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a run again, and compare it with its records."""
+    """Replay a run, and compare it with its records."""
     from fedmx.run import RunError, RunFolder
 
     folder = RunFolder.open(path)
@@ -64,10 +64,12 @@ def replay(
         raise RunError("--client and --break need --round; give one")
     alone = client is not None or stop_at is not None
     if alone and executor is not None:
-        raise RunError("--executor is for whole rounds; a client's part is replayed here")
+        raise RunError(
+            "--executor is for whole rounds; a single client is replayed in this process"
+        )
     modules = modules_of_run(folder, module, own_modules)
 
-    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.history import replay as run_again
@@ -82,10 +84,10 @@ def replay(
         tell = None if as_json else _show_round
         report = run_again(run, round, client, stop_at=stop_at, on_round=tell)
     if as_json:
-        typer.echo(json.dumps(plain(report.record(), "the result")))  # infinity is no JSON
+        typer.echo(json.dumps(plain(report.record(), "the result")))  # JSON has no infinity
     elif report.part is not None:
         for line in part_lines(report.part):
-            typer.echo(one_line(line))  # a deployed client gave its reason
+            typer.echo(one_line(line))  # a deployed client's reason may have line breaks
     else:
         typer.echo(_result(report.rounds))
     if report.same is False:
@@ -93,7 +95,7 @@ def replay(
 
 
 def part_lines(part: Part) -> Iterator[str]:
-    """Yield the lines that show a client's part."""
+    """Yield the lines about a client's work."""
     heads = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
     yield COLUMNS.format(*heads).rstrip()
     for one in part.steps:
@@ -109,9 +111,9 @@ def part_lines(part: Part) -> Iterator[str]:
     if part.same:
         yield f"the recorded update, bit for bit: SHA-256 {hashes}"
     elif part.same is None:
-        yield "no update of this client counted in this round, so that none is recorded"
+        yield "the run did not accept an update of this client in this round: none is recorded"
     else:
-        yield f"another update than recorded: SHA-256 {hashes or 'none'}, recorded {recorded}"
+        yield f"the update differs from the record: SHA-256 {hashes or 'none'}, recorded {recorded}"
 
 
 def _row(step: Step) -> str:
@@ -142,7 +144,7 @@ def _show_round(round: ReplayedRound) -> None:
         if round.model_sha256 != round.recorded_model_sha256:
             what.append("model")
         if not round.record_holds:
-            what.append("record, which was changed afterwards")
+            what.append("record, which was edited later")
         text = f"other bits: {' and '.join(what) or 'record'}"
     typer.echo(f"round {round.round}: {text}")
 
@@ -152,7 +154,7 @@ def _result(rounds: tuple[ReplayedRound, ...]) -> str:
     number = len(rounds)
     if not other:
         return f"{number} {'round' if number == 1 else 'rounds'} replayed to the recorded bits"
-    return f"{len(other)} of {number} rounds parted from the records, the first is {other[0]}"
+    return f"{len(other)} of {number} rounds differ from the records, first round {other[0]}"
 
 
 def diff(
@@ -162,13 +164,13 @@ def diff(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say where two runs part: settings, round, client, step."""
+    """Show where two runs first differ: settings, round, client, step."""
     from fedmx.run import RunFolder
 
     folders = RunFolder.open(path), RunFolder.open(other)
     allowed = [modules_of_run(folder, module, own_modules) for folder in folders]
 
-    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.history import RecordedRun
@@ -195,22 +197,22 @@ def fork(
         typer.Option(
             min=0,
             metavar="N",
-            help="The last round that both have. [default: the last one before the clients of "
-            "--without took part]",
+            help="The last round that both runs share. [default: the last one before a "
+            "--without client took part]",
             show_default=False,
         ),
     ] = None,
     set_: Overrides = None,
     without: Annotated[
         list[int] | None,
-        typer.Option(metavar="CLIENT", min=0, help="A client that takes no part; may be repeated."),
+        typer.Option(metavar="CLIENT", min=0, help="A client to leave out; may be repeated."),
     ] = None,
     executor: ExecutorName = None,
     as_json: AsJson = False,
     module: Modules = None,
     own_modules: OwnModules = False,
 ) -> None:
-    """Give a run another future from one of its rounds on."""
+    """Start a new run from a round of an existing one."""
     from fedmx.experiment import Experiment
     from fedmx.run import RunFolder
 
@@ -224,7 +226,7 @@ def fork(
     modules |= allowed_modules(changed, module, own_modules)
     restart_on(experiment.compute.bits)
 
-    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import run_loop
     from fedmx.history import fork as make
@@ -245,7 +247,7 @@ def fork(
             "accuracy": result.accuracy,
             "loss": result.loss,
         }
-        typer.echo(json.dumps(plain(found, "the result")))  # a loss may be no number
+        typer.echo(json.dumps(plain(found, "the result")))  # a loss may be NaN
 
     run_loop(
         made.server,
@@ -271,7 +273,7 @@ def pack(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make one file of a run that is done, which anybody can verify."""
+    """Pack a finished run into one file that anyone can verify."""
     from fedmx.experiment import Experiment
     from fedmx.run import RunFolder
 
@@ -282,7 +284,7 @@ def pack(
     modules = allowed_modules(experiment, module, own_modules)
     restart_on(experiment.compute.bits)
 
-    # Not before: this imports MXNet, and a wrong folder should be shown at once.
+    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.history import pack as make
 
@@ -303,13 +305,13 @@ def verify(
     path: PackPath,
     trust: Annotated[
         bool,
-        typer.Option("--trust", help="Run the pack's own code, too, with all your rights."),
+        typer.Option("--trust", help="Also run the pack's own code, with all your rights."),
     ] = False,
     executor: ExecutorName = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a pack, run it again, and compare the bits."""
-    from fedmx.history import verify as check
+    """Check a pack, replay its run, and compare the bits."""
+    from fedmx.pack import verify as check
 
     def tell(round: int, rounds: int) -> None:
         say("verified", f"round {round}/{rounds}  the same bits", round=round, rounds=rounds)
@@ -330,28 +332,28 @@ def unpack(
         Path, typer.Argument(metavar="FOLDER", help="The new run folder.", show_default=False)
     ],
 ) -> None:
-    """Make a run folder of a pack; none of its code runs."""
-    from fedmx.history.pack import PackFile
+    """Unpack a pack into a run folder; none of its code runs."""
+    from fedmx.pack.pack_file import PackFile
 
     made = PackFile.read(path).unpack(folder)
     typer.echo(f"run folder: {made.path}")
 
 
 def verification_lines(found: Verification) -> list[str]:
-    """Return what was found about a pack, as text."""
+    """Return the result of a verification as lines."""
     from fedmx.cli.output import one_line
 
     recorded = found.recorded
     rounds = f"{recorded.rounds} round{'s' if recorded.rounds != 1 else ''}"
     text = [
         f"pack:     {found.pack} is whole; SHA-256 {found.sha256}",
-        f"records:  {found.run}: {rounds}, whose hashes fit, up to {recorded.chain}",
+        f"records:  {found.run}: {rounds}, hashes match, up to {recorded.chain}",
         f"model:    the one after the last round; SHA-256 {recorded.model_sha256}",
     ]
     if found.versions:
-        text.append(f"versions: the pack against here: {', '.join(found.versions)}")
+        text.append(f"versions: pack and this machine differ: {', '.join(found.versions)}")
     else:
-        text.append("versions: the same here, and the same instructions")
+        text.append("versions: the same on this machine, and the same instructions")
     if found.code and found.outcome == "not run":
         text += [f"code:     {one}" for one in found.code]
     if found.ended:
@@ -366,4 +368,4 @@ def verification_lines(found: Verification) -> list[str]:
             text.append(f"          read it: {shell_line('fedmx', 'unpack', found.pack)} FOLDER")
             trusted = shell_line("fedmx", "verify", found.pack, "--trust")
             text.append(f"          if you trust it: {trusted}")
-    return [one_line(line) for line in text]  # of the pack's own words none makes a line
+    return [one_line(line) for line in text]  # text of the pack starts no new line

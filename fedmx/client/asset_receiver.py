@@ -25,8 +25,8 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 class AssetReceiver:
     """The folder of the asset files that a client has received.
 
-    Only announced files come in, and no unfinished one stays behind when the client ends. After a
-    kill the next start removes those that are not announced, and goes on with the others.
+    It accepts only announced files, and removes unfinished ones when the client ends. After a kill,
+    the next start removes files that are not announced, and resumes the others.
 
     Args:
         memory: the folder that survives this process; None: a temporary one.
@@ -44,7 +44,7 @@ class AssetReceiver:
         self._end = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 
     def expect(self, setup: Setup) -> tuple[ExpectedFile, ...]:
-        """Return the announced files; remove what an earlier process left unfinished of others."""
+        """Return the announced files; remove unfinished other files of an earlier process."""
         self._client = setup.client
         files = tuple(
             ExpectedFile(
@@ -60,7 +60,7 @@ class AssetReceiver:
         return self.folder / asset.file_name(client)
 
     def load(self, asset: AnnouncedAsset, participant: Participant) -> bool:
-        """Give a participant an asset; return whether its file was received and is the right one.
+        """Load an asset into a participant; return whether its file was received and is intact.
 
         Raises:
             FedmxError: the file holds no samples, or samples of another shape than the model takes.
@@ -101,7 +101,7 @@ class AssetReceiver:
             self._end()
 
     def _remove_unfinished(self, announced: Collection[str] = ()) -> None:
-        """Remove this client's unfinished files, but for the announced ones."""
+        """Remove this client's unfinished files, except announced ones."""
         if self._client is None:
             return
         for part in self.folder.glob(f"*-client-{self._client}.safetensors{PART}"):
@@ -120,6 +120,8 @@ def check_announced(setup: Setup) -> None:
         raise FedmxError("the server announces two assets of the same name")
     for asset in setup.assets:
         if NAME.fullmatch(asset.name) is None:
-            raise FedmxError(f"the server calls an asset {shown(asset.name)}, which is no name")
+            raise FedmxError(
+                f"the server calls an asset {shown(asset.name)}, which is not a valid name"
+            )
         if SHA256.fullmatch(asset.sha256) is None:
-            raise FedmxError(f"the server says {shown(asset.sha256)} where a SHA-256 belongs")
+            raise FedmxError(f"the server says {shown(asset.sha256)} in place of a SHA-256")

@@ -1,4 +1,4 @@
-"""What an operator sees of a server while it runs: its status, metrics, and who may read them.
+"""Monitoring of a running server: its status, its metrics, and the endpoint that serves them.
 
-Nothing here changes a run, and nothing of the server or of its clients comes in.
+Nothing here changes a run, or imports the server or its clients.
 """

@@ -24,18 +24,18 @@ log = Log("fedmx.server")
 PATIENCE_S = 2.0  # for a whole request
 
 Page = Callable[[str], tuple[str, bytes]]
-"""Takes what the reader accepts (HTTP's Accept); returns the content's type and the content."""
+"""Takes the request's Accept header; returns the content type and the content."""
 
 
 class MetricsEndpoint:
     """Serves pages at HOST:PORT inside a with statement.
 
-    One request at a time, each within `PATIENCE_S`: whoever on this machine opens connections and
-    is silent delays other readers, and costs the server one descriptor and no more.
+    One request at a time, each for at most `PATIENCE_S`: a silent connection delays other readers,
+    and costs the server no more than one descriptor.
 
     Args:
         address: a loopback address; port 0 lets the system choose.
-        pages: each path with what makes its page.
+        pages: the function that renders the page of each path.
     """
 
     def __init__(self, address: str, pages: Mapping[str, Page]) -> None:
@@ -46,7 +46,7 @@ class MetricsEndpoint:
 
     @property
     def address(self) -> str:
-        """Where it listens, with the real port inside the with statement."""
+        """The address, with the actual port inside the with statement."""
         if self._server is None:
             return self._wanted
         return f"{self._wanted.rpartition(':')[0]}:{self._server.server_address[1]}"
@@ -76,7 +76,7 @@ class MetricsEndpoint:
 
 
 class _Server(http.server.HTTPServer):
-    """Ends each request after `PATIENCE_S`, however slowly its bytes come."""
+    """Ends each request after `PATIENCE_S`, however slow the reader."""
 
     def __init__(self, where: tuple[str, int], pages: Mapping[str, Page]) -> None:
         self.pages = pages
@@ -84,7 +84,7 @@ class _Server(http.server.HTTPServer):
         super().__init__(where, _Request)
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # HTTPServer's own asks DNS for a name
+        socketserver.TCPServer.server_bind(self)  # HTTPServer's version asks DNS for a name
 
     def finish_request(self, request: Any, client_address: Any) -> None:
         end = threading.Timer(PATIENCE_S, _hang_up, [request])
@@ -106,8 +106,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         page = self.server.pages.get(self.path.partition("?")[0])
         if not _is_this_machine(self.headers.get("Host")):
-            # A web page whose name was pointed at 127.0.0.1 reads nothing here.
-            self.send_error(403, "ask for it by a name of this machine")
+            # Block web pages whose host name resolves to 127.0.0.1 (DNS rebinding).
+            self.send_error(403, "use a local host name")
         elif page is None:
             self.send_error(404, f"there are: {', '.join(self.server.pages)}")
         else:
@@ -119,7 +119,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
-        pass  # a scrape is no event of the run
+        pass  # requests are not logged
 
 
 def _is_this_machine(host: str | None) -> bool:
@@ -140,7 +140,7 @@ def _hang_up(connection: socket.socket) -> None:
 
 
 def check_prometheus() -> None:
-    """Check that the client library of Prometheus is there.
+    """Check that the Prometheus client library is installed.
 
     Raises:
         FedmxError: it is not.
@@ -153,13 +153,13 @@ def check_prometheus() -> None:
 
 
 def metrics_page(monitor: Monitor) -> Callable[[str], tuple[str, bytes]]:
-    """Return what makes the page of metrics, in the format that the reader accepts.
+    """Return a function that renders the metrics in the format that the reader accepts.
 
     Raises:
-        FedmxError: the client library is not there.
+        FedmxError: the client library is not installed.
     """
     check_prometheus()
-    # Not at the top: only a server with this setting needs the library.
+    # Not at the top: only servers with this setting need the library.
     from prometheus_client import CollectorRegistry, ProcessCollector
     from prometheus_client.exposition import choose_encoder
 

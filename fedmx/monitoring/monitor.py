@@ -19,20 +19,20 @@ from fedmx.log import Log
 
 @dataclass(frozen=True)
 class ClientsNow:
-    """Who is there, and who is waited for. Times are seconds since 1970.
+    """A server's clients at one moment. Times are seconds since 1970.
 
     Attributes:
-        address: where the server listens.
-        number: how many clients the run has; None: any number.
+        address: the address on which the server listens.
+        number: the run's number of clients; None: any number.
         ready: the clients that are connected and ready.
-        away: the clients that were ready and may come back, with the times at which they left.
-        waiting_for: what is waited for: clients, answers or updates; empty: for nothing.
-        waited_for: the clients that it is waited for.
-        since: when the waiting began.
+        away: the clients that left and may come back, with the times at which they left.
+        waiting_for: what the server waits for: clients, answers or updates; empty: nothing.
+        waited_for: the clients that the server waits for.
+        since: the start of the wait.
         received_bytes: bytes from clients in this process, frames of every kind.
         sent_bytes: bytes to clients in this process, frames of every kind.
-        refused_connections: connections that were turned away, or ended for what they sent.
-        reconnections: how often a client came back that had been ready before.
+        refused_connections: connections that were refused, or closed because of what they sent.
+        reconnections: the number of times that a ready client came back.
     """
 
     address: str
@@ -52,7 +52,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes(pid: int | None = None) -> int | None:
-    """Return the resident memory of this process, or of another; None if that has ended."""
+    """Return the resident memory of this or another process; None if it has ended."""
     try:
         text = Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii")
     except OSError:
@@ -67,13 +67,13 @@ FATES = ("accepted", "rejected", "declined", "lost")
 
 @dataclass(frozen=True)
 class RoundCounts:
-    """The rounds that this process has concluded.
+    """The finished rounds of this process.
 
     Attributes:
-        rounds: how many.
-        seconds: their durations together.
-        buckets: how many took at most the seconds of each of `BUCKETS_S`.
-        updates: how many updates had each of `FATES`.
+        rounds: their number.
+        seconds: the sum of their durations.
+        buckets: for each of `BUCKETS_S`, the number of rounds that took at most so many seconds.
+        updates: the number of updates with each of `FATES`.
     """
 
     rounds: int
@@ -83,7 +83,7 @@ class RoundCounts:
 
 
 class Monitor:
-    """Takes note of a server's rounds, and tells its status to any thread.
+    """Records a server's rounds, and returns its status to any thread.
 
     Args:
         run: the run's name.
@@ -108,17 +108,17 @@ class Monitor:
         self._reason = ""
 
     def goes_on_after(self, round: int) -> None:
-        """Take note of the round after which this process goes on."""
+        """Record the round after which this process resumes."""
         with self._lock:
             self._done = round
 
     def begun(self, round: int) -> None:
-        """Take note that a round has begun."""
+        """Record the start of a round."""
         with self._lock:
             self._under_way = round
 
     def concluded(self, record: Mapping[str, Any], reason: str) -> None:
-        """Take note of a round by its record, and of why the run has ended (empty: it has not)."""
+        """Record the end of a round, and why the run has ended (empty: it has not)."""
         with self._lock:
             self._under_way = None
             self._done = record["round"]
@@ -134,13 +134,13 @@ class Monitor:
                 self._accuracy, self._loss = record["accuracy"], record["loss"]
 
     def counts(self) -> RoundCounts:
-        """Return what was counted."""
+        """Return the counts."""
         with self._lock:
             updates = {fate: self._updates[fate] for fate in FATES}
             return RoundCounts(self._rounds, self._seconds, tuple(self._buckets), updates)
 
     def status(self) -> dict[str, Any]:
-        """Return the status as values that JSON can hold; times are in UTC."""
+        """Return the status as JSON values; times are in UTC."""
         now, counts = self.clients(), self.counts()
         with self._lock:
             under_way, done, reason = self._under_way, self._done, self._reason
@@ -180,7 +180,7 @@ class Monitor:
 
 
 def status_page(monitor: Monitor) -> Callable[[str], tuple[str, bytes]]:
-    """Return what makes a page of the status, as JSON."""
+    """Return a function that renders the status as JSON."""
 
     def page(accept: str) -> tuple[str, bytes]:
         return "application/json", json.dumps(monitor.status()).encode()
@@ -199,13 +199,13 @@ EVERY_S = 1.0
 
 
 class LiveFile:
-    """Renews the file inside a with statement; it stays there with the last status.
+    """Rewrites a status file every second inside a with statement; the last status stays.
 
-    A file that cannot be written is said once and does not end the run.
+    A write error is logged once and does not end the run.
 
     Args:
         path: the file.
-        status: returns the status; called by a thread of its own.
+        status: returns the status; called in a background thread.
     """
 
     def __init__(self, path: Path, status: Callable[[], Mapping[str, Any]]) -> None:
@@ -231,8 +231,8 @@ class LiveFile:
                 return
 
     def _write(self) -> None:
-        # Not synced: after a power cut nobody asks what the server was doing just then. The name is
-        # none of those that the run folder clears away.
+        # Not synced: the status does not matter after a power cut. The run folder does not remove
+        # files with this name.
         temporary = self._path.with_name(f".{self._path.name}.new")
         try:
             temporary.write_text(json.dumps(self._status()) + "\n", encoding="utf-8")

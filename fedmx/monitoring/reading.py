@@ -17,10 +17,10 @@ MOST_BYTES = 16 << 20
 
 
 def status_of_run(path: str | Path) -> dict[str, Any]:
-    """Return the status of a run folder, while its process works and afterwards.
+    """Return the status of a run folder, during the run and afterwards.
 
-    What the records say is right at any time. Who is connected, and what is waited for, is from
-    the file that a server renews; of a process that was killed it is what it wrote last.
+    The numbers come from the records. Connections and waits come from the file that a server
+    rewrites; after a kill, they are its last ones.
 
     Raises:
         RunError: it is no run folder, or it is damaged.
@@ -73,7 +73,7 @@ def status_of_address(address: str) -> dict[str, Any]:
     """Return the status of the live server whose metrics are at HOST:PORT.
 
     Raises:
-        FedmxError: nobody answers there, or it is no such server.
+        FedmxError: there is no answer, or not that of a fedmx server.
     """
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE_S)
@@ -95,7 +95,7 @@ def status_of_address(address: str) -> dict[str, Any]:
 
 
 def _live(folder: RunFolder) -> dict[str, Any]:
-    """Return what the server wrote last; nothing before its first second."""
+    """Return the server's last written status; empty before the first one."""
     try:
         found = json.loads(folder.live_path.read_bytes())
     except (OSError, ValueError):

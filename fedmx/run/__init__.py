@@ -1,6 +1,6 @@
 """The run folder: records, checkpoints, TensorBoard events and the final weights of one run.
 
-Nothing here runs an experiment or reads one.
+It imports nothing that runs or reads an experiment.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class Checkpoint(NamedTuple):
     Attributes:
         round: the last round that the state contains.
         state: the state tree.
-        warnings: one line for each newer checkpoint that was skipped because it is damaged.
+        warnings: one line for each newer checkpoint that is damaged and was skipped.
     """
 
     round: int
@@ -60,9 +60,8 @@ class Keep:
     """Which checkpoints are kept.
 
     Attributes:
-        last: how many of the newest.
-        every: besides them those of every so many rounds, from which a replay can begin; None: no
-            others.
+        last: the number of newest checkpoints.
+        every: also keep every n-th round, where a replay can start; None: no others.
 
     Raises:
         CheckpointError: one of them is below 1.
@@ -76,16 +75,16 @@ class Keep:
             raise CheckpointError(f"checkpoints to keep must be 1 or more, not {self}")
 
     def is_due(self, round: int, every: int) -> bool:
-        """Return whether a round gets a checkpoint, if every so many rounds get one."""
+        """Return whether a round gets a checkpoint, if every `every` rounds get one."""
         return round % every == 0 or (self.every is not None and round % self.every == 0)
 
     def superfluous(self, rounds: Sequence[int]) -> list[int]:
-        """Return which checkpoints need not be kept, of those of these rounds, the newest first."""
+        """Return the rounds whose checkpoints may go; `rounds` has the newest first."""
         return [one for one in rounds[self.last :] if self.every is None or one % self.every]
 
 
 def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) -> None:
-    """Write a checkpoint, whole or not at all.
+    """Write a checkpoint atomically.
 
     Args:
         path: the file.
@@ -130,7 +129,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     recorded, _, content = metadata.get(METADATA_KEY, "").partition("\n")
     if recorded != _digest(content, arrays):
         raise CheckpointError(f"{path}: the checkpoint is damaged (its SHA-256 does not match)")
-    # The digest is right: some version of fedmx wrote the file, or somebody who can make a digest.
+    # The digest is right: a version of fedmx wrote the file, or someone who can make a digest.
     try:
         match json.loads(content):
             case {"format": int(found)} if found > FORMAT:
@@ -142,7 +141,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
                 return Checkpoint(round_number, decode_tree(tree, arrays))
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path}: the checkpoint cannot be read ({error})") from None
-    raise CheckpointError(f"{path}: no checkpoint of fedmx; give another file")
+    raise CheckpointError(f"{path}: not a checkpoint of fedmx; give another file")
 
 
 def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:
@@ -175,7 +174,7 @@ DTYPES = frozenset(
 def encode_tree(tree: Mapping[Any, Any]) -> tuple[str, dict[str, NDArray[Any]]]:
     """Return the JSON text of a state tree, and the arrays that it names.
 
-    Contiguous arrays are not copied. Arrays that are the same memory are in the table once.
+    Contiguous arrays are not copied. Arrays that share memory are in the table once.
 
     Args:
         tree: a nested mapping with str or int keys. Its leaves are numpy arrays and scalars
@@ -249,7 +248,7 @@ def _text(value: str, path: str) -> str:
 
 
 class _Arrays:
-    """The table of arrays; the same memory has one name."""
+    """The table of arrays; arrays that share memory have one name."""
 
     def __init__(self) -> None:
         self.named: dict[str, NDArray[Any]] = {}
@@ -305,14 +304,12 @@ Layout = Sequence[tuple[str, tuple[int, ...]]]
 
 
 def export_weights(path: str | Path, layout: Layout, vector: NDArray[Any]) -> None:
-    """Write a flat vector as named tensors.
-
-    The file is written whole or not at all, and the same vector gives the same bytes.
+    """Write a flat vector as named tensors, atomically; the same vector gives the same bytes.
 
     Args:
         path: the file.
         layout: the name and shape of each tensor, in the order of the vector.
-        vector: (d,), all tensors one after the other.
+        vector: (d,), all tensors in order.
 
     Raises:
         RunError: the layout does not fit the vector, or the file cannot be written.

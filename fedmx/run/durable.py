@@ -31,16 +31,16 @@ class CheckpointError(RunError):
 
 
 class DamagedError(RunError):
-    """A file of a run folder is not what was written; the text has no word on what to do."""
+    """A file of a run folder is damaged; the caller adds what to do to the text."""
 
 
 def cannot_write(path: Path, error: OSError, what: str = "") -> str:
-    """Return the text of an error: a file or a folder cannot be written, and what to do.
+    """Return the text of a write error, and what to do.
 
     Args:
         path: the file or folder.
-        error: why.
-        what: of it cannot be written; empty: the path says it.
+        error: the reason.
+        what: the content that cannot be written; empty: the path is enough.
     """
     advice = "; free disk space" if error.errno in DISK_FULL else ""
     return f"{path}: cannot write{what and f' {what}'} ({error.strerror}){advice}"
@@ -50,7 +50,7 @@ TEMPORARY_PREFIX = ".writing-"
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk; a rename alone does not survive a power cut."""
+    """Sync a folder's entries to the disk; a rename alone does not survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -61,15 +61,15 @@ def sync_folder(folder: Path) -> None:
 def write_durably(path: Path, write: Callable[[Path], None]) -> None:
     """Write a temporary file beside ``path``, sync it, and rename it to ``path``.
 
-    If anything fails, ``path`` is unchanged and the temporary file is removed. A process that is
-    killed leaves at most a file whose name starts with `TEMPORARY_PREFIX`.
+    On failure, ``path`` is unchanged and the temporary file is removed. A killed process leaves at
+    most a file whose name starts with `TEMPORARY_PREFIX`.
 
     Args:
         path: the file to replace.
-        write: is called with the temporary file's path and fills it.
+        write: fills the temporary file at the path that it is given.
 
     Raises:
-        OSError: the disk refuses, or ``write`` raised it.
+        OSError: the file cannot be written, or ``write`` raised it.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
@@ -90,10 +90,10 @@ def write_durably(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_bytes_durably(path: Path, content: bytes) -> None:
-    """Replace a file by some bytes, whole or not at all.
+    """Replace a file by bytes, atomically.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the file cannot be written.
     """
 
     def write(temporary: Path) -> None:
@@ -103,10 +103,10 @@ def write_bytes_durably(path: Path, content: bytes) -> None:
 
 
 def write_text_durably(path: Path, text: str) -> None:
-    """Replace a file by a text in UTF-8, whole or not at all.
+    """Replace a file by a text in UTF-8, atomically.
 
     Raises:
-        OSError: the disk refuses.
+        OSError: the file cannot be written.
     """
     write_bytes_durably(path, text.encode())
 
@@ -119,7 +119,7 @@ class Document(NamedTuple):
 
     Attributes:
         values: its keys, without the checksum.
-        checked: whether it had a checksum, which is right.
+        checked: whether it had a checksum, and it matches.
     """
 
     values: dict[str, Any]
@@ -130,7 +130,7 @@ def sealed(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a mapping with the checksum of its keys as its last key.
 
     Args:
-        values: what strict JSON can hold.
+        values: values of strict JSON.
         name: of the file, for the message.
 
     Raises:
@@ -142,7 +142,7 @@ def sealed(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def unsealed(found: object) -> Document | None:
-    """Return what was sealed, after a check; None if it is damaged."""
+    """Check a sealed mapping and return its values; None if it is damaged."""
     if not isinstance(found, dict):
         return None
     if CHECKSUM not in found:
@@ -152,11 +152,11 @@ def unsealed(found: object) -> Document | None:
 
 
 def write_document(path: Path, values: Mapping[str, Any]) -> None:
-    """Replace a file by a JSON document with its checksum, whole or not at all.
+    """Replace a file by a JSON document with its checksum, atomically.
 
     Raises:
         RunError: there is a key ``checksum`` already.
-        OSError: the disk refuses.
+        OSError: the file cannot be written.
     """
     write_text_durably(path, document_text(values, path.name))
 
@@ -208,7 +208,7 @@ def check_file(path: Path, recorded: str | None) -> None:
     """Check the content of a file by its SHA-256 (hex); None: none was recorded.
 
     Raises:
-        RunError: its content is another one, or it cannot be read.
+        RunError: it has other content, or cannot be read.
     """
     try:
         if recorded is None or sha256_of(path) == recorded:

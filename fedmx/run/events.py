@@ -27,19 +27,19 @@ SCALARS = {
     "clients/rejected": "rejected",
     "clients/lost": "lost",
 }
-"""TensorBoard's tags, each with its field of a round's record."""
+"""TensorBoard's tags, with the field of a round's record for each."""
 
 
 class EventLog:
     """One TensorBoard event file; the step of a value is its round.
 
-    A record is written at once and in the caller's thread. So a full disk is an error here, and not
-    in a thread that nobody waits for.
+    Writing is synchronous, in the caller's thread: a full disk raises an error here, not in a
+    background thread.
 
     Args:
         folder: where to write the file.
         after_round: the round from which the run resumes, 0 for a new run. TensorBoard then drops
-            what earlier files say of later rounds.
+            later rounds of earlier files.
 
     Raises:
         RunError: the file cannot be made.
@@ -64,7 +64,7 @@ class EventLog:
         self.begin_after(after_round)
 
     def begin_after(self, round: int) -> None:
-        """Go on after a round; TensorBoard drops what was said of later ones.
+        """Continue after a round; TensorBoard drops the later ones.
 
         Raises:
             RunError: the file cannot be written.
@@ -96,7 +96,7 @@ class EventLog:
         )
 
     def close(self) -> None:
-        """Close the file; all records are in it already."""
+        """Close the file; all records are already in it."""
         with contextlib.suppress(OSError):  # add_round has reported it
             self._file.close()
 
@@ -128,7 +128,7 @@ def _number(value: object) -> float | None:
 
 
 def _next_file(folder: Path) -> Path:
-    """Return a name that TensorBoard reads after the existing files, whatever the clock says."""
+    """Return a file name that sorts after the existing ones, even if the clock was set back."""
     taken = sorted(path.name.split(".")[3] for path in folder.glob("events.out.tfevents.*"))
     stamp = max([f"{int(time.time()):010d}", *taken])
     number = len(taken) + 1

@@ -116,21 +116,21 @@ class RunFolder(RunRecords):
 
     @property
     def forked_after(self) -> int:
-        """The round of another run after which this one goes its own way; 0: it is no fork."""
+        """The last round that a fork shares with its parent; 0: this run is no fork."""
         fork = self.facts.get("fork")
         return int(fork["round"]) if isinstance(fork, dict) else 0
 
     @property
     def modules_path(self) -> Path | None:
-        """Where the modules are that the experiment names; None: they are installed.
+        """The folder of the experiment's own modules; None: they are installed.
 
-        A relative path in run.json, as an unpacked run has it, begins at the run folder.
+        A relative path in run.json, as in an unpacked run, starts at the run folder.
         """
         modules = self.facts.get("modules")
         return (self.path / modules).absolute() if isinstance(modules, str) else None
 
     def fork_lost(self, what: str) -> RunError:
-        """Return the error of a fork that cannot go on, since what it began with is lost."""
+        """Return the error of a fork whose initial state is lost."""
         fork = self.facts["fork"]
         return RunError(
             f"{self.path}: {what} gone or damaged; make the fork again from "
@@ -138,23 +138,23 @@ class RunFolder(RunRecords):
         )
 
     def check_begin(self, round: int) -> None:
-        """Check that a state to go on from is one of this run, and not from before its fork.
+        """Check that a state to resume from is not from before this run's fork.
 
         Args:
-            round: the round after which the state is; 0: it is the initial model.
+            round: the last round in the state; 0: the initial model.
 
         Raises:
-            RunError: the run is a fork and begins later, so that its first checkpoint is lost.
+            RunError: the run is a fork that begins later: its first checkpoint is lost.
         """
         if round < self.forked_after:
             raise self.fork_lost("the checkpoint that the fork begins with is")
 
     def has_data(self, sha256: str) -> bool:
-        """Return whether the run began with these data; an old run does not say, and may have."""
+        """Return whether the run began with these data; True for old runs without a record."""
         return bool(self.facts.get("data_sha256", sha256) == sha256)
 
     def check_data(self, name: str, sha256: str) -> None:
-        """Check that a data set is the one that the run began with.
+        """Check that a data set is the run's own.
 
         Raises:
             RunError: it has other samples.
@@ -166,18 +166,18 @@ class RunFolder(RunRecords):
             )
 
     def other_code(self, code: Mapping[str, str]) -> list[str]:
-        """Return the files of the user's own code that are others than when the run began.
+        """Return the files of the user's own code that changed since the run began.
 
         Args:
-            code: the SHA-256 of each file now (see `own_code`); one that the run does not know is
-                left out.
+            code: the current SHA-256 of each file (see `own_code`); files unknown to the run are
+                ignored.
         """
         before = self.facts.get("code", {})
         return [name for name, sha256 in code.items() if before.get(name, sha256) != sha256]
 
     @property
     def process(self) -> int | None:
-        """The id of the process that works in the folder; None: none does."""
+        """The id of the process that holds the folder; None: no process does."""
         return lock.holder(self._lock_path)
 
     @classmethod
@@ -200,8 +200,8 @@ class RunFolder(RunRecords):
             experiment_yaml: the experiment with all defaults.
             facts: values that JSON can hold; the time ``started`` is added if it is missing.
             files: further files of the folder, by name.
-            fill: writes what the run begins with, such as records of earlier rounds. Without all of
-                it the folder is incomplete, and no run.
+            fill: writes the run's initial content, such as records of earlier rounds. If it fails,
+                the folder is incomplete and no run.
 
         Raises:
             RunError: the folder cannot be made.
@@ -235,8 +235,8 @@ class RunFolder(RunRecords):
 
         Args:
             path: the folder.
-            salvage: go on if run.json or experiment.yaml is damaged; see `damage`. Without a sound
-                run.json, there are no facts.
+            salvage: open the folder even if run.json or experiment.yaml is damaged; see `damage`.
+                Without an intact run.json, there are no facts.
 
         Raises:
             RunError: it is not a run folder, is incomplete or damaged, or a newer fedmx wrote it.
@@ -271,10 +271,10 @@ class RunFolder(RunRecords):
         return folder
 
     def check(self, path: Path) -> None:
-        """Check a file of the folder, such as `model_path`, by the SHA-256 that was recorded of it.
+        """Check a file of the folder, such as `model_path`, against its recorded SHA-256.
 
         Raises:
-            RunError: its content is another one, or it cannot be read.
+            RunError: it has other content, or cannot be read.
         """
         recorded = {**self._identity.files, **self._ending().get("files", {})}
         check_file(path, recorded.get(path.name))
@@ -331,7 +331,7 @@ class RunFolder(RunRecords):
     def save_checkpoint(
         self, round: int, state: Mapping[Any, Any], keep: Keep | None = None
     ) -> Path:
-        """Write a checkpoint, and remove those that need not be kept.
+        """Write a checkpoint, and remove superfluous ones.
 
         The records up to this round reach the disk first.
 
@@ -355,15 +355,15 @@ class RunFolder(RunRecords):
             raise CheckpointError(cannot_write(self.path, error)) from None
         write_checkpoint(path, round, state)
         for number in (keep or Keep()).superfluous(self.checkpoint_rounds):
-            if number not in (round, self.forked_after):  # nobody could make that one again
+            if number not in (round, self.forked_after):  # that one cannot be made again
                 self.checkpoint_path(number).unlink(missing_ok=True)
         self._clean()
         return path
 
     def truncate_after(self, round: int) -> None:
-        """Remove all that came after a round: records, checkpoints, unfinished lines, the ending.
+        """Remove everything after a round: records, checkpoints, unfinished lines, the ending.
 
-        Call it when a run resumes from the checkpoint of that round. A folder of an earlier version
+        Call it when a run resumes from the checkpoint of that round. A folder of an earlier format
         gets the checksums of this one.
 
         Raises:
@@ -382,7 +382,7 @@ class RunFolder(RunRecords):
             self._identity.write(self.path)
 
     def finish(self, status: Ending, reason: str = "") -> None:
-        """Write how the run ended, and why, with the SHA-256 of the final weights.
+        """Write the run's ending, its reason, and the SHA-256 of the final weights.
 
         Raises:
             RunError: there is no such ending, or it cannot be written.
@@ -392,7 +392,7 @@ class RunFolder(RunRecords):
 
     @property
     def status(self) -> Status:
-        """How the run ended; ``interrupted`` if its process ended before it did."""
+        """The run's ending or state; ``interrupted`` if its process ended before the run."""
         recorded: Ending | None = self._ending().get("status")
         if recorded:
             return recorded
@@ -414,7 +414,7 @@ class RunFolder(RunRecords):
             return {"reason": "it is not known how the run ended: status.json is damaged"}
 
     def _clean(self) -> None:
-        """Remove the temporary files that a killed process left; those of safetensors, too."""
+        """Remove the temporary files of a killed process, and those of safetensors."""
         folders = {
             self.path: TEMPORARY_PREFIX,
             self.assets_path: TEMPORARY_PREFIX,
@@ -426,13 +426,13 @@ class RunFolder(RunRecords):
 
 
 def kept_start(folder: RunFolder) -> Path | None:
-    """Return the file in a run folder with the weights of before round 1, after a check.
+    """Check and return a run folder's file of the initial weights.
 
     Returns:
         The file; None if the run began from its seed.
 
     Raises:
-        RunError: the file is gone, or is not the one that the run began from.
+        RunError: the file is missing, or is not the run's own.
     """
     facts = folder.facts.get("start")
     if not isinstance(facts, dict):

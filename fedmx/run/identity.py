@@ -38,7 +38,7 @@ class Identity:
 
     Attributes:
         facts: versions, seed, mode and more.
-        files: the SHA-256 (hex) of the files that the run began with, by name.
+        files: the SHA-256 (hex) of the run's initial files, by name.
         format: of the run folder.
     """
 
@@ -81,7 +81,7 @@ class Identity:
         return found
 
     def has(self, file: Path) -> bool:
-        """Return whether a file has the content that the run began with, as far as it is recorded.
+        """Return whether a file has its initial content, or none is recorded.
 
         Raises:
             OSError: it cannot be read.
@@ -90,10 +90,10 @@ class Identity:
         return recorded is None or sha256_of(file) == recorded
 
     def write(self, folder: Path) -> None:
-        """Write run.json, whole or not at all.
+        """Write run.json atomically.
 
         Raises:
-            OSError: the disk refuses.
+            OSError: the file cannot be written.
         """
         document = {"format": self.format, "facts": self.facts, "files": dict(self.files)}
         write_document(folder / FILE, document)
@@ -109,7 +109,7 @@ def digests_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def new_folder(parent: Path, name: str, time: str) -> Path:
-    """Make and return a folder that did not exist, for a run of the experiment `name`.
+    """Make and return a new folder for a run of the experiment `name`.
 
     The name keeps only letters, digits and . _ -; if it is taken, it gets ``-2``, ``-3`` and so on.
 
@@ -127,7 +127,7 @@ def new_folder(parent: Path, name: str, time: str) -> Path:
 
 
 def _not_a_run_reason(path: Path) -> str:
-    """Return why a folder without run.json cannot be opened, and what to do."""
+    """Return why a folder without run.json is no run folder, and what to do."""
     if _has_begun(path):
         return f"{FILE} is missing; restore it from a copy"
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
@@ -144,7 +144,7 @@ def _not_a_run_reason(path: Path) -> str:
 
 
 def _has_begun(path: Path) -> bool:
-    """Return whether a run has recorded something; a fork has records before it is a run."""
+    """Return whether a run has started; a fork has records before it is a run."""
     if not any((path / name).exists() for name in ("lock", "status.json")):
         return False
     rounds = path / "rounds.jsonl"
@@ -155,7 +155,7 @@ def _has_begun(path: Path) -> bool:
 PACKAGES = ("mxnet", "numpy")
 
 DECIDING = ("fedmx", *PACKAGES, "builds", "python", "instructions", "threads", "code")
-"""The facts that decide the bits of a run, besides the experiment."""
+"""The facts that, with the experiment, determine the bits of a run."""
 
 
 def gather_facts(
@@ -163,8 +163,8 @@ def gather_facts(
 ) -> dict[str, Any]:
     """Return the facts of a run that starts now.
 
-    Versions come from the metadata of the installed packages, so that nothing is imported. A
-    package that is not installed has the version None.
+    Versions come from the metadata of the installed packages; nothing is imported. The version of a
+    missing package is None.
 
     Args:
         seed: the experiment's seed.
@@ -196,7 +196,7 @@ def _version(package: str) -> str | None:
 
 
 def _build(package: str) -> str | None:
-    """Return which build of a package is installed: a hash of the hashes of its libraries."""
+    """Return the installed build of a package: a hash over the hashes of its libraries."""
     try:
         files = importlib.metadata.files(package) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -206,7 +206,7 @@ def _build(package: str) -> str | None:
 
 
 def _cpu() -> str | None:
-    """Return the name of the processor's model, if the system tells it."""
+    """Return the name of the processor's model, if the system has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -220,13 +220,13 @@ Status = Literal["running", "done", "stopped", "interrupted", "failed"]
 
 
 def write_ending(path: Path, status: Ending, reason: str, files: Mapping[str, str]) -> None:
-    """Write how a run ended.
+    """Write the ending of a run.
 
     Args:
         path: the file.
-        status: how it ended.
-        reason: why, in any number of lines.
-        files: the SHA-256 of files that were written at the end, by name.
+        status: the kind of ending.
+        reason: the reason, in any number of lines.
+        files: the SHA-256 of the final files, by name.
 
     Raises:
         RunError: there is no such ending, or it cannot be written.
@@ -242,7 +242,7 @@ def write_ending(path: Path, status: Ending, reason: str, files: Mapping[str, st
 
 
 def read_ending(path: Path, checked: bool) -> dict[str, Any]:
-    """Return how a run ended, with an empty status if it has not.
+    """Return the ending of a run; its status is empty if the run has not ended.
 
     Args:
         path: the file.

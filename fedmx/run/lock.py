@@ -1,4 +1,4 @@
-"""The lock of a run folder: one process at a time may write; the lock ends with the process."""
+"""The lock of a run folder: one writing process at a time; the lock ends with its process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _held: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """Close the lock files in a forked worker, which must not keep a dead server's lock."""
+    """Close the lock files in a forked worker, so that it does not keep a dead server's lock."""
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
@@ -31,8 +31,8 @@ def hold(path: Path) -> Iterator[None]:
     """Hold a lock file inside a with statement.
 
     Raises:
-        RunError: a process holds it already, perhaps this one; the text has the process id. Or the
-            file cannot be locked.
+        RunError: another process or this one holds it (the text has the process id), or the file
+            cannot be locked.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -65,8 +65,8 @@ def hold(path: Path) -> Iterator[None]:
 def holder(path: Path) -> int | None:
     """Return the id of the process that holds a lock file, or None.
 
-    The id alone says nothing: after a kill another process may have it, as each server in a
-    container is process 1. So the lock is tried, for a moment and beside others who try it.
+    The id alone proves nothing: after a kill, another process can have it (in containers, each
+    server is process 1). So this tries the lock for a moment, shared with other readers.
     """
     pid = _recorded(path)
     if pid is None:
@@ -85,7 +85,7 @@ def holder(path: Path) -> int | None:
 
 
 def _lock(descriptor: int) -> None:
-    """Lock a file, also while `holder` tries its lock.
+    """Lock a file, even while `holder` tries its lock.
 
     Raises:
         BlockingIOError: a process holds it.

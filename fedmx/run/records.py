@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 
 
 class JsonLines:
-    """The records of one file; an unfinished last line, which a killed process left, is ignored.
+    """The records of one file; an unfinished last line of a killed process is ignored.
 
     Args:
         path: the file.
         checked: whether each record must have its checksum. Earlier versions wrote none.
 
     Attributes:
-        damaged: the numbers of the damaged lines, from 1, that were met until now.
+        damaged: the numbers (from 1) of the damaged lines found so far.
     """
 
     def __init__(self, path: Path, checked: bool = True):
         self.path = path
         self.checked = checked
         self.damaged: list[int] = []
-        self._named = False  # whether the file's name is known to be on the disk
+        self._named = False  # whether the folder's entry of the file is synced
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append records, all or none of them.
+        """Append records atomically.
 
         NaN and infinities become null, and numpy values become plain ones.
 
@@ -61,7 +61,7 @@ class JsonLines:
             raise RunError(cannot_write(self.path, error)) from None
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """Yield the sound records, in order, without their checksums.
+        """Yield the intact records, in order, without their checksums.
 
         Raises:
             RunError: the file cannot be read.
@@ -69,7 +69,7 @@ class JsonLines:
         return (record for record, _ in self._lines() if record is not None)
 
     def slots(self) -> Iterator[dict[str, Any] | None]:
-        """Yield, as `read`, the sound records, and None in the place of a damaged line.
+        """Yield the intact records as `read` does, and None for each damaged line.
 
         Raises:
             RunError: the file cannot be read.
@@ -77,7 +77,7 @@ class JsonLines:
         return (record for record, _ in self._lines())
 
     def keep(self, wanted: Callable[[dict[str, Any]], bool]) -> None:
-        """Keep the wanted records and remove the others; the file changes as a whole or not at all.
+        """Keep the wanted records and remove the others, atomically.
 
         A damaged line stays, unless a record before it is removed.
 
@@ -106,7 +106,7 @@ class JsonLines:
         self.damaged = []
 
     def sync(self) -> None:
-        """Write the appended records to the disk, so that they survive a power cut."""
+        """Sync the appended records to the disk, so that they survive a power cut."""
         if self.path.exists():
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
@@ -115,7 +115,7 @@ class JsonLines:
                 self._named = True
 
     def _lines(self) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
-        """Yield each line, and its record if it is sound."""
+        """Yield each line, and its record if it is intact."""
         try:
             with open(self.path, "rb") as file:
                 for number, line in enumerate(file, start=1):
@@ -133,7 +133,7 @@ class JsonLines:
     def _record(self, line: bytes) -> dict[str, Any] | None:
         """Return the record in a line, None if it is damaged."""
         try:
-            # As text: of bytes, json would guess whether they are UTF-16 or UTF-32.
+            # As text: json would guess the encoding of bytes (UTF-16, UTF-32).
             found = unsealed(json.loads(line.decode()))
         except (ValueError, RecursionError):
             return None
@@ -147,7 +147,7 @@ class JsonLines:
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return a value as strict JSON can hold it.
+    """Return a value as strict JSON.
 
     Args:
         value: the value.
@@ -170,7 +170,7 @@ def plain(value: Any, where: str) -> Any:
 
 
 def _is_whole(line: bytes) -> bool:
-    """Return whether a last line without a line break had one: something else stands there now."""
+    """Return whether a last line lost its line break: another byte stands in its place."""
     text = line.decode("ascii", errors="replace")
     try:
         found, end = json.JSONDecoder().raw_decode(text)
@@ -203,7 +203,7 @@ log = Log("fedmx.run")
 
 
 class RunRecords:
-    """The part of a run folder that keeps records, and tells which of them are damaged.
+    """The part of a run folder that keeps records and reports damaged ones.
 
     Args:
         path: the folder.
@@ -223,7 +223,7 @@ class RunRecords:
         return self._rounds, self._clients, self._journal
 
     def append_round(self, record: Mapping[str, Any]) -> None:
-        """Append a round to rounds.jsonl, whole or not at all; NaN and infinities become null.
+        """Append a round to rounds.jsonl, atomically; NaN and infinities become null.
 
         Raises:
             RunError: it cannot be written.
@@ -231,7 +231,7 @@ class RunRecords:
         self._rounds.append([record])
 
     def append_clients(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Append the records of a round's clients to clients.jsonl, all or none of them.
+        """Append the records of a round's clients to clients.jsonl, atomically.
 
         Raises:
             RunError: they cannot be written.
@@ -239,7 +239,7 @@ class RunRecords:
         self._clients.append(records)
 
     def append_journal(self, record: Mapping[str, Any]) -> None:
-        """Append the journal of a round to journal.jsonl, whole or not at all.
+        """Append the journal of a round to journal.jsonl, atomically.
 
         Raises:
             RunError: it cannot be written.
@@ -253,10 +253,10 @@ class RunRecords:
         return records
 
     def lost_rounds(self, last: int) -> list[int]:
-        """Return the rounds up to `last` whose records a run that goes on would silently miss.
+        """Return the rounds up to `last` whose records a resumed run would silently miss.
 
-        A damaged line between sound ones is none of them: it is told whenever it is read, and the
-        chain goes on over it. After the last sound record, the chain has no link to go on from.
+        A damaged line between intact ones does not count: each read reports it, and the chain
+        continues over it. After the last intact record, the chain has no link to continue from.
         """
         lost: list[int] = []
         known, damaged = 0, False
@@ -273,9 +273,9 @@ class RunRecords:
         return [*lost, *range(known + 1, last + 1)]
 
     def lost_clients(self, last: int) -> list[int]:
-        """Return the rounds up to `last` of which records of clients that counted are gone.
+        """Return the rounds up to `last` with missing records of accepted clients.
 
-        What a damaged line may have held is not gone: it is told whenever the line is read.
+        A record that a damaged line may have held does not count: each read reports that line.
         """
         missing = {
             record["round"]: set(record["participants"])
@@ -298,7 +298,7 @@ class RunRecords:
         return [round for round, clients in missing.items() if clients and round not in damaged]
 
     def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
-        """Yield the records of clients, in order: of one round, or of all; see also `rounds`."""
+        """Yield the records of clients, in order, of one round or of all; see also `rounds`."""
         for record in self._clients.read():
             if round is None or record.get("round") == round:
                 yield record
@@ -320,7 +320,7 @@ class RunRecords:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """One line for each damaged file, or line of one, that was met until now."""
+        """One line for each damaged file or line found so far."""
         lines = (
             f"{records.path}:{number}: the line is damaged; it is left out"
             for records in self._records
@@ -329,7 +329,7 @@ class RunRecords:
         return (*self._damaged_files, *lines)
 
     def _note(self, *damaged: str) -> None:
-        """Keep what is damaged, and log each damage once."""
+        """Keep reports of damage, and log each one once."""
         self._damaged_files.update(dict.fromkeys(damaged))
         for text in self.damage:
             if text not in self._told:

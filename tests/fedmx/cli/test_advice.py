@@ -16,7 +16,7 @@ def test_a_run_whose_report_alone_failed_is_not_to_be_resumed(tmp_path: Path) ->
     done = fedmx("resume", run.path, cwd=tmp_path)
     assert run.status == "done"
     assert done.code == 2, done
-    assert done.err.splitlines()[-1].endswith(f"; go on with: fedmx report {run.path}")
+    assert done.err.splitlines()[-1].endswith(f"; continue with: fedmx report {run.path}")
     run.report_path.rmdir()
     assert fedmx("report", run.path, cwd=tmp_path).code == 0
     assert run.report_path.is_file()

@@ -71,7 +71,7 @@ def test_q_in_a_debugger_ends_a_run_as_ctrl_c_does(folder: Path) -> None:
         after = _read(main).decode().replace("\r", "")
     assert process.returncode == 130
     (run,) = (folder / "runs").iterdir()
-    told = f"interrupted after round 2; go on with: fedmx resume runs/{run.name} --own-modules"
+    told = f"interrupted after round 2; continue with: fedmx resume runs/{run.name} --own-modules"
     assert after == f"q\nfedmx: {told}\n"
     assert rounds_of(run) == [1, 2]
 
@@ -84,7 +84,9 @@ def test_a_debugger_whose_input_ends_ends_the_run_too(folder: Path, call: str) -
     result = fedmx("run", "small.yaml", "--own-modules", "--set", "clients=1", cwd=folder)
     assert result.code == 130
     assert "Traceback" not in result.err
-    assert result.err.splitlines()[-1].startswith("fedmx: interrupted after round 2; go on with: ")
+    assert result.err.splitlines()[-1].startswith(
+        "fedmx: interrupted after round 2; continue with: "
+    )
 
 
 def test_every_tenth_round_stays_on_a_terminal(folder: Path) -> None:

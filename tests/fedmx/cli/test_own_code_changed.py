@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_with_edited_code_says_so_and_makes_no_pack(folder: P
     (folder / "gate.py").write_text(EDITED)
     result = fedmx("resume", run, "--own-modules", cwd=folder)
     assert result.code == 0
-    assert result.err.splitlines()[0].startswith("gate.py: not as when the run began; the rounds")
+    assert result.err.splitlines()[0].startswith("gate.py: changed since the run began")
     packed = fedmx("pack", run, "-o", "a.fedmx", "--own-modules", cwd=folder)
     assert "gate.py: not as when the run began, so that the pack would not" in packed.error_text
     assert not (folder / "a.fedmx").exists()

@@ -254,7 +254,7 @@ def test_a_cell_that_fails_at_once_is_tried_with_one_seed(tmp_path: Path) -> Non
     assert result.code == 2
     states = [state.state for state in SweepResult.of(sweep_in(folder)).states]
     assert sorted(states) == ["failed"] * 2 + ["waiting"] * 4
-    assert "2 of 6 runs failed, so 4 others of their cells were not begun" in result.err
+    assert "2 of 6 runs failed; 4 other" in result.err
     assert "alpha" in result.err
 
 
@@ -269,7 +269,7 @@ def test_ctrl_c_interrupts_all_runs(tmp_path: Path, interruptible: None) -> None
     sweep = sweep_in(folder)
     assert result.code == 130
     assert result.err.splitlines()[-1] == (
-        f"fedmx: interrupted; go on with: fedmx sweep {sweep.path.relative_to(folder)} "
+        f"fedmx: interrupted; continue with: fedmx sweep {sweep.path.relative_to(folder)} "
         "--own-modules"
     )
     path = sweep.run_path(sweep.runs[0])
