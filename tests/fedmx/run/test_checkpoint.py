@@ -351,5 +351,5 @@ def test_a_file_with_a_right_digest_that_is_no_checkpoint_is_refused(
 ) -> None:
     path = tmp_path / "round-000001.safetensors"
     save_file({}, path, metadata={METADATA_KEY: f"{_digest(content, {})}\n{content}"})
-    with pytest.raises(CheckpointError, match=r"cannot be read|no checkpoint of fedmx"):
+    with pytest.raises(CheckpointError, match=r"cannot be read|checkpoint of fedmx"):
         read_checkpoint(path)
