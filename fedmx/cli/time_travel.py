@@ -311,7 +311,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check a pack, replay its run, and compare the bits."""
-    from fedmx.pack import verify as check
+    from fedmx.history import verify as check
 
     def tell(round: int, rounds: int) -> None:
         say("verified", f"round {round}/{rounds}  the same bits", round=round, rounds=rounds)
@@ -333,7 +333,7 @@ def unpack(
     ],
 ) -> None:
     """Unpack a pack into a run folder; none of its code runs."""
-    from fedmx.pack.pack_file import PackFile
+    from fedmx.history.pack import PackFile
 
     made = PackFile.read(path).unpack(folder)
     typer.echo(f"run folder: {made.path}")
