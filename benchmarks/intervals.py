@@ -42,7 +42,7 @@ def held(name: str, seeds: int, cells: int) -> dict[str, float]:
         values = draw(rng, (BATCH, seeds))
         for label, statistic in (("median", np.median), ("IQM", interquartile_mean)):
             low, high = bootstrap_interval(values, statistic)
-            truth = statistic(large)[0]
+            truth = statistic(large, axis=-1)[0]
             counts[label] += int(((low <= truth) & (truth <= high)).sum())
         shared = draw(rng, (BATCH, seeds))
         one, two = (shared + draw(rng, (BATCH, seeds)) for _ in range(2))
