@@ -52,6 +52,8 @@ class FedFV(Aggregator):
         tau: how many rounds external conflicts reach back; 0: none.
     """
 
+    name = "fedfv"
+
     alpha: float = 0.1
     tau: int = 1
 

@@ -45,6 +45,8 @@ class FedNova(Aggregator):
             authors' own code.
     """
 
+    name = "fednova"
+
     mu: float = 0.0
     effective: Literal["auto", "a", "steps"] = "auto"
 

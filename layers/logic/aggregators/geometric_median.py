@@ -49,6 +49,8 @@ class GeometricMedian(Aggregator):
             has it), with which a client that invents samples has more say.
     """
 
+    name = "geometric-median"
+
     iterations: int = 1000
     weights: Literal["uniform", "samples"] = "uniform"
 

@@ -39,6 +39,8 @@ class Krum(Aggregator):
             2 f + 3 or more.
     """
 
+    name = "krum"
+
     byzantine: int = 1
 
     requires = frozenset({Need.EACH_CLIENT})
@@ -78,6 +80,8 @@ class MultiKrum(Aggregator):
             2 f + 3 or more.
         keep: how many updates the mean has, at most m - f; None: m - f.
     """
+
+    name = "multi-krum"
 
     byzantine: int = 1
     keep: int | None = None
@@ -154,6 +158,8 @@ class NormClip(Aggregator):
         weights: ``"samples"`` weighs clients by n_k, which a client may invent, ``"uniform"`` all
             alike.
     """
+
+    name = "norm-clip"
 
     norm: float = 1.0
     weights: Literal["samples", "uniform"] = "samples"

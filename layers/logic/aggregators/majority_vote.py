@@ -34,6 +34,8 @@ class MajorityVote(Aggregator):
             make it as large as `logic.max_update` lets it.
     """
 
+    name = "majority-vote"
+
     step: float | None = None
 
     def __post_init__(self) -> None:

@@ -86,6 +86,8 @@ class Mean(Aggregator):
             selector says (lanes that are missing do not count). Buffers are always weighed by n_k.
     """
 
+    name = "mean"
+
     weights: Literal["samples", "uniform", "plan"] = "samples"
 
     @property

@@ -88,6 +88,8 @@ class Median(Aggregator):
             still there.
     """
 
+    name = "median"
+
     sparse: bool = False
 
     provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
@@ -145,6 +147,8 @@ class TrimmedMean(Aggregator):
         sparse: whether hooks that send less than half of an update's values are meant, as in
             `median`.
     """
+
+    name = "trimmed-mean"
 
     trim: float = 0.1
     sparse: bool = False

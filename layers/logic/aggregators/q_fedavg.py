@@ -40,6 +40,8 @@ class QFedAvg(Aggregator):
         q: how much more a high loss counts; 0 is the plain mean of the clients' models.
     """
 
+    name = "q-fedavg"
+
     q: float = 1.0
 
     requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT})

@@ -62,6 +62,8 @@ class Astraea(Selector):
         mediator_epochs: E_m.
     """
 
+    name = "astraea"
+
     gamma: int = 10
     classes: int = 10
     above: float | None = None
@@ -146,6 +148,8 @@ class Rebalance(Hook):
         shear: of a new image, the most to each side, in degrees, below 90.
         zoom: the most by which width and height of a new image change, below 1.
     """
+
+    name = "rebalance"
 
     above: float = 3.0
     augment: bool = False

@@ -45,6 +45,8 @@ class CsFedAvg(Selector):
         exploring: share of a cohort that is drawn from the other clients when Omega is full.
     """
 
+    name = "csfedavg"
+
     fraction: float = 0.1
     count: int | None = None
     candidates: float = 0.4
@@ -117,6 +119,8 @@ class Divergence(Hook):
     Attributes:
         held_out: the server's set as a share of all training samples.
     """
+
+    name = "divergence"
 
     held_out: float = 0.01
 

@@ -89,6 +89,8 @@ class FedAimSplit(Selector):
             ``"distance"``, only its distance, so that mediators are filled at random.
     """
 
+    name = "fedaim"
+
     mediators: int = 3
     classes: int = 10
     threshold: float | None = None
@@ -266,6 +268,8 @@ class FedAim(Aggregator):
         sync_back: whether both servers continue from w^C after an exchange; else each continues
             from its own model.
     """
+
+    name = "fedaim"
 
     divergence: float = 0.015
     tolerance: float = 0.1

@@ -100,6 +100,8 @@ class FedCS(Selector):
         aggregate_s: T_agg, seconds.
     """
 
+    name = "fedcs"
+
     candidates: float = 1.0
     select_s: float = 0.0
     distribute_s: float = 0.0

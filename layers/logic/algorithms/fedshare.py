@@ -44,6 +44,8 @@ class FedShare(Hook):
         warm_up: epochs that the server trains on G before round 1; 0: none.
     """
 
+    name = "fedshare"
+
     shared: float = 0.05
     part: float = 1.0
     warm_up: int = 0

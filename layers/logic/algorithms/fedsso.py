@@ -79,6 +79,8 @@ class FedSSO(Selector):
             is shorter and reveals less, and round 1 then starts from w_0. 0: the step itself.
     """
 
+    name = "fedsso"
+
     beta: float = 0.1
     learning_rate: float = 0.01
     min_samples: int = 2
@@ -258,6 +260,8 @@ class Stratified(Aggregator):
             returned. Unless all n_k are equal, its weights do not sum to 1, and the model shrinks
             or grows.
     """
+
+    name = "stratified"
 
     mean: Literal["stratified", "literal"] = "stratified"
 

@@ -102,6 +102,8 @@ class OfflineKP(Selector):
             clients that will not have trained by the deadline, or do not answer, are left out.
     """
 
+    name = "offline-kp"
+
     stop: Literal["strict", "non_increase"] = "strict"
     output: Literal["best", "last"] = "best"
     solver: Literal["exact", "dp"] = "exact"
@@ -311,6 +313,8 @@ class OnlineKP(Selector):
         ask_times: whether clients say before the round how long they will train and upload. Then
             clients that will not have trained by the deadline, or do not answer, are left out.
     """
+
+    name = "online-kp"
 
     L0: float | None = None
     U: float | None = None

@@ -121,6 +121,8 @@ class Oort(Selector):
         ask_times: whether each client says once, before its first round, how long it will take.
     """
 
+    name = "oort"
+
     fraction: float = 0.1
     count: int | None = None
     alpha: float = 2.0

@@ -77,6 +77,8 @@ class Scaffold(Hook):
             less than momentum moves.
     """
 
+    name = "scaffold"
+
     option: Literal["I", "II"] = "II"
     server_learning_rate: float = 1.0
     dense: bool = False

@@ -1,145 +1,53 @@
 """The catalogue: every hook, selector, aggregator and preset by its name in an experiment file.
 
-Beside these tables live the presets whose parts are of one file each. No algorithm is written here.
+A part has its name in its class (`name`), a preset in its function. No other list names them; no
+algorithm is written here.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from layers.logic.aggregators.fedfv import FedFV
-from layers.logic.aggregators.fednova import FedNova
-from layers.logic.aggregators.geometric_median import GeometricMedian
-from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
-from layers.logic.aggregators.majority_vote import MajorityVote
-from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.median import Median, TrimmedMean
-from layers.logic.aggregators.q_fedavg import QFedAvg
-from layers.logic.algorithms.astraea import Astraea, Rebalance, astraea
-from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence, csfedavg
-from layers.logic.algorithms.fedaim import FedAim, FedAimSplit, fedaim
-from layers.logic.algorithms.fedcs import FedCS, fedcs
-from layers.logic.algorithms.fedshare import FedShare, fedshare
-from layers.logic.algorithms.fedsso import FedSSO, Stratified, fedsso
-from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP, offline_kp, online_kp
-from layers.logic.algorithms.oort import Oort, oort
-from layers.logic.algorithms.scaffold import Scaffold, scaffold
-from layers.logic.catalogue.presets import (
-    clustered,
-    dgc,
-    fedadagrad,
-    fedadam,
-    fedavg,
-    fedavgm,
-    fedfv,
-    fednova,
-    fedprox,
-    fedsgd,
-    fedyogi,
-    power_of_choice,
-    projected_stc,
-    q_fedavg,
-    quantised,
-    selective_sgd,
-    signsgd,
-    stc,
-    top_k,
-)
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.hook import Hook
-from layers.logic.core.preset import Preset
+from layers.logic.core.preset import Preset, is_preset
 from layers.logic.core.selector import Selector
-from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
-from layers.logic.hooks.dgc import Dgc
-from layers.logic.hooks.local_gradients import Clip, FedProx, GradientReply
-from layers.logic.hooks.selective_sgd import SelectiveSgd
-from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
-from layers.logic.hooks.stragglers import Stragglers
-from layers.logic.selectors.clustered import Clustered
-from layers.logic.selectors.power_of_choice import PowerOfChoice
-from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 
-HOOKS: dict[str, type[Hook]] = {
-    "clip": Clip,
-    "dgc": Dgc,
-    "divergence": Divergence,
-    "fedadagrad": FedAdagrad,
-    "fedadam": FedAdam,
-    "fedavgm": FedAvgM,
-    "fedprox": FedProx,
-    "fedshare": FedShare,
-    "fedyogi": FedYogi,
-    "gradient-reply": GradientReply,
-    "quantise": Quantise,
-    "rebalance": Rebalance,
-    "scaffold": Scaffold,
-    "selective-sgd": SelectiveSgd,
-    "sign-sgd": SignSgd,
-    "stc": Stc,
-    "stragglers": Stragglers,
-    "top-k": TopK,
-}
+PACKAGES = ("aggregators", "algorithms", "catalogue", "hooks", "selectors")
+"""The packages of the logic layer whose modules define parts and presets."""
 
-SELECTORS: dict[str, type[Selector]] = {
-    "astraea": Astraea,
-    "csfedavg": CsFedAvg,
-    "fedaim": FedAimSplit,
-    "uniform": Uniform,
-    "by-size": BySize,
-    "clustered": Clustered,
-    "fedcs": FedCS,
-    "fedsso": FedSSO,
-    "offline-kp": OfflineKP,
-    "online-kp": OnlineKP,
-    "oort": Oort,
-    "power-of-choice": PowerOfChoice,
-    "round-robin": RoundRobin,
-}
 
-AGGREGATORS: dict[str, type[Aggregator]] = {
-    "fedaim": FedAim,
-    "fedfv": FedFV,
-    "fednova": FedNova,
-    "geometric-median": GeometricMedian,
-    "krum": Krum,
-    "majority-vote": MajorityVote,
-    "mean": Mean,
-    "median": Median,
-    "multi-krum": MultiKrum,
-    "norm-clip": NormClip,
-    "q-fedavg": QFedAvg,
-    "stratified": Stratified,
-    "trimmed-mean": TrimmedMean,
-}
+def _defined() -> list[Any]:
+    """Return all classes and functions that the modules of these packages define."""
+    layer, folder = __name__.rpartition(".")[0], Path(__file__).parents[1]
+    modules = [
+        import_module(f"{layer}.{package}.{module.name}")
+        for package in PACKAGES
+        for module in pkgutil.iter_modules([str(folder / package)])
+    ]
+    return [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if getattr(value, "__module__", None) == module.__name__
+    ]
 
-PRESETS: dict[str, Callable[..., Preset]] = {
-    "astraea": astraea,
-    "clustered": clustered,
-    "csfedavg": csfedavg,
-    "dgc": dgc,
-    "fedadagrad": fedadagrad,
-    "fedadam": fedadam,
-    "fedaim": fedaim,
-    "fedavg": fedavg,
-    "fedavgm": fedavgm,
-    "fedcs": fedcs,
-    "fedfv": fedfv,
-    "fednova": fednova,
-    "fedprox": fedprox,
-    "fedsgd": fedsgd,
-    "fedshare": fedshare,
-    "fedsso": fedsso,
-    "fedyogi": fedyogi,
-    "offline-kp": offline_kp,
-    "online-kp": online_kp,
-    "oort": oort,
-    "power-of-choice": power_of_choice,
-    "projected-stc": projected_stc,
-    "q-fedavg": q_fedavg,
-    "quantised": quantised,
-    "scaffold": scaffold,
-    "selective-sgd": selective_sgd,
-    "signsgd": signsgd,
-    "stc": stc,
-    "top-k": top_k,
-}
+
+def _named(kind: type) -> dict[str, Any]:
+    """Return the classes of a kind that have a name of their own, by that name."""
+    parts = [one for one in _DEFINED if isinstance(one, type) and issubclass(one, kind)]
+    return dict(sorted((vars(one)["name"], one) for one in parts if "name" in vars(one)))
+
+
+_DEFINED = _defined()
+
+HOOKS: dict[str, type[Hook]] = _named(Hook)
+SELECTORS: dict[str, type[Selector]] = _named(Selector)
+AGGREGATORS: dict[str, type[Aggregator]] = _named(Aggregator)
+PRESETS: dict[str, Callable[..., Preset]] = dict(
+    sorted((one.__name__.replace("_", "-"), one) for one in _DEFINED if is_preset(one))
+)

@@ -117,6 +117,11 @@ def settings_of_parts(
     return decorate
 
 
+def is_preset(made: Any) -> bool:
+    """Return whether a function is a preset, which `settings_of_parts` has decorated."""
+    return hasattr(made, "fixed") and inspect.isfunction(made)
+
+
 def parts_of(preset: Preset) -> Iterator[Any]:
     """Yield the selector, the aggregator and the hooks; all are frozen dataclasses."""
     yield preset.selector

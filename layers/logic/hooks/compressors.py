@@ -35,6 +35,8 @@ class Quantise(CodecHook):
         feedback: whether what rounding left out is added to the next update, or change.
     """
 
+    name = "quantise"
+
     bits: Literal[8, 16] = 8
     up: bool = True
     down: bool = False
@@ -62,6 +64,8 @@ class SignSgd(CodecHook):
         feedback: whether what the signs left out is added to the next update, or change.
     """
 
+    name = "sign-sgd"
+
     down: bool = True
     feedback: bool = True
 
@@ -88,6 +92,8 @@ class Stc(CodecHook):
         ternary: whether mu takes the place of the values; if not, the values themselves travel,
             and with p 1.0 nothing is compressed.
     """
+
+    name = "stc"
 
     p_up: float | None = 0.1
     p_down: float | None = 0.1
@@ -131,6 +137,8 @@ class TopK(CodecHook):
         p_down: share of the values of the model's change that go down; None sends the model dense.
         flat: whether the whole vector counts as one tensor.
     """
+
+    name = "top-k"
 
     p: float = 0.01
     p_down: float | None = None

@@ -48,6 +48,8 @@ class Dgc(Hook):
             whole model goes down.
     """
 
+    name = "dgc"
+
     p: float = 0.001
     threshold: float | None = None
     momentum: float = 0.9

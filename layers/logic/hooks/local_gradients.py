@@ -25,6 +25,8 @@ class Clip(Hook):
         norm: the largest Euclidean norm of a gradient, over all trainable parameters.
     """
 
+    name = "clip"
+
     norm: float = 1.0
 
     def __post_init__(self) -> None:
@@ -58,6 +60,8 @@ class FedProx(Hook):
     Attributes:
         mu: weight of the proximal term; with 0 the result is FedAvg's, bit for bit.
     """
+
+    name = "fedprox"
 
     mu: float = 0.01
 
@@ -106,6 +110,8 @@ class GradientReply(Hook):
     Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
     Hooks that change the update are refused: the update itself does not travel.
     """
+
+    name = "gradient-reply"
 
     requires = frozenset({Need.PLAIN_SGD})
     provides = frozenset({Trait.ENCODES_UPDATE, Trait.LOSSLESS})

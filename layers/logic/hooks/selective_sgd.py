@@ -72,6 +72,8 @@ class SelectiveSgd(Hook):
             it holds only against those who do not have the experiment's seed; None: no noise.
     """
 
+    name = "selective-sgd"
+
     download: float = 1.0
     upload: float = 0.1
     choice: Literal["largest", "random"] = "largest"

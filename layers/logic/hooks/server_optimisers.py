@@ -42,6 +42,8 @@ class FedAvgM(Hook):
         momentum: beta; with beta 0 and eta 1 the hook changes nothing.
     """
 
+    name = "fedavgm"
+
     server_learning_rate: float = 1.0
     momentum: float = 0.9
 
@@ -93,6 +95,8 @@ class FedAdagrad(Hook):
         tau: added to sqrt(v); the smaller it is, the more the steps adapt to v.
     """
 
+    name = "fedadagrad"
+
     server_learning_rate: float = 0.1
     beta1: float = 0.0
     tau: float = 1e-3
@@ -119,6 +123,8 @@ class FedAdam(Hook):
         beta2: decay of the second moment, v.
         tau: added to sqrt(v); the smaller it is, the more the steps adapt to v.
     """
+
+    name = "fedadam"
 
     server_learning_rate: float = 0.01
     beta1: float = 0.9
@@ -148,6 +154,8 @@ class FedYogi(Hook):
         beta2: decay of the second moment, v.
         tau: added to sqrt(v); the smaller it is, the more the steps adapt to v.
     """
+
+    name = "fedyogi"
 
     server_learning_rate: float = 0.01
     beta1: float = 0.9

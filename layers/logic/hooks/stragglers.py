@@ -31,6 +31,8 @@ class Stragglers(Hook):
             report has them as lost. Where E is 1, those that are not dropped are like all others.
     """
 
+    name = "stragglers"
+
     share: float = 0.5
     drop: bool = False
 

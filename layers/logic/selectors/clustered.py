@@ -34,6 +34,8 @@ class Clustered(Selector):
         count: m itself, instead of a fraction.
     """
 
+    name = "clustered"
+
     fraction: float = 0.1
     count: int | None = None
 

@@ -43,6 +43,8 @@ class PowerOfChoice(Selector):
             (pi_cpow-d); 0: all.
     """
 
+    name = "power-of-choice"
+
     fraction: float = 0.1
     count: int | None = None
     candidates: int | None = None

@@ -26,6 +26,8 @@ class Uniform(Selector):
         count: m itself, instead of a fraction.
     """
 
+    name = "uniform"
+
     fraction: float = 0.1
     count: int | None = None
 
@@ -71,6 +73,8 @@ class RoundRobin(Selector):
         count: m itself, instead of a fraction.
     """
 
+    name = "round-robin"
+
     fraction: float = 0.0
     count: int | None = None
 
@@ -107,6 +111,8 @@ class BySize(Selector):
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
     """
+
+    name = "by-size"
 
     fraction: float = 0.1
     count: int | None = None

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from layers.logic import PRESETS
+from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, Aggregator, Hook, Selector
 from layers.logic.core.preset import parts_of
 
 COHORT = {"fraction": 0.1, "count": None}
@@ -273,3 +273,15 @@ def test_a_presets_own_setting_reaches_every_part_that_needs_it(name, given, exp
     made = {type(part).__name__: settings_of(part) for part in parts_of(PRESETS[name](**given))}
     for part, settings in expected.items():
         assert {key: made[part][key] for key in settings} == settings
+
+
+def test_no_two_parts_have_the_same_name() -> None:
+    for table, kind in ((HOOKS, Hook), (SELECTORS, Selector), (AGGREGATORS, Aggregator)):
+        named = [one for one in subclasses(kind) if "name" in vars(one)]
+        assert sorted(table.values(), key=repr) == sorted(named, key=repr)
+        assert {name: one.name for name, one in table.items()} == {name: name for name in table}
+
+
+def subclasses(kind: type) -> list[type]:
+    found = [one for sub in kind.__subclasses__() for one in (sub, *subclasses(sub))]
+    return [one for one in found if one.__module__.startswith("layers.")]
