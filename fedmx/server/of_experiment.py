@@ -12,7 +12,7 @@ from fedmx.server.carrier import RunCarrier
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
 from layers.logic import Aggregator, LogicError, ServerState
-from layers.logic.checks.parts import doubts
+from layers.logic.checks.parts import possible_mistakes
 from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import check_by_slices
 from layers.logic.storage import UpdateStore
@@ -43,7 +43,7 @@ def server_of(
     """
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
-    for doubt in doubts((logic.selector, logic.aggregator, *logic.hooks)):
+    for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks)):
         log.warning("part_doubtful", "{what}; is it meant so?", what=doubt)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     return Server(

@@ -45,7 +45,7 @@ class FedFV(Aggregator):
 
     All updates of a round are held in memory. The server keeps each client's last update for `tau`
     rounds, a ternary one as bits; they are part of the checkpoint. Clients report the loss of the
-    received model; nothing else crosses the wire.
+    received model; nothing else is sent.
 
     Attributes:
         alpha: share of the updates with the highest losses that are not projected.

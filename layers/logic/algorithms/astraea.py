@@ -138,7 +138,7 @@ class Rebalance(Hook):
     zoom, the same ones in every round; without, it is repeated. n_k counts the samples that are
     trained on.
 
-    The hook needs a selector that asks for the labels. One float64 for each class goes down.
+    The hook needs a selector that asks for the labels. The server sends one float64 for each class.
 
     Attributes:
         above: T_d; a class is too frequent if its z-score is above it, too rare if below -1 / T_d.
@@ -169,11 +169,11 @@ class Rebalance(Hook):
         return Augmentation(*(getattr(self, one.name) for one in fields(Augmentation)))
 
     def server(self) -> ServerSide:
-        """Return the half that sends the ratios."""
+        """Return the side that sends the ratios."""
         return _Sending(self.above)
 
     def client(self) -> ClientSide:
-        """Return the half that adds and drops samples."""
+        """Return the side that adds and drops samples."""
         return _Taking(self._augmentation if self.augment else None)
 
 

@@ -113,8 +113,8 @@ class Divergence(Hook):
     Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
     Computing": in each round the server trains w_aux from the global model, as a client would, on a
     small balanced set of its own. The set is taken out of the training samples. This costs the
-    server one client's training in each round. Neither end keeps anything, and nothing more crosses
-    the wire.
+    server one client's training in each round. Neither side keeps anything, and
+    nothing more is sent.
 
     Attributes:
         held_out: the server's set as a share of all training samples.
@@ -131,7 +131,7 @@ class Divergence(Hook):
             raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
 
     def server(self) -> ServerSide:
-        """Return the half that trains and compares."""
+        """Return the side that trains and compares."""
         return _Comparing()
 
 
@@ -156,7 +156,7 @@ class _Comparing(ServerSide):
                 "an auxiliary"
             )
         if self._first is None:
-            # Of the plan's first client, so that w_aux does not depend on who answers first.
+            # Of the plan's first client, so that w_aux does not depend on the order of answers.
             self._first = (task.buffers, context.seed)
         if task.weights.size and task.weights is not context.start:
             self._starts[task.client] = task.weights

@@ -33,7 +33,7 @@ class FedShare(Hook):
     Zhao et al. 2018, "Federated Learning with Non-IID Data", section 4: G is balanced over the
     classes, has the share beta of all training samples, and is taken out of them, so that nothing
     counts twice. The number of samples n_k, by which models are averaged, counts the shared ones.
-    Neither half keeps anything. G is an asset: it crosses the wire once to each client.
+    Neither side keeps anything. G is an asset: each client receives it once.
 
     With `warm_up` the server first trains the initial model on the whole of G, in batches and at
     the learning rate of a client's first round, and the rounds begin from that (section 4.2).
@@ -64,11 +64,11 @@ class FedShare(Hook):
         return {ASSET: Asset(self.shared)}
 
     def server(self) -> ServerSide:
-        """Return the half that trains the initial model, and knows how many samples are added."""
+        """Return the side that trains the initial model, and knows how many samples are added."""
         return _Giving(self.warm_up, self.part)
 
     def client(self) -> ClientSide:
-        """Return the half that adds the shared samples."""
+        """Return the side that adds the shared samples."""
         return _Sharing(self.part)
 
 

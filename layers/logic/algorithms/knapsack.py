@@ -135,7 +135,7 @@ class OfflineKP(Selector):
         rng: np.random.Generator,
     ) -> Sequence[Inquiry]:
         """Ask all clients how long they will take."""
-        return ask_everybody(population) if self.ask_times else ()
+        return ask_all(population) if self.ask_times else ()
 
     def select(
         self,
@@ -145,7 +145,7 @@ class OfflineKP(Selector):
         rng: np.random.Generator,
     ) -> Plan:
         """Let all clients train that will have trained in time."""
-        return everybody_in_time(population, self.ask_times)
+        return all_in_time(population, self.ask_times)
 
     def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Solve the knapsack for each new offer; answer all clients once the round is decided."""
@@ -339,7 +339,7 @@ class OnlineKP(Selector):
         rng: np.random.Generator,
     ) -> Sequence[Inquiry]:
         """Ask all clients how long they will take."""
-        return ask_everybody(population) if self.ask_times else ()
+        return ask_all(population) if self.ask_times else ()
 
     def select(
         self,
@@ -349,7 +349,7 @@ class OnlineKP(Selector):
         rng: np.random.Generator,
     ) -> Plan:
         """Let all clients train that will have trained in time."""
-        return everybody_in_time(population, self.ask_times)
+        return all_in_time(population, self.ask_times)
 
     def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Answer each offer, in order of arrival."""
@@ -431,12 +431,12 @@ def _worth_of(client: ClientReport) -> float | None:
     return worth if 0 < worth < math.inf else None
 
 
-def ask_everybody(population: Population) -> Sequence[Inquiry]:
+def ask_all(population: Population) -> Sequence[Inquiry]:
     """Return the inquiry of all clients how long they will train and upload."""
     return [(Question(TIMES), population.clients)]
 
 
-def everybody_in_time(population: Population, asked: bool) -> Plan:
+def all_in_time(population: Population, asked: bool) -> Plan:
     """Return the plan of all clients or, if they were asked, of those that will train in time.
 
     Args:
@@ -451,7 +451,7 @@ def everybody_in_time(population: Population, asked: bool) -> Plan:
 
 @settings_of_parts()
 def offline_kp() -> Preset:
-    """OfflineKP-FL: everybody trains, and a knapsack says whose updates are worth their upload.
+    """OfflineKP-FL: all clients train, and a knapsack says whose updates are worth their upload.
 
     Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
     model.
@@ -461,7 +461,7 @@ def offline_kp() -> Preset:
 
 @settings_of_parts()
 def online_kp() -> Preset:
-    """OnlineKP-FL: everybody trains; an update is taken at once if it is worth its upload.
+    """OnlineKP-FL: all clients train; an update is taken at once if it is worth its upload.
 
     Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no update is taken keeps
     the model.

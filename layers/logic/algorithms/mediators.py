@@ -47,7 +47,7 @@ class LabelHistograms:
         return cls(tuple(clients), counts)
 
     def kept_in(self, state: ServerState, question: Question) -> ServerState:
-        """Return the state with these answers alone; who gave none of them is asked again."""
+        """Return the state with these answers alone; clients without one are asked again."""
         return _with_answers(state, question, self.clients, HISTOGRAM)
 
 
@@ -72,7 +72,7 @@ class LabelDistances:
         return cls(clients, distances)
 
     def kept_in(self, state: ServerState, question: Question) -> ServerState:
-        """Return the state with these answers alone; who gave none of them is asked again."""
+        """Return the state with these answers alone; clients without one are asked again."""
         return _with_answers(state, question, self.clients, DISTANCE)
 
 

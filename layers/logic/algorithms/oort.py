@@ -103,7 +103,7 @@ class Oort(Selector):
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
-        alpha: penalty on those slower than T; 0: time does not count, and nobody is asked for it.
+        alpha: penalty on those slower than T; 0: time does not count, and clients are not asked.
         exploration: epsilon in round 1.
         decay: of epsilon, by round.
         least_exploration: below which epsilon does not fall.
@@ -113,10 +113,10 @@ class Oort(Selector):
         new_candidates: how many times as many as are explored are candidates for it at the most;
             1 or more.
         clip: share of the rewards below the one above which none counts for more.
-        percentile: of the known t_k that is T, at first; 100: nobody is too slow.
+        percentile: of the known t_k that is T, at first; 100: no client is too slow.
         pacer_delta: percentage points that the pacer moves it by; 0: it stays.
         pacer_step: rounds from one look of the pacer to the next.
-        most_rounds: a client that was asked more often than that is barred; None: nobody is.
+        most_rounds: a client that was asked more often is barred; None: none is.
         most_barred: share of the clients that may be barred, those first that were asked most.
         ask_times: whether each client says once, before its first round, how long it will take.
     """
@@ -202,7 +202,7 @@ class Oort(Selector):
     def standing(
         self, population: Population, memory: Mapping[str, Any], round: int, asked: int
     ) -> Standing:
-        """Return who is there to choose from, and what each of them is worth.
+        """Return the candidates, and the utility of each.
 
         Args:
             population: as for `select`.
@@ -269,8 +269,9 @@ class Oort(Selector):
         return np.asarray(known[often][:most])
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
-        """Keep what became of everybody who was asked, and let the pacer look at it."""
-        planned = report.clients[: report.selected]  # the others are strangers, or second updates
+        """Keep the outcome of every planned client, and update the pacer."""
+        # The others were not in the plan, or sent a second update.
+        planned = report.clients[: report.selected]
         learned = with_rewards(memory, planned, report.round)
         if self.alpha and not timeless(memory):
             learned = with_numbers(learned, TOOK, measured_s(memory, planned, report.took_s))
@@ -287,9 +288,9 @@ class Oort(Selector):
 def with_rewards(
     memory: Mapping[str, Any], planned: Sequence[ClientReport], round: int
 ) -> dict[str, Any]:
-    """Return the memory with the rewards of a round, for all who were asked.
+    """Return the memory with the rewards of a round, for all clients that were asked.
 
-    Who was asked in vain has the mean of the others' rewards. A round that brought nothing leaves
+    A client without an update gets the mean of the others' rewards. A round without updates leaves
     rewards as they were.
 
     Args:
@@ -498,5 +499,5 @@ def preferred_s(durations_s: np.ndarray, percentile: float) -> float:
 
 @settings_of_parts()
 def oort() -> Preset:
-    """Oort (Lai et al. 2021): clients whose loss is high and who are fast, and some new ones."""
+    """Oort (Lai et al. 2021): fast clients with a high loss, and some new ones."""
     return Preset(Oort(), Mean())

@@ -103,11 +103,11 @@ class Scaffold(Hook):
         return frozenset(gradient if self.dense else {*gradient, Need.EXACT})
 
     def server(self) -> ServerSide:
-        """Return the half that keeps c."""
+        """Return the side that keeps c."""
         return _Server(self.server_learning_rate)
 
     def client(self) -> ClientSide:
-        """Return the half that keeps c_i."""
+        """Return the side that keeps c_i."""
         return _Client(self.option, self.correct)
 
 
@@ -148,7 +148,7 @@ class _Server(ServerSide):
         if _since(context.slot) != _since(context.memory):
             return  # late: the variate that has changed is void by now, on the client as well
         self._senders.add(update.client)
-        # Applied at the end of the round: what is sent must not depend on who has answered so far.
+        # Applied at the end of the round: what is sent must not depend on the answers so far.
         if self._changes is None:
             self._changes = np.zeros(context.start.size)
         self._changes += _checked(context.slot[CHANGE], context)
@@ -170,7 +170,7 @@ class _Server(ServerSide):
         return replace(state, weights=context.start + change, change=change)
 
     def _begin_anew(self, lost: set[int], context: ServerContext) -> None:
-        """Set all variates to zero: nobody knows the part in the sum of a client that lost its."""
+        """Set all variates to zero: the sum holds an unknown part of a client without memory."""
         nothing = np.zeros(context.start.size, np.float32)
         context.keep(
             **{SUM: nothing, SINCE: context.round, SENDERS: np.zeros(0, np.int64)},

@@ -43,7 +43,7 @@ def check_kind(kind: str, value: Any, root: type) -> None:
 
 
 def check_part(part: Any) -> None:
-    """Check the methods and the settings of a part, and the sides of hook.
+    """Check the methods and the settings of a part, and the sides of a hook.
 
     Raises:
         LogicError: something is wrong; the message says what and where.
@@ -54,15 +54,15 @@ def check_part(part: Any) -> None:
     if isinstance(part, Part):
         _check_declarations(part)
     if isinstance(part, Hook):
-        for half, kind in _halves(part):
-            if not isinstance(half, kind):
+        for side, kind in _sides(part):
+            if not isinstance(side, kind):
                 method = "server" if kind is ServerSide else "client"
                 name = type(part).__name__
                 raise LogicError(
-                    f"{name}.{method}() returned {_shown(half)}; it must return an object of a "
+                    f"{name}.{method}() returned {_shown(side)}; it must return an object of a "
                     f"class derived from {kind.__name__}{at_place(getattr(type(part), method))}"
                 )
-            check_methods(type(half), kind)
+            check_methods(type(side), kind)
 
 
 def _check_declarations(part: Part) -> None:
@@ -79,19 +79,19 @@ def _check_declarations(part: Part) -> None:
             )
 
 
-def doubts(parts: Iterable[Any]) -> Iterator[str]:
-    """Yield a line for each thing about the parts that may be a mistake, and may be none."""
+def possible_mistakes(parts: Iterable[Any]) -> Iterator[str]:
+    """Yield a line for each peculiarity of the parts that may be a mistake."""
     for part in parts:
         kind, root = type(part), _root(part)
         yield from unknown_methods(kind, root)
         yield from unread_settings(kind, root)
         if isinstance(part, Hook):
-            for half, of in _halves(part):
-                yield from unknown_methods(type(half), of)
+            for side, of in _sides(part):
+                yield from unknown_methods(type(side), of)
 
 
-def _halves(hook: Hook) -> Iterator[tuple[Any, type]]:
-    """Yield the sides of hook, each with the class that it must be derived from.
+def _sides(hook: Hook) -> Iterator[tuple[Any, type]]:
+    """Yield the sides of a hook, each with the class that it must be derived from.
 
     Raises:
         LogicError: the hook cannot make one.
@@ -180,7 +180,7 @@ def check_methods(part: type, root: type) -> None:
             if others and not issubclass(part, tuple(kinds)):
                 raise LogicError(
                     f"{full} is a method of {' or '.join(map(_a, others))}, and {part.__name__} is "
-                    f"{_a(_kind(root))}: nobody calls it; move it{at_place(_function(own))}"
+                    f"{_a(_kind(root))}: fedmx never calls it; move it{at_place(_function(own))}"
                 )
     _check_attributes(part, root)
 
@@ -340,7 +340,7 @@ def _kind(root: type) -> str:
 
 
 def _word(root: type) -> str:
-    """Return the words before "method" in messages; the sides of hook have hook methods."""
+    """Return the words before "method" in messages; the sides of a hook have hook methods."""
     return _a("hook" if root in (ServerSide, ClientSide) else _kind(root))
 
 
@@ -384,7 +384,7 @@ def check_settings(part: type, root: type) -> None:
         )
     for field, certain in unread(part, root):
         if certain:
-            raise LogicError(f"{name} has the setting {field}, {_NOBODY}{at_place(part)}")
+            raise LogicError(f"{name} has the setting {field}, {_UNREAD}{at_place(part)}")
 
 
 def unread_settings(part: type, root: type) -> Iterator[str]:
@@ -397,7 +397,7 @@ def unread_settings(part: type, root: type) -> Iterator[str]:
             )
 
 
-_NOBODY = "which none of its code reads: it would change nothing; use it, or take it out"
+_UNREAD = "which none of its code reads: it would change nothing; use it, or take it out"
 
 
 def unread(part: type, root: type) -> Iterator[tuple[str, bool]]:

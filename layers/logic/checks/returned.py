@@ -45,14 +45,14 @@ def checked(
     *,
     server: bool = False,
 ) -> Message:
-    """Call a method of a hook's half, and return what it returned.
+    """Call a method of a hook's side, and return its result.
 
     Args:
         method: takes a task, an update or a state, and a context, and returns the first, changed.
         given: the task, the update or the state.
         at: the context.
         server: whether it is a server side, of which errors get the part's name, round and client;
-            those of a client side get them from whoever runs the client.
+            the runner of a client adds them to those of a client side.
 
     Raises:
         PartFailed: it returned something else, a vector of a wrong type or length, or a task or
@@ -124,39 +124,39 @@ def _is_finite(vector: np.ndarray) -> bool:
 
 
 def checked_gradient(
-    half: ClientSide, gradient: np.ndarray, weights: np.ndarray, at: ClientContext
+    side: ClientSide, gradient: np.ndarray, weights: np.ndarray, at: ClientContext
 ) -> None:
-    """Let a half change the gradient of a task's first step, and check it.
+    """Let a side change the gradient of a task's first step, and check it.
 
     Raises:
         PartFailed: it returned a gradient, or made one that is not finite.
     """
     sound = _is_sound(gradient)
-    returned: object = half.gradient(gradient, weights, at)  # type: ignore[func-returns-value]
+    returned: object = side.gradient(gradient, weights, at)  # type: ignore[func-returns-value]
     if returned is not None and returned is not gradient:
         raise failure(
-            half.gradient,
-            f"returned {_shown(returned)}, which nobody uses; it changes its argument in place, as "
+            side.gradient,
+            f"returned {_shown(returned)}, which is not used; it changes its argument in place, as "
             "gradient[:] = ...",
             at.round,
             at.client,
         )
     if sound and not _is_sound(gradient) and not _is_finite(gradient):
         what = f"made a gradient with {_broken(gradient)}"
-        raise failure(half.gradient, what, at.round, at.client)
+        raise failure(side.gradient, what, at.round, at.client)
 
 
-def checked_samples(half: ClientSide, data: Data, at: ClientContext) -> Data:
-    """Return the samples to train on, as a half returned them.
+def checked_samples(side: ClientSide, data: Data, at: ClientContext) -> Data:
+    """Return the samples to train on, as a side returned them.
 
     Raises:
         PartFailed: it returned no samples.
     """
-    after = half.samples(data, at)
+    after = side.samples(data, at)
     arrays: tuple[Any, ...] = (getattr(after, "x", None), getattr(after, "y", None))
     if after is not data and not all(isinstance(one, np.ndarray) for one in arrays):
         what = f"returned {_shown(after)}; it must return samples with the arrays x and y"
-        raise failure(half.samples, what, at.round, at.client)
+        raise failure(side.samples, what, at.round, at.client)
     return after
 
 

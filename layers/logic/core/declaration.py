@@ -138,8 +138,8 @@ class Rule:
         why: the reason; ``{one}`` and ``{other}`` are the classes of the parts or the values of the
             conditions, ``{value}`` is the other part with its settings.
         advice: what to do.
-        needed: who must provide `other`: selector, aggregator, hook or experiment; empty: it must
-            not be there.
+        needed: the one that must provide `other`: selector, aggregator, hook or experiment; empty:
+            it must not be there.
     """
 
     one: Declared
@@ -302,8 +302,8 @@ RULES: tuple[Rule, ...] = (
         needed="aggregator",
     ),
 )
-"""What does not go together. Whoever makes a condition checks it: a logic before anything runs,
-`SHARED_LANES` in each round, `PARALLEL_UPLOADS` and `ON_DISK` whoever builds an experiment."""
+"""What does not go together. A logic checks the rules before anything runs. `SHARED_LANES` is
+checked in each round, `PARALLEL_UPLOADS` and `ON_DISK` where an experiment is built."""
 
 
 def encoded(update: bool, model: bool) -> frozenset[Trait]:

@@ -237,7 +237,7 @@ class ServerSide:
     def most_samples(self, samples: int, context: ServerContext) -> int:
         """Return the most samples that the client's side can make of `samples`; by default as many.
 
-        An update that claims more is rejected, so a hook whose other half adds samples says here
+        An update that claims more is rejected, so a hook whose other side adds samples says here
         how many they can become.
         """
         return samples
@@ -257,7 +257,7 @@ class ClientSide:
     """The client's end of a hook; by default every method returns its argument unchanged."""
 
     def answer(self, moment: Moment, question: Slot, context: ClientContext) -> Slot:
-        """Return the answer to the server side's question; this half's memory is not available."""
+        """Return the answer to the server side's question; memory is not available."""
         return {}
 
     def receive(self, task: Task, context: ClientContext) -> Task:
@@ -267,7 +267,7 @@ class ClientSide:
     def samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples to train on; called after `receive`.
 
-        If they can be more than `data`, the other half says so in `most_samples`.
+        If they can be more than `data`, the other side says so in `most_samples`.
         """
         return data
 

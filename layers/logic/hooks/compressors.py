@@ -29,8 +29,8 @@ class Quantise(CodecHook):
 
     Attributes:
         bits: 8 or 16.
-        up: whether updates go up quantised; if not, they go up dense.
-        down: whether the changes of the model go down quantised; if not, the model goes down
+        up: whether updates are sent quantised; if not, dense.
+        down: whether the changes of the model are sent quantised; if not, the model is sent
             dense.
         feedback: whether what rounding left out is added to the next update, or change.
     """
@@ -60,7 +60,7 @@ class SignSgd(CodecHook):
     With the aggregator `majority-vote` this is signSGD with majority vote (Bernstein et al. 2018).
 
     Attributes:
-        down: whether the changes of the model go down as signs; if not, the model goes down dense.
+        down: whether the changes of the model are sent as signs; if not, the model is sent dense.
         feedback: whether what the signs left out is added to the next update, or change.
     """
 
@@ -84,8 +84,8 @@ class Stc(CodecHook):
     mean absolute value; positions are Golomb-coded.
 
     Attributes:
-        p_up: share of the values that go up; None sends updates dense.
-        p_down: share of the values that go down; None sends the model dense.
+        p_up: share of an update's values that are sent; None sends updates dense.
+        p_down: share of the model's values that are sent; None sends the model dense.
         flat: whether the whole vector counts as one tensor, with one threshold and one mu.
         exact_k: whether exactly k values are kept: of those equal to the threshold the first ones.
         literal: whether mu is what algorithm 1 says when it is read literally (see `ternarise`).
@@ -113,7 +113,7 @@ class Stc(CodecHook):
 
     @property
     def share_sent(self) -> float:
-        """`p_up`; 1 where updates go up dense."""
+        """`p_up`; 1 where updates are sent dense."""
         return 1.0 if self.p_up is None else self.p_up
 
     def codecs(self) -> tuple[Codec | None, Codec | None]:
@@ -133,8 +133,8 @@ class TopK(CodecHook):
     """The share p of largest values of each tensor; the rest is fed back (Aji and Heafield 2017).
 
     Attributes:
-        p: share of the values of an update that go up.
-        p_down: share of the values of the model's change that go down; None sends the model dense.
+        p: share of an update's values that are sent.
+        p_down: share of the values of the model's change that are sent; None sends the model dense.
         flat: whether the whole vector counts as one tensor.
     """
 

@@ -1,8 +1,8 @@
 """Deep gradient compression (Lin et al. 2018, algorithm 1).
 
 On the client, for each update g: u = m u + g, v = v + u (momentum correction; with Nesterov
-u = m (u + g), v = v + u + g). Of each tensor the share p of largest |v| goes up. Where a value was
-sent, u and v start again at zero (momentum factor masking). The first rounds send more (warm-up).
+u = m (u + g), v = v + u + g). The client sends the share p of largest |v| of each tensor, and u and
+v start again at zero there (momentum factor masking). The first rounds send more (warm-up).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Dgc(Hook):
     """Deep gradient compression: momentum correction and masking, warm-up (Lin et al. 2018).
 
     Attributes:
-        p: the share of the values of each tensor that goes up after the warm-up.
-        threshold: if given, every |v| above it goes up, instead of a share.
+        p: the share of each tensor's values that is sent after the warm-up.
+        threshold: if given, every |v| above it is sent, instead of a share.
         momentum: m of the correction; the clients' own `train.momentum` is another one.
         nesterov: whether the correction has Nesterov's form.
         masking: whether the momentum starts again at zero where a value was sent.
@@ -44,8 +44,8 @@ class Dgc(Hook):
             at least p.
         warmup_factor: the share of the first round; None takes p^(1 / (warmup + 1)), so that the
             shares fall evenly to p.
-        down: whether the values that changed in the model go down, without loss; if not, the
-            whole model goes down.
+        down: whether the server sends only the changed values of the model, without loss; if
+            not, it sends the whole model.
     """
 
     name = "dgc"
@@ -79,7 +79,7 @@ class Dgc(Hook):
         return encoded(True, self.down)
 
     def density(self, round: int) -> float:
-        """Return the share of the values that go up in `round`, from 1."""
+        """Return the share of the values that are sent in `round`, from 1."""
         if round > self.warmup:
             return self.p
         factor = self.warmup_factor
@@ -93,11 +93,11 @@ class Dgc(Hook):
         return 0.0 if self.threshold is not None else self.p
 
     def server(self) -> ServerSide:
-        """Return the half that decodes updates."""
+        """Return the side that decodes updates."""
         return CodecServerSide(EVERYTHING, EVERYTHING if self.down else None)
 
     def client(self) -> ClientSide:
-        """Return the half that accumulates updates, and sends the largest values."""
+        """Return the side that accumulates updates, and sends the largest values."""
         return _DgcClient(self)
 
 

@@ -34,7 +34,7 @@ class Clip(Hook):
             raise LogicError(f"norm must be greater than 0, not {self.norm}")
 
     def client(self) -> ClientSide:
-        """Return the half that clips each gradient; the server has nothing to undo."""
+        """Return the side that clips each gradient; the server has nothing to undo."""
         return _ClipClient(self.norm)
 
 
@@ -54,8 +54,8 @@ class FedProx(Hook):
 
     Source: Li et al. 2020 (FedProx), equation 2. The term holds clients near the received model.
 
-    The term is a part of the gradient, so momentum applies to it, too. The server has nothing to
-    do, neither end keeps anything, and nothing more crosses the wire.
+    The term is a part of the gradient, so momentum applies to it, too. The server does
+    nothing, neither side keeps anything, and nothing more is sent.
 
     Attributes:
         mu: weight of the proximal term; with 0 the result is FedAvg's, bit for bit.
@@ -82,7 +82,7 @@ class FedProx(Hook):
             )
 
     def client(self) -> ClientSide:
-        """Return the half that adds the term to each gradient."""
+        """Return the side that adds the term to each gradient."""
         return _Proximal(self.mu) if self.mu else ClientSide()
 
 
@@ -104,7 +104,7 @@ GRADIENT = "gradient"
 
 @dataclass(frozen=True)
 class GradientReply(Hook):
-    """The sum G of the gradients of all local steps goes up; the server takes w - eta G.
+    """The client sends the sum G of the gradients of all local steps; the server takes w - eta G.
 
     With plain SGD and the same learning rate at both ends this is the model that the client has.
     Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
@@ -117,11 +117,11 @@ class GradientReply(Hook):
     provides = frozenset({Trait.ENCODES_UPDATE, Trait.LOSSLESS})
 
     def server(self) -> ServerSide:
-        """Return the half that makes the step w - eta G."""
+        """Return the side that makes the step w - eta G."""
         return _Step()
 
     def client(self) -> ClientSide:
-        """Return the half that adds up the gradients."""
+        """Return the side that adds up the gradients."""
         return _Sum()
 
 

@@ -58,13 +58,14 @@ class SelectiveSgd(Hook):
     round. This is the paper's account; fedmx claims no privacy beyond it. The client's own model
     has no noise, and what hooks and metrics send besides has none either.
 
-    The noise shows what accuracy it costs. It protects from nobody who has the experiment's seed
-    and the update: it is drawn from that seed, which the server and each client have, so they can
-    draw the same noise and subtract it. Epsilon holds only against those who do not have the seed.
+    The noise shows what accuracy it costs. It does not protect from a party that has the
+    experiment's seed and the update: it is drawn from that seed, which the server and each client
+    have, so they can draw the same noise and subtract it. Epsilon holds only against those who do
+    not have the seed.
 
     Attributes:
-        download: theta_d, the share of the parameters that goes down: those updated most often.
-        upload: theta_u, the share of the changes that goes up.
+        download: theta_d, the share of the parameters that clients receive, the most often updated.
+        upload: theta_u, the share of the changes that is sent.
         choice: ``largest`` uploads the largest changes, ``random`` any that are above `threshold`.
         threshold: tau, the least change for ``choice: random``.
         clip: gamma, to which a larger change is clipped; None clips nothing.
@@ -116,11 +117,11 @@ class SelectiveSgd(Hook):
         return self.upload
 
     def server(self) -> ServerSide:
-        """Return the half that counts how often each parameter was updated."""
+        """Return the side that counts how often each parameter was updated."""
         return _SelectiveServer(self.download, self.epsilon)
 
     def client(self) -> ClientSide:
-        """Return the half that keeps a model of its own."""
+        """Return the side that keeps a model of its own."""
         return _SelectiveClient(self)
 
 

@@ -34,7 +34,7 @@ from layers.logic.errors import LogicError
 class FedAvgM(Hook):
     """v <- beta v + Delta, w <- w + eta v, where Delta is what aggregation would add to w.
 
-    The server keeps v. The client has nothing to do, and nothing more crosses the wire. The hook
+    The server keeps v. Clients do nothing, and nothing more is sent. The hook
     works with every aggregator. A round without an accepted update leaves w and v as they are.
 
     Attributes:
@@ -58,7 +58,7 @@ class FedAvgM(Hook):
             raise LogicError(f"momentum must be at least 0 and below 1, not {self.momentum}")
 
     def server(self) -> ServerSide:
-        """Return the half that keeps v."""
+        """Return the side that keeps v."""
         return _Momentum(self.server_learning_rate, self.momentum)
 
 
@@ -107,7 +107,7 @@ class FedAdagrad(Hook):
         _check(self.server_learning_rate, self.tau, beta1=self.beta1)
 
     def server(self) -> ServerSide:
-        """Return the half that keeps m and v."""
+        """Return the side that keeps m and v."""
         return _Adaptive(
             self.server_learning_rate, self.beta1, self.tau, lambda v, square: v + square
         )
@@ -137,7 +137,7 @@ class FedAdam(Hook):
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def server(self) -> ServerSide:
-        """Return the half that keeps m and v."""
+        """Return the side that keeps m and v."""
         b = self.beta2
         return _Adaptive(
             self.server_learning_rate, self.beta1, self.tau, lambda v, s: b * v + (1 - b) * s
@@ -168,7 +168,7 @@ class FedYogi(Hook):
         _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def server(self) -> ServerSide:
-        """Return the half that keeps m and v."""
+        """Return the side that keeps m and v."""
         part = 1 - self.beta2
         return _Adaptive(
             self.server_learning_rate,

@@ -21,7 +21,7 @@ class Stragglers(Hook):
     E is the number of epochs of all others; where the training goes by steps, x and E are steps.
     The draws depend on the seed, the round and the cohort alone: whatever the algorithm and the
     other hooks, the same clients are stragglers with the same x, and those of a smaller share are
-    among those of a larger one. Nothing more crosses the wire, and neither end keeps anything.
+    among those of a larger one. Nothing more is sent, and neither side keeps anything.
 
     In the paper's experiments FedProx aggregates what stragglers have done, and FedAvg drops them.
 
@@ -45,7 +45,7 @@ class Stragglers(Hook):
             )
 
     def server(self) -> ServerSide:
-        """Return the half that draws the stragglers and shortens their training."""
+        """Return the side that draws the stragglers and shortens their training."""
         return _Server(self)
 
 

@@ -41,7 +41,7 @@ class Logic:
         seed: seed of every random draw.
         clients: N, the number of clients of the experiment, available or not; None: the number of
             clients in each round's population.
-        without: clients that nobody asks anything, and in whose place another client is selected;
+        without: clients that take no part; another client is selected in the place of each;
             only with a selector that provides `Trait.BY_NUMBER`.
         min_updates: a round with fewer accepted updates raises `TooFewUpdates`; with 0, a round
             without updates keeps the model and succeeds.
@@ -172,10 +172,10 @@ class Logic:
         self, state: ServerState, clients: int, trace: Trace | None = None
     ) -> ServerPipeline:
         """Return new server sides for the round after `state`, with N = `clients`."""
-        halves = {key: hook.server() for key, hook in keyed(self.hooks).items()}
+        sides = {key: hook.server() for key, hook in keyed(self.hooks).items()}
         training = self.training_of(state.round + 1)
         return ServerPipeline(
-            halves,
+            sides,
             state,
             training,
             self.layout,
@@ -195,10 +195,10 @@ class Logic:
     ) -> ClientPipeline:
         """Return new client sides for `task`, each with the assets that its hook declares."""
         hooks = keyed(self.hooks)
-        halves = {key: hook.client() for key, hook in hooks.items()}
+        sides = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         memory = state.memory
-        return ClientPipeline(halves, memory, task, self.layout, given, self.seed, trace)
+        return ClientPipeline(sides, memory, task, self.layout, given, self.seed, trace)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
         """Return the answer of the client sides to the server sides' question.
@@ -206,5 +206,5 @@ class Logic:
         Raises:
             LogicError: the question is for a hook that this client does not have.
         """
-        halves = {key: hook.client() for key, hook in keyed(self.hooks).items()}
-        return answer_hooks(question, client, halves, self.layout, self.seed)
+        sides = {key: hook.client() for key, hook in keyed(self.hooks).items()}
+        return answer_hooks(question, client, sides, self.layout, self.seed)

@@ -1,4 +1,4 @@
-"""The selectors of one file: each says who takes part in a round.
+"""The selectors that need one module only: each chooses the clients of a round.
 
 A selector with a hook or an aggregator of its own belongs in `algorithms`.
 """

@@ -36,7 +36,7 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
     for result in (
         "fraction = 0.1: a number",
         "p_up = 0.1: a number or null",
-        "share of the values that go up",
+        "share of an update's values that are sent",
         "(Sattler et al. 2019)",
         "The server keeps each client's last update",
         "on the client: receive, send",
@@ -124,7 +124,7 @@ def test_a_key_is_explained(name: str, lines: list[str]) -> None:
 def test_a_key_that_takes_a_component_shows_the_names() -> None:
     text = told("logic.selector")
     assert "component or null" in text
-    assert "uniform, by-size, clustered" in text
+    assert "astraea, by-size, clustered" in text
     assert "fedmx list selectors" in text
 
 

@@ -22,7 +22,7 @@ from layers.logic import (
     ServerSide,
 )
 from layers.logic.aggregators.mean import Mean
-from layers.logic.checks.parts import check_part, doubts
+from layers.logic.checks.parts import check_part, possible_mistakes
 from layers.logic.core.declaration import Trait
 from layers.logic.core.trainer import LocalSgd, Trainer
 from tests.logic.memory_carrier import a_logic, alone
@@ -167,8 +167,8 @@ MISTAKES = {
     ),
     "of the other half": (
         hook_of(Corrects),
-        "Corrects.gradient is a method of a client side, and Corrects is a server side: nobody "
-        "calls it; move it",
+        "Corrects.gradient is a method of a client side, and Corrects is a server side: fedmx "
+        "never calls it; move it",
     ),
     "of the server": (
         hook_of(client=Aggregates),
@@ -290,7 +290,7 @@ class Settled(Mean):
 def test_helpers_that_are_used_are_no_mistake_and_others_are_only_doubted() -> None:
     hook = Passing()
     check_part(hook)
-    (doubt,) = doubts([hook, Settled(), alone(0)])
+    (doubt,) = possible_mistakes([hook, Settled(), alone(0)])
     assert doubt.startswith(
         "Helping.unused_helper is no method of a server side, and nothing in its file uses it"
     )
@@ -316,7 +316,7 @@ def test_a_setting_that_code_elsewhere_may_read_is_doubted_and_not_refused(tmp_p
         from hands_itself_on import Hands  # type: ignore[import-not-found]
 
         check_part(Hands())
-        (doubt,) = doubts([Hands()])
+        (doubt,) = possible_mistakes([Hands()])
     assert doubt.startswith(
         "Hands has the setting strength, which its file does not read by name ("
     )
@@ -340,5 +340,5 @@ def test_every_part_of_fedmx_has_its_halves_and_nothing_to_doubt() -> None:
     assert len(parts) > 40
     for part in parts:
         check_part(part)
-    assert list(doubts(parts)) == []
+    assert list(possible_mistakes(parts)) == []
     assert any(isinstance(part, Aggregator) for part in parts)

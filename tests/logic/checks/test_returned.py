@@ -164,7 +164,7 @@ MISTAKES = {
     "a gradient is returned": (
         hook_of(client=Correcting(lambda gradient: 2 * gradient)),
         "round 1, client 0: Correcting.gradient returned an array of float32 and shape (3,), which "
-        "nobody uses; it changes its argument in place, as gradient[:] = ...",
+        "is not used; it changes its argument in place, as gradient[:] = ...",
     ),
     "a gradient is broken": (
         hook_of(client=Correcting(lambda gradient: gradient.fill(np.nan))),
