@@ -12,7 +12,7 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.algorithms.fedcs import FedCS
-from tests.logic.algorithms.knapsack_cases import KNAPSACKS, cases, peers_of, played
+from tests.logic.algorithms.test_knapsack import KNAPSACKS, cases, peers_of, played
 from tests.logic.memory_carrier import a_state
 
 

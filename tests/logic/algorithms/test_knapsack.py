@@ -1,0 +1,398 @@
+"""OfflineKP-FL and OnlineKP-FL: the clients that offer, and the offers that are granted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layers.logic import (
+    PRESETS,
+    LogicError,
+    Offer,
+    PendingOffers,
+    Population,
+    RoundReport,
+    Selector,
+    ServerState,
+    run_round,
+)
+from layers.logic.algorithms.fedcs import FedCS
+from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP, threshold
+from layers.logic.numeric.knapsack import solve_exact
+from tests.logic.memory_carrier import a_logic, a_state
+from tests.logic.quadratic import bowls
+from tests.logic.timed_carrier import TimedCarrier
+from tests.logic.vector_files import vectors
+
+KNAPSACKS = (FedCS(), OfflineKP(), OnlineKP())
+
+
+def peers_of(selector: Selector, case: Mapping[str, Any], **settings) -> TimedCarrier:
+    """Return clients 0, 1, ... with the times and norms of a case."""
+    logic = a_logic(selector, deadline_s=case["T_round"], min_updates=0, **settings)
+    number = len(case["t_uc"])
+    return TimedCarrier(
+        logic,
+        bowls(number),
+        train_s=dict(enumerate(case["t_uc"])),
+        upload_s=dict(enumerate(case["t_ul"])),
+        norms=dict(enumerate(case.get("norms", [1.0] * number))),
+    )
+
+
+def played(
+    selector: Selector, case: Mapping[str, Any], largest: float = 0.0
+) -> tuple[ServerState, RoundReport]:
+    peers = peers_of(selector, case)
+    start = a_state(peers.logic)
+    if largest:
+        start = replace(start, memory={"selector": {"largest": largest}})
+    return run_round(start, peers, peers.logic)
+
+
+def cases(name: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any], float]]:
+    file = vectors(name)
+    pairs = zip(file["inputs"]["cases"], file["expected"]["cases"], strict=True)
+    return [(case, expected, file["tolerance"]) for case, expected in pairs]
+
+
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_a_round_without_a_deadline_is_refused_with_what_to_do(selector) -> None:
+    with pytest.raises(LogicError, match=r"set clock\.deadline_s"):
+        a_logic(selector)
+    with pytest.raises(LogicError, match="over_select to 1"):
+        a_logic(selector, deadline_s=10.0, over_select=1.3)
+
+
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_may(
+    selector,
+) -> None:
+    case = {"t_uc": [10.0] * 3, "t_ul": [95.0] * 3, "T_round": 100.0}
+    state, report = played(selector, case)
+    assert report.of("accepted") == ()
+    assert state.round == 1
+    assert not state.weights.any()
+    assert report.took_s == 100.0
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: FedCS(candidates=1.5), "candidates"),
+        (
+            lambda: a_logic(
+                FedCS(select_s=2.0, distribute_s=3.0, aggregate_s=5.0), deadline_s=10.0
+            ),
+            "take 10 s together",
+        ),
+        (lambda: OfflineKP(resolution_s=0.0), "resolution_s"),
+        (lambda: OnlineKP(L0=0.0, U=1.0), "L0"),
+        (lambda: OnlineKP(L0=0.1), "together"),
+        (lambda: OnlineKP(L0=2.0, U=1.0), "L0"),
+        (
+            lambda: a_logic(OfflineKP(solver="dp", resolution_s=1e-3), deadline_s=1e3),
+            "set resolution_s to 0.01",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(make, said) -> None:
+    with pytest.raises(LogicError, match=said):
+        make()
+
+
+@pytest.mark.filterwarnings("error")
+def test_times_beyond_reason_are_taken_for_too_long_without_a_word() -> None:
+    answers = {0: {"train_s": 1e308, "upload_s": 1e308}, 1: {"train_s": 1.0, "upload_s": 2.0}}
+    population = Population({0: 10, 1: 10}, {"times": answers}, deadline_s=10.0)
+    for selector in (FedCS(), FedCS(multicast=True)):
+        plan = selector.select(population, {}, 1, np.random.default_rng(0))
+        assert plan.lanes == ((1,),)
+
+
+@pytest.mark.parametrize(
+    ("name", "selector"),
+    [
+        ("recommended", OfflineKP()),
+        ("printed_non_increase", OfflineKP(stop="non_increase", output="last")),
+        ("causal_last_solve", OfflineKP(output="last")),
+    ],
+)
+def test_offline_kp_grants_the_set_and_takes_the_time_that_were_worked_out(name, selector) -> None:
+    for case, expected, tolerance in cases("offline_kp"):
+        _, report = played(selector, case)
+        assert list(report.of("accepted")) == expected[name]["S"]
+        assert report.took_s == pytest.approx(expected[name]["T_cost"], abs=tolerance)
+        others = set(range(len(case["t_uc"]))) - set(expected[name]["S"])
+        assert set(report.of("declined")) == others
+
+
+def test_offline_kp_by_table_is_never_worth_more_and_always_in_time() -> None:
+    for case, expected, _ in cases("offline_kp"):
+        for resolution_s in (0.02, 1.0, 10.0):
+            _, report = played(OfflineKP(solver="dp", resolution_s=resolution_s), case)
+            worth = sum(case["norms"][client] for client in report.of("accepted"))
+            assert worth <= expected["recommended"]["V"] + 1e-9
+            assert report.took_s <= case["T_round"]
+            if resolution_s == 1.0 and case["name"] in ("hand5", "plateau_then_gain"):
+                assert list(report.of("accepted")) == expected["recommended"]["S"]
+
+
+seconds = st.integers(1, 60)
+offers = st.lists(st.tuples(seconds, seconds, st.integers(0, 4)), min_size=1, max_size=7)
+
+
+def as_printed(case: Mapping[str, Any]) -> tuple[list[int], float]:
+    """Algorithm 1 with the exact solver: the best set, and T_cost by equation 6."""
+    order = sorted(range(len(case["t_uc"])), key=lambda k: (case["t_uc"][k], k))
+    best: tuple[float, list[int], float] = (0.0, [], case["T_round"])
+    previous = 0.0
+    for n in range(1, len(order) + 1):
+        finished = sorted(order[:n])
+        latest = case["t_uc"][order[n - 1]]
+        if case["T_round"] - latest <= 0:
+            break
+        norms, uploads = (np.array([case[key][k] for k in finished]) for key in ("norms", "t_ul"))
+        choice = solve_exact(norms, uploads, case["T_round"] - latest)
+        if choice.value > best[0]:
+            best = (choice.value, [finished[k] for k in choice.items], latest + choice.weight)
+        if choice.value < previous:
+            break
+        previous = choice.value
+    return best[1], best[2]
+
+
+@given(clients=offers, deadline=st.integers(20, 150))
+def test_offline_kp_is_algorithm_1_in_any_case(clients, deadline) -> None:
+    train, upload, norms = ([float(x) for x in column] for column in zip(*clients, strict=True))
+    case = {"t_uc": train, "t_ul": upload, "norms": norms, "T_round": float(deadline)}
+    expected, cost = as_printed(case)
+    _, report = played(OfflineKP(), case)
+    assert list(report.of("accepted")) == expected
+    assert report.took_s == cost
+
+
+def test_offline_kp_decides_without_a_client_that_is_lost_after_its_offer() -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [50.0, 50.0, 50.0], "norms": [9.0, 1.0, 2.0]}
+    peers = peers_of(OfflineKP(), {**case, "T_round": 104.0})
+    selector = OfflineKP()
+    _, report = run_round(a_state(peers.logic), peers, peers.logic)
+    assert report.of("accepted") == (0, 2)
+    population = Population(dict.fromkeys(range(3), 5), deadline_s=104.0)
+    given = [Offer(1, k, 5, case["norms"][k], 50.0, at_s=k + 1.0) for k in range(3)]
+    so_far = None
+    for known in (1, 2):
+        verdicts, so_far = selector.on_offers(
+            PendingOffers(given[:known], {1, 2} if known == 1 else {2}, population=population),
+            so_far,
+        )
+        assert verdicts == []
+    verdicts, _ = selector.on_offers(PendingOffers(given[1:], (), population=population), so_far)
+    assert {v.client: v.granted for v in verdicts} == {1: True, 2: True}
+
+
+def test_offline_kp_declines_those_that_still_train_when_the_value_falls() -> None:
+    case = {
+        "t_uc": [10.0, 20.0, 90.0, 95.0],
+        "t_ul": [40.0, 40.0, 40.0, 1.0],
+        "norms": [1.0, 1.0, 1.0, 9.0],
+        "T_round": 100.0,
+    }
+    _, report = played(OfflineKP(), case)
+    assert report.of("accepted") == (0, 1)
+    reasons = {client.client: client.reason for client in report.clients}
+    assert report.of("declined") == (2, 3)
+    assert reasons[3] == "declined before it offered"
+    assert report.took_s == 100.0
+
+
+NEVER_S = 1e9
+
+
+def never_finishing(clients, deadline: int) -> dict[str, Any]:
+    """Return a case with one client more, whose training never ends."""
+    train, upload, norms = ([float(x) for x in column] for column in zip(*clients, strict=True))
+    return {
+        "t_uc": [*train, NEVER_S],
+        "t_ul": [*upload, 1.0],
+        "norms": [*norms, 9.0],
+        "T_round": float(deadline),
+    }
+
+
+@given(clients=offers, deadline=st.integers(20, 150), solver=st.sampled_from(["exact", "dp"]))
+def test_a_client_that_never_offers_changes_nothing_of_a_simulated_round(
+    clients, deadline, solver
+) -> None:
+    case = never_finishing(clients, deadline)
+    selector = OfflineKP(ask_times=False, solver=solver)
+    _, report = played(selector, case)
+    _, expected = played(selector, {**case, **{key: case[key][:-1] for key in ("t_uc", "t_ul")}})
+    assert report.of("accepted") == expected.of("accepted")
+    assert report.took_s == expected.took_s
+
+
+@given(
+    clients=offers,
+    deadline=st.integers(20, 150),
+    selector=st.builds(
+        OfflineKP, output=st.sampled_from(["best", "last"]), solver=st.sampled_from(["exact", "dp"])
+    ),
+    foreign=st.booleans(),
+)
+def test_where_no_upload_can_begin_in_the_past_every_grant_arrives_and_there_is_one_if_any_can(
+    clients, deadline, selector, foreign
+) -> None:
+    case = never_finishing(clients, deadline)
+    if not foreign:
+        selector = replace(selector, output="last", ask_times=False)
+    peers = peers_of(selector, case)
+    peers.foreign, peers.told_train_s = foreign, {len(clients): 1.0}  # it says that it is quick
+    _, report = run_round(a_state(peers.logic), peers, peers.logic)
+    granted = {verdict.client for verdict in peers.verdicts if verdict.granted}
+    assert set(report.of("accepted")) == granted
+    fit = [norm > 0 and train + upload <= deadline for train, upload, norm in clients]
+    assert bool(granted) == any(fit)
+    assert len(clients) not in granted
+
+
+def test_when_the_last_client_is_lost_late_only_what_still_fits_is_granted() -> None:
+    case = {
+        "t_uc": [10.0, 20.0, 65.0],
+        "t_ul": [60.0, 30.0, 5.0],
+        "norms": [2.0, 1.9, 1.0],
+        "T_round": 100.0,
+    }
+    for selector, granted in ((OfflineKP(output="last"), (1,)), (OfflineKP(), (0,))):
+        peers = peers_of(selector, case)
+        peers.lost = [2]
+        _, report = run_round(a_state(peers.logic), peers, peers.logic)
+        assert report.of("accepted") == granted
+        assert report.of("lost") == (2,)
+
+
+@pytest.mark.parametrize(("name", "value"), [("recommended", "raw"), ("normalized", "normalised")])
+def test_online_kp_grants_whom_and_takes_the_time_that_was_worked_out(name, value) -> None:
+    for case, expected, tolerance in cases("online_kp"):
+        selector = OnlineKP(L0=case["L0"], U=case["U"], value=value)
+        state, report = played(selector, case, case["prev_max"])
+        granted = {line["client"] for line in expected[name]["trace"] if line["selected"]}
+        assert granted == set(expected[name]["S"])
+        assert set(report.of("accepted")) == granted
+        assert report.took_s == pytest.approx(expected[name]["T_cost"], abs=tolerance)
+        offered = [c.client for c in report.clients if c.client not in granted]
+        assert set(report.of("declined")) == set(offered)
+        assert state.memory["selector"]["largest"] == max(case["norms"])
+
+
+HAND = {
+    "t_uc": [5.0, 10.0, 30.0, 40.0, 41.0],
+    "t_ul": [15.0, 20.0, 10.0, 10.0, 9.0],
+    "norms": [1.0, 0.4, 2.4, 1.0, 0.6],
+    "T_round": 100.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("largest", "granted", "took_s"),
+    [
+        # M = 2, so values 0.5, 0.2, 1.2, 0.5, 0.3 and weights 20, 25, 30, 20, 10. psi is L0 = 0.01
+        # at z = 0 and 0.2, and exp(0.4 (1 + ln 50) - 1) L0 = 0.02624 at z = 0.4. By client:
+        # 0.025 and 0.008 and 0.04 against 0.01; 0.025 and 0.03 against 0.02624.
+        (2.0, (0, 2, 4), 50.0),
+        # No M: values are the norms. z = 0, 0.2, 0.4, 0.5, 0.6; psi = 0.01, 0.01, 0.02624,
+        # 0.04289, 0.07009, against 0.05, 0.016, 0.08, 0.05, 0.06.
+        (0.0, (0, 1, 2, 3), 60.0),
+    ],
+)
+def test_normalised_values_are_judged_as_worked_out_by_hand_with_m_and_without(
+    largest, granted, took_s
+) -> None:
+    selector = PRESETS["online-kp"](L0=0.01, U=0.5, value="normalised").selector
+    assert selector == OnlineKP(L0=0.01, U=0.5, value="normalised")
+    state, report = played(selector, HAND, largest)
+    assert report.of("accepted") == granted
+    assert report.took_s == took_s
+    assert state.memory["selector"]["largest"] == 2.4
+    _, raw = played(replace(selector, value="raw"), HAND, 2.0)
+    assert 1 in raw.of("accepted"), "L of client 1 is 0.002 with raw values"
+
+
+def test_the_threshold_is_the_one_that_was_worked_out() -> None:
+    file = vectors("online_kp")
+    given, expected = file["inputs"]["psi"], file["expected"]["psi"]
+    for z, psi in zip(given["z"], expected, strict=True):
+        assert threshold(z, given["L"], given["U"]) == pytest.approx(psi, abs=file["tolerance"])
+
+
+def test_the_threshold_alone_is_the_known_online_knapsack() -> None:
+    file = vectors("online_kp")
+    given, psi = file["inputs"]["classic_items"], file["inputs"]["psi"]
+    taken, used = [], 0.0
+    for place, (weight, density) in enumerate(given["weight_density"]):
+        fits = used + weight <= given["capacity"]
+        if fits and density >= threshold(used / given["capacity"], psi["L"], psi["U"]):
+            taken.append(place)
+            used += weight
+    assert taken == file["expected"]["classic_selected"]
+
+
+@given(
+    z=st.floats(0, 2),
+    lowest=st.floats(1e-300, 1e300),
+    highest=st.floats(1e-300, 1e300),
+)
+def test_the_threshold_rises_from_the_lowest_to_the_highest(z, lowest, highest) -> None:
+    lowest = min(lowest, highest)
+    now, later = threshold(z, lowest, highest), threshold(z + 0.01, lowest, highest)
+    assert lowest <= now * (1 + 1e-9)
+    assert now <= later * (1 + 1e-9)
+    assert later <= highest * (1 + 1e-9)
+    assert threshold(1.0, lowest, highest) == highest
+
+
+def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
+    case = {"t_uc": [1.0, 200.0, 3.0], "t_ul": [1.0] * 3, "T_round": 100.0}
+    _, report = played(OnlineKP(), case)
+    assert [client.client for client in report.clients] == [0, 2]
+    _, report = played(OnlineKP(ask_times=False), case)
+    assert report.of("lost") == (1,)
+    assert report.took_s == 100.0
+
+
+@pytest.mark.parametrize(("value", "unit"), [("raw", 1.0), ("normalised", 6.0)])
+def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_all_offers(value, unit) -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 400.0], "norms": [3.0, 0.5, 6.0]}
+    peers = peers_of(OnlineKP(value=value), {**case, "T_round": 100.0})
+    state, report = run_round(a_state(peers.logic), peers, peers.logic)
+    assert report.of("accepted") == (0, 1)
+    kept = state.memory["selector"]
+    assert kept["U"] == pytest.approx(3.0 / 4.0 / unit)
+    assert kept["L0"] == pytest.approx(6.0 / 400.0 / unit), "of one that was declined"
+    after, report = run_round(state, peers, peers.logic)
+    assert (after.memory["selector"]["L0"], after.memory["selector"]["U"]) == (
+        kept["L0"],
+        kept["U"],
+    )
+
+
+def test_online_kp_takes_its_thresholds_from_uploads_where_nobody_knew_how_long_they_take() -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 5.0], "norms": [3.0, 0.5, 0.0]}
+    peers = peers_of(OnlineKP(), {**case, "T_round": 100.0})
+    peers.unknown_uploads = True
+    state, _ = run_round(a_state(peers.logic), peers, peers.logic)
+    kept = state.memory["selector"]
+    assert (kept["L0"], kept["U"]) == (pytest.approx(0.25), pytest.approx(0.75))
+
+
+def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:
+    case = {"t_uc": [1.0, 2.0], "t_ul": [1.0, 500.0], "norms": [1.0, 7.0], "T_round": 100.0}
+    state, report = played(OnlineKP(), case)
+    assert report.of("declined") == (1,)
+    assert state.memory["selector"]["largest"] == 7.0
