@@ -24,6 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from fedmx import Experiment, Server, serve
+from layers.logic.round.exchange import Account
 from layers.network import endpoint, make_ca, make_client_certificate, make_server_certificate
 from layers.network.connection import Connection
 
@@ -110,11 +111,11 @@ def start(server: Server, folder: Path, number: int, clients: int) -> subprocess
 
 
 def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
-    server.network.population()  # all are connected
+    server.network.open_round(server.state)  # all are connected
     processes = [os.getpid(), *(worker.pid for worker in workers)]
     held = [reset_peak(process) for process in processes]
     at_first = CountedConnection.total_bytes
-    server.network.overhead()
+    server.network.exchange([Account()])
     seconds, reported = [], 0
     for round in server.rounds():
         print(

@@ -8,7 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.asset_sender import AssetSender
@@ -122,7 +122,8 @@ class ClientSessions:
         self.asset_sender = AssetSender(assets, listener)
         self._max_samples = MOST_SAMPLES if max_samples is None else max_samples
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
-        self._events: deque[ClientEvent] = deque()
+        self._events: deque[MessageEvent] = deque()
+        self.changes: deque[Joined | Left] = deque()  # of who can be asked, not told yet
         self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
         self._end_reason: str | None = None  # why the run has ended; None: it has not
         self._addresses: dict[str, str] = {}  # by peer, of the connection that is known here
@@ -150,11 +151,13 @@ class ClientSessions:
     def next_event(self, wait_s: float) -> ClientEvent | None:
         """Return the next client event; wait for at most one network event. None: none came."""
         self.log.flush()
-        if self._events:
-            return self._events.popleft()
+        waiting: deque[Any] = self.changes or self._events
+        if waiting:
+            return waiting.popleft()  # type: ignore[no-any-return]
         event = self.listener.next_event(max(min(TICK_S, wait_s), 0.0))
         self._handle(event)
-        return self._events.popleft() if self._events else None
+        waiting = self.changes or self._events
+        return waiting.popleft() if waiting else None
 
     def poll(self) -> None:
         """Handle the network events that wait now, until one of them is for the logic layer.
@@ -316,7 +319,7 @@ class ClientSessions:
             if closing is not None and closing.final:  # its certificate was revoked
                 self.membership.bar(client)
                 self._events = deque(one for one in self._events if one.client != client)
-                self._events.append(Left(client))
+                self.changes.append(Left(client))
             self._add_lost(client, event.reason)
 
     def _handle_rejected(self, event: ConnectionRejected) -> None:
@@ -440,7 +443,7 @@ class ClientSessions:
                 samples=before,
             )
         if before != ready.samples:
-            self._events.append(Joined(client, ready.samples))
+            self.changes.append(Joined(client, ready.samples))
         self.memory_rounds[client] = set(ready.kept)
         if client in self.questions:
             self.send(client, self.questions[client])

@@ -169,6 +169,7 @@ class RemoteClients:
             if len(self._sessions.membership.samples) >= needed:
                 self._assembled = True
                 self._events.clear()
+                self._sessions.changes.clear()
                 self._timers.clear()
                 self._zero = time.monotonic()
                 return state, dict(self._sessions.membership.samples)

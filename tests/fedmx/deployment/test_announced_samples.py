@@ -15,6 +15,7 @@ from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.serve import serve
 from fedmx.server.server import Server
 from layers.logic.core.messages import MOST_SAMPLES
+from layers.logic.round.exchange import Account
 from tests.fedmx.processes import until
 from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
@@ -81,7 +82,7 @@ def test_with_the_partition_as_bound_a_client_announces_what_it_gives_it_at_most
             assert announcing(server, certificates, client, size - 1) == ""
             reason = announcing(server, certificates, client, size + 1)
             assert f"announces {size + 1} samples, and network.max_samples allows {size}" in reason
-    rejections = server.network.overhead().rejected_connections
+    rejections = server.network.exchange([Account()])[0].overhead.rejected_connections
     assert len([said for said in rejections if "network.max_samples" in said]) == len(sizes)
 
 
@@ -127,7 +128,7 @@ def test_a_client_that_comes_back_with_another_number_is_taken_with_a_warning(
     with caplog.at_level(logging.WARNING, "fedmx.server"), server:
         assert announcing(server, certificates, 1, 100) == ""
         assert announcing(server, certificates, 1, 120) == ""
-        assert server.network.samples_of(1) == 120  # type: ignore[attr-defined]
+        assert server.network._sessions.membership.samples[1] == 120  # type: ignore[attr-defined]
         assert "network.max_samples" in announcing(server, certificates, 1, 3001)
-        assert server.network.samples_of(1) == 120  # type: ignore[attr-defined]
+        assert server.network._sessions.membership.samples[1] == 120  # type: ignore[attr-defined]
     assert "client 1 had 100 samples before" in caplog.text

@@ -19,6 +19,7 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
+from layers.logic.round.exchange import Account
 from layers.network import (
     Connector,
     ExpectedFile,
@@ -143,7 +144,8 @@ def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certific
         until(lambda: _sent_away(server, clients[0]), lambda: clients[0].over)
     assert "with other assets" in clients[0].over
     assert any(
-        "with other assets" in said for said in server.network.overhead().rejected_connections
+        "with other assets" in said
+        for said in server.network.exchange([Account()])[0].overhead.rejected_connections
     )
 
 
@@ -179,7 +181,7 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
                     ended.append(event.reason)
     assert "lacks the asset shared that it had" in ended[0]
     assert asked < 20
-    reported = server.network.overhead().rejected_connections
+    reported = server.network.exchange([Account()])[0].overhead.rejected_connections
     assert any("lacks the asset shared that it had" in said for said in reported)
 
 
@@ -197,7 +199,7 @@ def test_a_client_that_asks_for_what_was_not_announced_is_sent_nothing(
                 if _is_setup(greedy.next_event(0.01)):
                     greedy.send(MissingAssets("run", 0, names))
                 server.network._sessions.poll()
-                said += server.network.overhead().rejected_connections
+                said += server.network.exchange([Account()])[0].overhead.rejected_connections
         assert said == ["client 0: lacks assets that it has, or that this run does not have"]
         assert file_bytes(server, 0) == 0
 

@@ -125,6 +125,7 @@ class Sessions(ClientSessions):
     def heard(self) -> list[Any]:
         """Return the client events so far."""
         events = []
+        self.changes.clear()  # who joined is the subject of other tests
         while (event := self.next_event(0.0)) is not None:
             events.append(event)
         return events

@@ -48,7 +48,7 @@ def test_the_update_under_way_of_a_revoked_client_does_not_count_and_nobody_wait
         for kind in ("pem", "key"):
             (authority.folder / f"client-2.{kind}").rename(authority.folder / f"old.{kind}")
         with fleet(server, authority, {2: honest}):
-            while len(server.network.population()) < 3:
+            while len(server.network.open_round(server.state)[1]) < 3:
                 pass  # it joins
             assert next(rounds).participants == (0, 1, 2)
     revoking.join()

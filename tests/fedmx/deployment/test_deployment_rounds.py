@@ -46,7 +46,7 @@ class FirstOne(Selector):
 
 def ready(server: Server, client: int) -> bool:
     assert isinstance(server.network, RemoteClients)
-    server.network.population()
+    server.network.open_round(server.state)
     return client in server.network._sessions.membership.ready
 
 
@@ -363,12 +363,12 @@ def test_an_update_in_flight_that_comes_during_a_question_is_accepted_in_the_nex
 ) -> None:
     server = listening(certificates, last=2, wait_for=2, selector=Patient(), hooks=[Asks()])
     assert isinstance(server.network, RemoteClients)
-    tasks, question_is_open = server.network._tasks, threading.Event()
+    clients_there, question_is_open = server.network, threading.Event()
 
     def is_asked(client: Scripted) -> None:
         def late_update_is_there() -> None:
             question_is_open.set()
-            until(lambda: 1 in tasks.kept, lambda: "the update of client 1 is not kept")
+            until(lambda: 1 in clients_there._kept, lambda: "the update of client 1 is not kept")
 
         client.say(update_of(client.task()))
         answer_those_who_ask(client, late_update_is_there)

@@ -27,6 +27,8 @@ from tests.fedmx.scripted import (
 )
 from tests.network.conftest import Certificates
 
+START = ServerState(0, np.zeros(15, np.float32), np.zeros(0, np.float32))
+
 
 def listeners() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if "fedmx-listener" in thread.name]
@@ -120,7 +122,7 @@ def test_the_first_round_waits_for_as_many_clients_as_it_was_told(
     with caplog.at_level(logging.INFO, "fedmx.server"), clients:
         tls = certificates.client("client-0"), certificates.client("client-2")
         with fleet(_at(clients), certificates, {0: honest}):
-            waiting = threading.Thread(target=lambda: there.append(clients.population()))
+            waiting = threading.Thread(target=lambda: there.append(clients.open_round(START)[1]))
             there: list[object] = []
             waiting.start()
             late = Scripted(clients.address, 2, tls[1], second)

@@ -239,7 +239,9 @@ def test_a_task_in_flight_is_sent_again_to_a_client_that_came_back_between_the_r
 def test_a_client_that_has_other_samples_than_before_is_told_to_the_round() -> None:
     round = Round([a_task(1)])
     round.sessions.membership.join(1, 20)
-    assert round.come(Joined(1, 15), Joined(1, 20), Left(1)) == [Joined(1, 20)]
+    round.sessions.changes.extend([Joined(1, 15), Joined(1, 20), Left(1)])
+    update = an_update(1)
+    assert round.come(update) == [Joined(1, 20), update]
 
 
 def test_the_listener_is_open_from_the_first_with_statement_to_the_end_of_the_last() -> None:

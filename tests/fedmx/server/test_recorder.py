@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fedmx.errors import FedmxError
+from fedmx.journal.journal import Journal
 from fedmx.run.checkpoint import Keep
 from fedmx.server.recorder import FolderRecorder
 from fedmx.server.round import Round
@@ -22,6 +23,9 @@ class Kept:
 
     def rounds(self) -> list[dict[str, Any]]:
         return []
+
+    def append_journal(self, record) -> None:
+        self.told.append(("journal", record["round"]))
 
     def append_round(self, line) -> None:
         self.told.append(("round", line["round"]))
@@ -39,7 +43,7 @@ class Kept:
 def a_round(number: int) -> Round:
     clients = (ClientReport(4, "accepted", samples=1), ClientReport(2, "lost", "gone"))
     report = RoundReport(number, 0.1, 2, clients, Traffic(), numbers={"epsilon": 0.5})
-    return Round(report, accuracy=None, loss=None, seconds=1.0, elapsed_s=1.0)
+    return Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=Journal(number))
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,7 @@ def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
     kept: Any = Kept()
     FolderRecorder(kept, kept, 1).record(a_round(1), {"at": 1})
     assert kept.told == [
+        ("journal", 1),
         ("round", 1),
         ("clients", [4, 2]),
         ("events", 1, {"epsilon": 0.5}),

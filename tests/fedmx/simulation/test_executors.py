@@ -129,7 +129,8 @@ def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
 def test_the_longest_task_starts_first() -> None:
     backend = MemoryCrew(2, lambda number: 0)
     outcome(backend)
-    sizes = simulate(Experiment(**TREE)).network.population()
+    whole = simulate(Experiment(**TREE))
+    _, sizes = whole.network.open_round(whole.state)
     tasks = [job.task for job in backend.given if isinstance(job, Train)]
     for round in (1, 2, 3):
         begun = [sizes[task.client] for task in tasks if task.round == round]

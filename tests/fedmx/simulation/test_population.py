@@ -188,7 +188,7 @@ def test_clients_by_chance_are_looked_at_once_while_nobody_comes_or_goes() -> No
         populations = []
         for _ in simulation:
             assert isinstance(simulation.network, SimulatedClients)
-            populations.append(simulation.network.population())
+            populations.append(simulation.network.open_round(simulation.state)[1])
     assert 0 < len(populations[0]) < 50
     assert all(one is populations[0] for one in populations)
 
