@@ -332,7 +332,7 @@ class PackFile:
                     "/"
                 )  # beside run.json, so that the folder can be moved
             if facts != identity.facts:
-                Identity(facts, identity.files, identity.format).write(temporary)
+                Identity(facts, identity.files).write(temporary)
             RunFolder.open(temporary)
             os.rename(temporary, folder)
         except OSError as error:

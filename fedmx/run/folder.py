@@ -46,7 +46,6 @@ from fedmx.run.durable import (
     write_bytes_durably,
 )
 from fedmx.run.identity import (
-    FORMAT,
     Ending,
     Identity,
     Status,
@@ -80,7 +79,7 @@ class RunFolder(RunRecords):
     """
 
     def __init__(self, path: Path, experiment_yaml: str, identity: Identity):
-        super().__init__(path, identity.checked)
+        super().__init__(path)
         self.name = path.name
         self.experiment_yaml = experiment_yaml
         self.facts = identity.facts
@@ -363,8 +362,7 @@ class RunFolder(RunRecords):
     def truncate_after(self, round: int) -> None:
         """Remove everything after a round: records, checkpoints, unfinished lines, the ending.
 
-        Call it when a run resumes from the checkpoint of that round. A folder of an earlier format
-        gets the checksums of this one.
+        Call it when a run resumes from the checkpoint of that round.
 
         Raises:
             RunError: the records cannot be written.
@@ -376,10 +374,6 @@ class RunFolder(RunRecords):
         self._clean()
         self._status_path.unlink(missing_ok=True)
         self._damaged_files.clear()
-        if self._identity.format < FORMAT:
-            kept = [one.name for one in (self.path / EXPERIMENT, self.words_path) if one.exists()]
-            self._identity = Identity(self.facts, digests_of(self.path, kept))
-            self._identity.write(self.path)
 
     def finish(self, status: Ending, reason: str = "") -> None:
         """Write the run's ending, its reason, and the SHA-256 of the final weights.
@@ -408,7 +402,7 @@ class RunFolder(RunRecords):
 
     def _ending(self) -> dict[str, Any]:
         try:
-            return read_ending(self._status_path, self._identity.checked)
+            return read_ending(self._status_path)
         except DamagedError as error:
             self._note(str(error))
             return {"reason": "it is not known how the run ended: status.json is damaged"}

@@ -27,8 +27,7 @@ from fedmx.shell_line import shell_line
 from fedmx.version import __version__
 from layers.compute.bits import instructions
 
-FORMAT = 2
-FIRST_WITH_CHECKSUMS = 2
+FORMAT = 3
 FILE = "run.json"
 
 
@@ -39,17 +38,10 @@ class Identity:
     Attributes:
         facts: versions, seed, mode and more.
         files: the SHA-256 (hex) of the run's initial files, by name.
-        format: of the run folder.
     """
 
     facts: dict[str, Any]
     files: Mapping[str, str] = field(default_factory=dict)
-    format: int = FORMAT
-
-    @property
-    def checked(self) -> bool:
-        """Whether all records and documents of the folder must have a checksum."""
-        return self.format >= FIRST_WITH_CHECKSUMS
 
     @classmethod
     def read(cls, folder: Path) -> Identity:
@@ -57,7 +49,7 @@ class Identity:
 
         Raises:
             DamagedError: it is damaged.
-            RunError: there is none, or a newer fedmx wrote it.
+            RunError: there is none, or a version of fedmx with another format wrote it.
         """
         path = folder / FILE
         if not path.exists():
@@ -68,17 +60,17 @@ class Identity:
             document.get("facts"),
             document.get("files", {}),
         )
-        if isinstance(form, int) and form > FORMAT:
+        if isinstance(form, int) and form != FORMAT:
+            version = facts.get("fedmx", "") if isinstance(facts, dict) else ""
             raise RunError(
-                f"{folder}: the run folder has format {form}, this fedmx reads up to {FORMAT}; "
-                "use the version that wrote it, or a newer one"
+                f"{folder}: the run folder has format {form}, this fedmx reads format {FORMAT}; "
+                f"read it with the version that wrote it{f', fedmx {version}' if version else ''}"
             )
         if not isinstance(form, int) or not isinstance(facts, dict) or not isinstance(files, dict):
             raise DamagedError(f"{path}: not written by fedmx")
-        found = cls(facts, files, form)
-        if found.checked and not checked:
+        if not checked:
             raise DamagedError(f"{path}: damaged (its checksum is missing)")
-        return found
+        return cls(facts, files)
 
     def has(self, file: Path) -> bool:
         """Return whether a file has its initial content, or none is recorded.
@@ -95,7 +87,7 @@ class Identity:
         Raises:
             OSError: the file cannot be written.
         """
-        document = {"format": self.format, "facts": self.facts, "files": dict(self.files)}
+        document = {"format": FORMAT, "facts": self.facts, "files": dict(self.files)}
         write_document(folder / FILE, document)
 
 
@@ -241,12 +233,11 @@ def write_ending(path: Path, status: Ending, reason: str, files: Mapping[str, st
         raise RunError(cannot_write(path.parent, error)) from None
 
 
-def read_ending(path: Path, checked: bool) -> dict[str, Any]:
+def read_ending(path: Path) -> dict[str, Any]:
     """Return the ending of a run; its status is empty if the run has not ended.
 
     Args:
         path: the file.
-        checked: whether it must have a checksum.
 
     Raises:
         DamagedError: the file is damaged.
@@ -254,6 +245,6 @@ def read_ending(path: Path, checked: bool) -> dict[str, Any]:
     if not path.exists():
         return {"status": ""}
     ending = read_document(path)
-    if ending.values.get("status") not in get_args(Ending) or (checked and not ending.checked):
+    if ending.values.get("status") not in get_args(Ending) or not ending.checked:
         raise DamagedError(f"{path}: damaged (it does not say how the run ended)")
     return ending.values

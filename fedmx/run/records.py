@@ -24,15 +24,13 @@ class JsonLines:
 
     Args:
         path: the file.
-        checked: whether each record must have its checksum. Earlier versions wrote none.
 
     Attributes:
         damaged: the numbers (from 1) of the damaged lines found so far.
     """
 
-    def __init__(self, path: Path, checked: bool = True):
+    def __init__(self, path: Path):
         self.path = path
-        self.checked = checked
         self.damaged: list[int] = []
         self._named = False  # whether the folder's entry of the file is synced
 
@@ -102,7 +100,6 @@ class JsonLines:
             write_durably(self.path, write)
         except OSError as error:
             raise RunError(cannot_write(self.path, error)) from None
-        self.checked = True
         self.damaged = []
 
     def sync(self) -> None:
@@ -137,7 +134,7 @@ class JsonLines:
             found = unsealed(json.loads(line.decode()))
         except (ValueError, RecursionError):
             return None
-        if found is None or (self.checked and not found.checked):
+        if found is None or not found.checked:
             return None
         return found.values
 
@@ -207,13 +204,12 @@ class RunRecords:
 
     Args:
         path: the folder.
-        checked: whether each record must have its checksum.
     """
 
-    def __init__(self, path: Path, checked: bool):
+    def __init__(self, path: Path):
         self.path = path
-        self._rounds = JsonLines(path / "rounds.jsonl", checked)
-        self._clients = JsonLines(path / "clients.jsonl", checked)
+        self._rounds = JsonLines(path / "rounds.jsonl")
+        self._clients = JsonLines(path / "clients.jsonl")
         self._journal = JsonLines(path / "journal.jsonl")
         self._damaged_files: dict[str, None] = {}
         self._told: set[str] = set()

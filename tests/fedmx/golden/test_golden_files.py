@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedmx.client.participant import ClientMemory
+from fedmx.journal.journal import Journal
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import read_checkpoint
@@ -21,6 +22,7 @@ from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,
     FACTS,
+    JOURNAL,
     LEDGER,
     MESSAGES,
     ROUND,
@@ -92,6 +94,10 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
         "learning_rate": 0.05,
         "model_sha256": "0f" * 32,
     }
+    (line,) = run.journal()
+    found = Journal.of(line, None)
+    assert (found.population, found.excluded) == (JOURNAL.population, JOURNAL.excluded)
+    assert repr(found.entries) == repr(JOURNAL.entries)
     clients = list(run.clients())
     assert [client["client"] for client in clients] == [5, 0, 7, 4]
     assert clients[0] == {
@@ -156,7 +162,7 @@ def test_today_the_same_is_written(tmp_path: Path) -> None:
     """See `write.py` for how the files are renewed when a format is meant to change."""
     write_all(tmp_path)
     written = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    assert len(written) == 3 + 4 + len(MESSAGES) + len(CONTROL_WORDS)
+    assert len(written) == 3 + 5 + len(MESSAGES) + len(CONTROL_WORDS)
     for path in written:
         golden = FOLDER / path.relative_to(tmp_path)
         if path.suffix == ".safetensors":

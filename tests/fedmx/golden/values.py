@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedmx.journal.journal import Journal
+from fedmx.journal.journal import Entry, Journal, UpdateArrived
 from fedmx.protocol.messages import (
     AnnouncedAsset,
     CannotTakePart,
@@ -18,6 +18,7 @@ from fedmx.server.round import Round
 from layers.logic import (
     Answer,
     ClientLedger,
+    ClientLost,
     ClientState,
     Offer,
     Question,
@@ -31,6 +32,7 @@ from layers.logic import (
     Verdict,
 )
 from layers.logic.core.report import ClientReport, Overhead
+from layers.logic.round.exchange import Accounts
 from layers.network.control import (
     FileAccept,
     FileOffer,
@@ -170,6 +172,19 @@ LEDGER = ClientLedger(
     ClientState(3, {"stc": {"residual": floats(0.125, 0.0)}, "dgc": {"rounds": 3}}),
 )
 FACTS = {"started": "2026-01-31T09:30:00+01:00", "seed": 7, "mode": "simulation"}
+JOURNAL = Journal(
+    3,
+    {0: 500, 4: 600, 5: 600, 7: 10},
+    excluded={9: "suspected in round 2"},
+    entries=[
+        Entry((["begin"], ["tasks", [0, 0], [4, 2]]), Offer(3, 0, 500, 1.5, 0.25), 2.5),
+        Entry((["verdicts", [0, False]],), UpdateArrived(3, 5, "a0" * 32), 4.25),
+        Entry((), UpdateArrived(3, 4, "b1" * 32, "ValueError: no"), 4.25),
+        Entry((), ClientLost(3, 7, "no answer before the round ended"), 4.25),
+        Entry((["close"], ["account"]), Accounts(4.25, traffic={5: Traffic(1000, 400)}), 4.25),
+    ],
+    updates={5: {1: "a0" * 32}},
+)
 ROUND = Round(
     RoundReport(
         round=3,
@@ -203,5 +218,5 @@ ROUND = Round(
     client_accuracy_mean=0.7,
     client_accuracy_variance=None,
     model_sha256="0f" * 32,
-    journal=Journal(12, updates={5: {1: "a0" * 32}}),
+    journal=JOURNAL,
 )

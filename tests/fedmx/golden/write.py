@@ -30,6 +30,7 @@ from tests.fedmx.golden.values import (
 
 FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
+GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 
 def write_all(folder: Path) -> None:
@@ -40,8 +41,9 @@ def write_all(folder: Path) -> None:
         run = RunFolder.create(parent, "digits", "name: digits\n", FACTS)
         run.append_round(ROUND.record())
         run.append_clients(ROUND.client_records())
+        run.append_journal(ROUND.journal.record(None))
         (folder / "run").mkdir(exist_ok=True)
-        for name in ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl"):
+        for name in GOLDEN_FILES:
             shutil.copyfile(run.path / name, folder / "run" / name)
     for kind, codec, table in (
         ("messages", CODEC, MESSAGES),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from fedmx import RunFolder
 from fedmx.report import Comparison, write_report
 from fedmx.report.summary import RunSummary
 from fedmx.run import RunError
-from fedmx.run.durable import CHECKSUM
+from fedmx.run.durable import CHECKSUM, write_document
 
 ROUNDS = 4
 FLIPS = 300
@@ -107,7 +106,7 @@ def test_every_flipped_bit_of_a_kept_file_is_found(folder: RunFolder, name: str)
         (lambda text: text.replace('"seed": 3', '"seed": 2'), r"run\.json: damaged \(its checksum"),
         (lambda text: text.replace('"checksum"', '"chekcsum"'), r"run\.json: damaged \(its checks"),
         (lambda text: text.replace('"seed": 3,', '"seed": 3'), r"run\.json:\d+: damaged \(Expect"),
-        (lambda text: text.replace('"format": 2', '"format": 3'), r"run\.json: damaged"),
+        (lambda text: text.replace('"format": 3', '"format": true'), r"run\.json: damaged"),
     ],
 )
 def test_a_damaged_run_json_is_refused_in_one_line_that_says_what_to_do(
@@ -174,28 +173,15 @@ def test_a_last_line_whose_line_break_is_damaged_is_not_taken_for_an_unfinished_
     assert run.damage == (f"{path}:{ROUNDS}: the line is damaged; it is left out",)
 
 
-def test_a_folder_without_checksums_is_read_and_gets_them_when_it_is_resumed(
-    tmp_path: Path,
+@pytest.mark.parametrize("form", [1, 2, 4])
+def test_a_folder_of_another_format_is_refused_with_the_version_that_wrote_it(
+    folder: RunFolder, form: int
 ) -> None:
-    path = tmp_path / "run"
-    shutil.copytree(GOLDEN / "run-format-1", path)
-    old, new = RunFolder.open(path), RunFolder.open(GOLDEN / "run")
-    later = {"model_sha256", "update_sha256"}  # keys that such a folder does not have
-    rounds, clients = old.rounds(), list(old.clients())
-    assert old.facts == new.facts
-    assert rounds == [_without(one, later) for one in new.rounds()]
-    assert clients == [_without(one, later) for one in new.clients()]
-    assert not any(CHECKSUM.encode() in file.read_bytes() for file in path.glob("*.jsonl"))
-    old.truncate_after(3)
-    again = RunFolder.open(path)
-    assert (again.rounds(), list(again.clients())) == (rounds, clients)
-    assert (path / "run.json").read_bytes() == (GOLDEN / "run" / "run.json").read_bytes()
-    for file in path.glob("*.jsonl"):
-        assert all(CHECKSUM.encode() in line for line in file.read_bytes().splitlines())
-
-
-def _without(record: dict[str, Any], keys: set[str]) -> dict[str, Any]:
-    return {key: value for key, value in record.items() if key not in keys}
+    document = {"format": form, "facts": {**folder.facts, "fedmx": "0.0.7"}, "files": {}}
+    write_document(folder.path / "run.json", document)
+    with pytest.raises(RunError, match=rf"format {form}\b.*0\.0\.7") as caught:
+        RunFolder.open(folder.path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_record_cannot_take_the_key_of_the_checksum(folder: RunFolder) -> None:
