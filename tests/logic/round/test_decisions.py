@@ -1,0 +1,301 @@
+"""A round decides by its events alone: each case has events, and the commands that they cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layers.logic import (
+    Aggregator,
+    ClientLost,
+    Contribution,
+    Logic,
+    Offer,
+    Plan,
+    Round,
+    Selector,
+    ServerState,
+    StateLost,
+    Task,
+    TimerFired,
+    Update,
+    Verdict,
+    run_round,
+    single_lanes,
+)
+from layers.logic.core.aggregator import AGGREGATE
+from layers.logic.round.exchange import (
+    Account,
+    Accounts,
+    Begin,
+    Cancel,
+    Close,
+    Command,
+    Event,
+    Joined,
+    Left,
+    SendTask,
+    SetTimer,
+)
+from layers.logic.round.patience import PATIENCE, Patience
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
+from tests.logic.quadratic import bowls
+
+EMPTY = np.zeros(0, np.float32)
+
+
+def update(client: int, round: int = 1) -> Update:
+    delta = np.full(3, 0.5, np.float32)
+    return Update(round, client, 10, 1, delta, np.zeros(1, np.float32), {"loss": 1.0})
+
+
+def offer(client: int) -> Offer:
+    return Offer(1, client, 10, 1.0, metrics={"loss": 1.0})
+
+
+def lost(client: int) -> ClientLost:
+    return ClientLost(1, client, "cable cut")
+
+
+@dataclass(frozen=True)
+class Offering(Selector):
+    """All clients offer; after 5 s the selector grants the offers of even numbers."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(population.clients), offers=True)
+
+    def on_offers(self, pending, so_far):  # type: ignore[no-untyped-def]
+        if not pending.timer_fired:
+            return [], None
+        return [Verdict(1, one.client, one.client % 2 == 0) for one in pending.offers], None
+
+    def wait_until(self, pending, so_far) -> float:  # type: ignore[no-untyped-def]
+        return 5.0
+
+
+@dataclass(frozen=True)
+class First(Selector):
+    """The first of everybody is enough."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(population.clients), enough=1)
+
+
+@dataclass
+class Case:
+    """A round of clients 0 to 2, its events with their times, and what comes of it.
+
+    Attributes:
+        events: the events, each with its time in seconds.
+        commands: the commands that the last event causes, but for the end of the round.
+        fates: the fate of each client.
+        logic: settings of the logic.
+        patience: of the round.
+        memory: of the state before it.
+    """
+
+    events: Sequence[tuple[float, Event]]
+    commands: Sequence[Command]
+    fates: dict[int, str]
+    selector: Selector = alone(0, 1, 2)  # noqa: RUF009 - it is frozen
+    deadline_s: float | None = None
+    patience: Patience | None = None
+    memory: dict[str, Any] | None = None
+
+
+CASES = {
+    "all come": Case(
+        [(1.0, update(2)), (2.0, update(0)), (3.0, update(1))],
+        [],
+        {0: "accepted", 1: "accepted", 2: "accepted"},
+    ),
+    "the deadline passes": Case(
+        [(1.0, update(2)), (4.0, TimerFired("deadline"))],
+        [Cancel(0), Cancel(1)],
+        {0: "lost", 1: "lost", 2: "accepted"},
+        deadline_s=4.0,
+    ),
+    "enough have come": Case(
+        [(1.0, update(2))],
+        [Verdict(1, 0, False), Verdict(1, 1, False)],
+        {0: "declined", 1: "declined", 2: "accepted"},
+        selector=First(),
+    ),
+    "one is lost, and the others come": Case(
+        [(1.0, lost(1)), (2.0, update(0)), (3.0, update(2))],
+        [],
+        {0: "accepted", 1: "lost", 2: "accepted"},
+    ),
+    "one is silent for too long": Case(
+        [(1.0, update(0)), (1.5, update(2)), (6.0, TimerFired("patience"))],
+        [Cancel(1, "connected, but no answer within 6 s")],
+        {0: "accepted", 1: "lost", 2: "accepted"},
+        patience=Patience(limit_s=6.0),
+    ),
+    "the patience follows the answers of before": Case(
+        [(1.0, update(0)), (1.5, update(2)), (1000.0, TimerFired("patience"))],
+        [Cancel(1, "connected, but no answer within 1000 s")],
+        {0: "accepted", 1: "lost", 2: "accepted"},
+        patience=Patience(times=10.0),
+        memory={PATIENCE: {"took_s": np.array([90.0, 100.0, 110.0])}},
+    ),
+    "offers are decided at their moment, and all that is open at the end is declined": Case(
+        [
+            (1.0, offer(0)),
+            (2.0, offer(1)),
+            (5.0, TimerFired("offers")),
+            (6.0, update(0)),
+            (7.0, lost(2)),
+        ],
+        [],
+        {0: "accepted", 1: "declined", 2: "lost"},
+        selector=Offering(),
+    ),
+    "somebody joins and leaves in the meantime": Case(
+        [
+            (1.0, Joined(7, 10)),
+            (1.0, Left(1)),
+            (2.0, update(0)),
+            (3.0, update(1)),
+            (4.0, update(2)),
+        ],
+        [],
+        {0: "accepted", 1: "rejected", 2: "accepted"},  # nobody of that number is known any more
+    ),
+}
+
+
+def driven(case: Case) -> tuple[Round, list[Sequence[Command]]]:
+    logic = a_logic(case.selector, deadline_s=case.deadline_s)
+    state = replace(a_state(logic), memory=case.memory or {})
+    round = Round(state, logic, foreign=True, patience=case.patience)
+    given = [round.start(dict.fromkeys(range(3), 10))]
+    for at_s, event in case.events:
+        given.append(round.handle(event, at_s))
+    return round, given
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_events_of_a_round_decide_its_commands_and_fates(name: str) -> None:
+    case = CASES[name]
+    round, given = driven(case)
+    first, last = given[0], list(given[-1])
+    assert isinstance(first[0], Begin)
+    assert [one.task.client for one in first if isinstance(one, SendTask)] == [0, 1, 2]
+    assert last[-2:] == [Close(), Account()]
+    timers = [one for one in last if isinstance(one, SetTimer) and one not in case.commands]
+    assert all(one.at_s is None for one in timers), "no timer is left at the end"
+    assert [one for one in last[:-2] if one not in timers] == list(case.commands)
+    assert not round.done
+    round.handle(Accounts(7.5), 7.5)
+    _, report = round.result()
+    assert {one.client: one.status for one in report.clients} == case.fates
+    assert report.took_s == 7.5
+
+
+def test_a_timer_is_set_when_it_changes_and_not_again() -> None:
+    _, given = driven(CASES["one is silent for too long"])
+    timers = [one for commands in given for one in commands if isinstance(one, SetTimer)]
+    assert timers == [SetTimer("patience", 6.0)]  # client 1 was asked first, and all the time
+
+
+def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> None:
+    logic = a_logic(alone(0))
+    state = replace(a_state(logic), round=4, last_accepted={0: 3})
+    round = Round(state, logic, foreign=True, patience=Patience(limit_s=6.0))
+    tasks = [one.task for one in round.start({0: 10}) if isinstance(one, SendTask)]
+    again = round.handle(StateLost(5, 0), 2.0)
+    tasks += [one.task for one in again if isinstance(one, SendTask)]
+    assert [task.last_accepted_round for task in tasks] == [3, 0]
+    assert SetTimer("patience", 8.0) in again
+
+
+# --- asynchronous training, sketched with parts of this test alone -----------------------------
+
+
+@dataclass(frozen=True)
+class Idle(Selector):
+    """A round is one arrival: whoever is idle trains, and everybody in flight may come."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        idle = [one for one in population.clients if one not in population.in_flight]
+        return Plan(single_lanes(idle), enough=1, late=population.in_flight, keeps_stragglers=True)
+
+
+@dataclass(frozen=True)
+class Buffer(Aggregator):
+    """FedBuff: after `size` arrivals, the mean of s(staleness) * delta steps the model."""
+
+    size: int = 2
+
+    def init(self, state: ServerState) -> list[Contribution]:
+        return []
+
+    def add(self, total: list[Contribution], one: Contribution) -> list[Contribution]:
+        return [*total, one]
+
+    def finish(self, total: list[Contribution], state: ServerState) -> ServerState:
+        kept = dict(state.memory.get(AGGREGATE, {}))
+        version, begun = kept.get("version", 0), dict(kept.get("begun", {}))
+        buffer = kept.get("sum", np.zeros_like(state.weights))
+        arrived = kept.get("arrived", 0)
+        for one in total:
+            (came,) = one.updates
+            staleness = version - begun.get(state.round - one.staleness, 0)
+            buffer = buffer + np.asarray(one.delta) / np.float32(1 + staleness)
+            arrived += 1
+            assert came.client in range(3)
+        weights = state.weights
+        if arrived == self.size:
+            weights = weights + buffer / np.float32(self.size)
+            buffer, arrived, version = np.zeros_like(buffer), 0, version + 1
+        begun[state.round + 1] = version  # the version with which the next round begins
+        memory = {"version": version, "begun": begun, "sum": buffer, "arrived": arrived}
+        return replace(state, weights=weights, memory={**dict(state.memory), AGGREGATE: memory})
+
+
+def test_rounds_that_do_not_wait_need_no_case_of_their_own() -> None:
+    """A place is filled the moment an update arrives, and tasks outlive versions of the model."""
+    clients = bowls(3, noise=0.2)
+    arrivals = [2, 0, 2, 1, 2, 0, 2, 2, 1, 0]
+    logic = a_logic(Idle(), aggregator=Buffer(), min_updates=1)
+    carrier = MemoryCarrier(logic, clients)
+    state = a_state(logic)
+    for client in arrivals:
+        carrier.order = (client,)
+        state, report = run_round(state, carrier, logic)
+        assert report.of("accepted") == (client,)
+        assert sorted(state.in_flight) == [one for one in range(3) if one != client]
+    assert same_bits(state.weights, by_an_event_loop(logic, clients, arrivals))
+
+
+def by_an_event_loop(logic: Logic, clients: Any, arrivals: Sequence[int]) -> np.ndarray:
+    """The same by a loop of its own: no round, no plan, no carrier."""
+    train: Callable[[Task], Update] = MemoryCarrier(logic, clients)._train
+    start = a_state(logic)
+    model, version = start.weights, 0
+    buffer, arrived = np.zeros_like(model), 0
+    tasks: dict[int, tuple[Task, int]] = {}
+    for round, client in enumerate(arrivals, start=1):
+        for idle in sorted(set(range(3)) - tasks.keys()):
+            tasks[idle] = (
+                task_of(logic, replace(start, round=round - 1, weights=model), idle),
+                version,
+            )
+        task, since = tasks.pop(client)
+        buffer = buffer + train(task).delta / np.float32(1 + version - since)
+        arrived += 1
+        if arrived == 2:
+            model = model + buffer / np.float32(2)
+            buffer, arrived, version = np.zeros_like(buffer), 0, version + 1
+    return model
+
+
+def task_of(logic: Logic, state: ServerState, client: int) -> Task:
+    round = Round(state, replace(logic, selector=alone(client)))
+    (task,) = [one.task for one in round.start({client: 20}) if isinstance(one, SendTask)]
+    return replace(task, last_accepted_round=0)
