@@ -356,6 +356,8 @@ def verification_lines(found: Verification) -> list[str]:
         text.append("versions: the same on this machine, and the same instructions")
     if found.code and found.outcome == "not run":
         text += [f"code:     {one}" for one in found.code]
+    if found.shared:
+        text.append(f"fork:     {found.shared}")
     if found.ended:
         text.append(f"ended:    {found.ended}")
     if found.same:

@@ -47,6 +47,9 @@ MODULES = "modules/"
 MODULE = re.compile(r"modules/(?:[A-Za-z_][A-Za-z0-9_]*/){0,20}[A-Za-z_][A-Za-z0-9_]*\.py")
 """The name of the member that holds a module of the user's own."""
 
+CHECKPOINT = re.compile(r"checkpoints/round-\d{6}\.safetensors")
+"""The name of the member that holds the checkpoint with which a fork begins."""
+
 MOST_MEMBERS = 1000
 LONGEST_NAME = 200
 MOST_BYTES = 1 << 30
@@ -59,7 +62,7 @@ _SEAL = re.compile(rb"fedmx pack ([0-9a-f]{64})")
 
 def is_name(name: str) -> bool:
     """Return whether a pack can have a member of this name: no other is ever written anywhere."""
-    if name == MANIFEST or name in RUN_FILES:
+    if name == MANIFEST or name in RUN_FILES or CHECKPOINT.fullmatch(name):
         return True
     return len(name) <= LONGEST_NAME and MODULE.fullmatch(name) is not None
 
@@ -311,8 +314,7 @@ class PackFile:
             folder: the new folder.
 
         Raises:
-            PackError: the folder exists or cannot be written, or what was packed is no run folder,
-                or that of a fork.
+            PackError: the folder exists or cannot be written, or what was packed is no run folder.
         """
         folder = Path(folder)
         if folder.exists():
@@ -325,7 +327,7 @@ class PackFile:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             identity = Identity.read(temporary)
-            check_no_fork(identity.facts)
+            fork_round(identity.facts)
             facts = of_any_machine(identity.facts)
             if self.modules:
                 facts["modules"] = MODULES.rstrip(
@@ -345,22 +347,27 @@ class PackFile:
         return RunFolder.open(folder)
 
 
-def check_no_fork(facts: Mapping[str, Any]) -> None:
-    """Check that the facts of a packed run are not those of a fork.
+def fork_round(facts: Mapping[str, Any]) -> int:
+    """Return the last round that a packed fork shares with its parent; 0: it shares none.
 
     Raises:
-        PackError: they are.
+        PackError: the facts of the fork are not those that fedmx writes.
     """
-    if "fork" in facts:
-        raise PackError(
-            "its run is a fork, whose first rounds had other settings, so that it cannot be run "
-            "again from the start; pack the run that it is a fork of"
-        )
+    if "fork" not in facts:
+        return 0
+    fork = facts["fork"]
+    round, name = (fork.get("round"), fork.get("run")) if isinstance(fork, dict) else (None, None)
+    if type(round) is not int or not 0 <= round < 1_000_000 or not isinstance(name, str):
+        raise PackError("its run is a fork, and run.json does not say of which run and round")
+    return round
 
 
 def of_any_machine(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a run without those that mean nothing, or another thing, elsewhere."""
-    return {key: one for key, one in facts.items() if key not in ("modules", "address")}
+    """Return the facts of a run without those that have no meaning on another machine."""
+    kept = {key: one for key, one in facts.items() if key not in ("modules", "address")}
+    if isinstance(fork := kept.get("fork"), dict):
+        kept["fork"] = {**fork, "folder": fork.get("run", "")}
+    return kept
 
 
 def packed(manifest: Manifest, members: Mapping[str, bytes]) -> bytes:

@@ -28,8 +28,8 @@ from fedmx.history.pack import (
     Manifest,
     PackError,
     PackFile,
-    check_no_fork,
     check_root,
+    fork_round,
     is_name,
     of_any_machine,
     packed,
@@ -38,7 +38,8 @@ from fedmx.history.pack import (
 from fedmx.history.recorded import RecordedRun
 from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
 from fedmx.output_file import check_output
-from fedmx.run import RunFolder
+from fedmx.run import CheckpointError, RunFolder
+from fedmx.run.checkpoint import read_checkpoint
 from fedmx.run.durable import document_text, write_bytes_durably
 from fedmx.run.identity import FORMAT, Identity
 from fedmx.shell_line import shell_line
@@ -131,7 +132,9 @@ def _run_files(folder: RunFolder) -> dict[str, bytes]:
         PackError: one of them cannot be read.
     """
     members = {}
-    for name in RUN_FILES:
+    begin = folder.forked_after
+    first = [f"checkpoints/{folder.checkpoint_path(begin).name}"] if begin else []
+    for name in (*RUN_FILES, *first):
         path = folder.path / name
         if path.exists():
             try:
@@ -287,7 +290,7 @@ def check_records(pack: PackFile, folder: RunFolder) -> Recorded:
         raise PackError(f"its records are damaged: {folder.damage[0]}")
     if folder.status != "done":
         raise PackError(f"its run is not done ({folder.status})")
-    check_no_fork(folder.facts)
+    forked_after = fork_round(folder.facts)
     if not isinstance(folder.facts.get("builds"), dict):
         raise PackError("its run.json does not say which builds of libraries it ran on")
     if not rounds:
@@ -298,10 +301,29 @@ def check_records(pack: PackFile, folder: RunFolder) -> Recorded:
         if record.get("round") != number:
             raise PackError(f"the record of round {number} is missing")
         link = _checked_link(link, record, updates.get(number, {}))
+    if forked_after:
+        _check_begin(folder, forked_after, rounds)
     model = rounds[-1]["model_sha256"]
     if _model_in(pack) != model:
         raise PackError(f"{MODEL} is not the model after round {len(rounds)}")
     return Recorded(len(rounds), link, model)
+
+
+def _check_begin(folder: RunFolder, round: int, rounds: Sequence[Mapping[str, Any]]) -> None:
+    """Check that a fork begins with the recorded model.
+
+    Raises:
+        PackError: it has no checkpoint of the model after this round.
+    """
+    try:
+        server = read_checkpoint(folder.checkpoint_path(round)).state["server"]
+        found = model_hash(server["weights"], server["buffers"])
+        recorded = rounds[round - 1]["model_sha256"] if round < len(rounds) else None
+    except (CheckpointError, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise PackError(f"its fork has no checkpoint of round {round} ({reason})") from None
+    if found != recorded:
+        raise PackError(f"its fork does not begin with the model after round {round}")
 
 
 def _checked_link(

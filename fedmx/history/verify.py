@@ -59,6 +59,7 @@ class Verification:
         versions: what decides bits and differs between the pack and here.
         ended: that the records end before the experiment's last round, and the pack's word for why,
             which is not checked; empty if they do not, or nothing was run.
+        shared: for a fork, the rounds of its parent, which are not verified; else empty.
     """
 
     pack: str
@@ -71,6 +72,7 @@ class Verification:
     code: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     ended: str = ""
+    shared: str = ""
 
     @property
     def same(self) -> bool:
@@ -92,6 +94,7 @@ class Verification:
             "code": list(self.code),
             "versions": list(self.versions),
             "ended": self.ended,
+            "shared": self.shared,
         }
 
 
@@ -152,6 +155,10 @@ def verify(
             return replace(
                 found, reason="its clients were on other machines, and it has no journal"
             )
+        if begin := folder.forked_after:
+            parent = folder.facts["fork"]["run"]
+            shared = f"rounds 1 to {begin} are of the run {parent!r}, and are not run again"
+            found = replace(found, shared=shared)
         if recorded.rounds < experiment.rounds:
             why = f"after {recorded.rounds} of {experiment.rounds} rounds, as the pack says because"
             found = replace(found, ended=f"{why}: {folder.reason}")

@@ -88,13 +88,6 @@ def test_a_fork_is_made_where_run_folder_says(parent: RunFolder, tmp_path: Path)
     assert fork(parent, 1).folder.path.parent == parent.path.parent
 
 
-def test_a_deployed_run_is_not_forked(parent: RunFolder, tmp_path: Path) -> None:
-    facts = {**parent.facts, "mode": "server"}
-    deployed = RunFolder.create(tmp_path, "deployed", parent.experiment_yaml, facts)
-    with pytest.raises(FedmxError, match="was deployed, and what its clients keep is with them"):
-        fork(deployed, 1)
-
-
 @pytest.mark.parametrize("name", ["rounds.jsonl", "clients.jsonl"])
 def test_a_run_with_damaged_records_is_not_forked(
     name: str, parent: RunFolder, tmp_path: Path
