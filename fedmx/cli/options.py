@@ -71,13 +71,15 @@ def executor_override(name: str | None) -> list[str]:
     """
     if name is None:
         return []
+    from fedmx.experiment.sections import EXECUTORS
+
     kind, colon, argument = name.partition(":")
     count = argument.isascii() and argument.isdigit() and int(argument) > 0
     if kind == "processes" and colon and (count or argument == "all"):
         return [f"executor={{processes: {argument}}}"]
     if kind == "ray" and argument:
         return [f"executor={{ray: {{address: {json.dumps(argument)}}}}}"]
-    if name in ("serial", "processes", "ray"):
+    if name in EXECUTORS:
         return [f"executor={name}"]
     raise FedmxError(f"--executor {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
 

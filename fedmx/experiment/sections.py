@@ -436,7 +436,7 @@ class ExecutorSection(Section):
     """Where a simulation trains its clients: in this process one after the other (`serial`), in
     worker processes, or in [Ray](https://docs.ray.io). The result is the same bits."""
 
-    short_form: ClassVar[Any] = Literal["serial", "processes", "ray"]
+    short_form: ClassVar[Any] = Literal.__getitem__(tuple(EXECUTORS))
 
     processes: CountOrAll | None = None
     """Worker processes; `all`: one for each processor."""
