@@ -1,35 +1,37 @@
 """The partitions that an experiment can name.
 
-To add one, write its class and add it to `PARTITIONS`. A partition sees labels and users, but no
-inputs and no model.
+To add one, write its class with a `NAME` in a module of this package. A partition sees labels and
+users, but no inputs and no model.
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Sequence
+from importlib import import_module
 
 import numpy as np
 
 from layers.compute.data.dataset import Dataset
-from layers.compute.data.partitions.biased import Biased
-from layers.compute.data.partitions.by_label import Dirichlet, LabelQuantity, OneClass, Shards
-from layers.compute.data.partitions.label_free import ByUser, Iid, NormalSizes, Quantity
 from layers.compute.data.partitions.partition import DecidesByTraining, Indices, Labels, Partition
 from layers.compute.errors import PartitionError
 
 __all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
 
-PARTITIONS: dict[str, type[Partition]] = {
-    "iid": Iid,
-    "shards": Shards,
-    "one-class": OneClass,
-    "label-quantity": LabelQuantity,
-    "dirichlet": Dirichlet,
-    "quantity": Quantity,
-    "by-user": ByUser,
-    "biased": Biased,
-    "normal-sizes": NormalSizes,
-}
+
+def _named() -> dict[str, type[Partition]]:
+    """Return the public classes of this package's modules that have a name, by that name."""
+    modules = [import_module(f"{__name__}.{one.name}") for one in pkgutil.iter_modules(__path__)]
+    classes = [
+        one
+        for module in modules
+        for name, one in vars(module).items()
+        if isinstance(one, type) and one.__module__ == module.__name__ and name[0] != "_"
+    ]
+    return dict(sorted((vars(one)["NAME"], one) for one in classes if "NAME" in vars(one)))
+
+
+PARTITIONS = _named()
 
 
 def divide(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -88,6 +89,7 @@ class NormalSizes:
         least: the fewest training samples of a client.
     """
 
+    NAME: ClassVar[str] = "normal-sizes"
     mean: float | None = None
     spread: float = 0.25
     least: int = 1
@@ -135,6 +137,8 @@ class ByUser:
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018.
     """
+
+    NAME: ClassVar[str] = "by-user"
 
     def split(
         self,
