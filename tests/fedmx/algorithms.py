@@ -6,43 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from fedmx import Experiment
+from layers.logic import AGGREGATORS, HOOKS, PRESETS
 
 CLIENTS = 4
 THREE = {"name": "uniform", "count": 3}  # so that everybody misses a round now and then
-BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
+GIVEN: dict[str, dict[str, dict[str, Any]]] = {
     "hook": {
         "clip": {"norm": 0.5},
-        "dgc": {},
         "divergence": {"held_out": 0.1},
-        "fedadagrad": {},
-        "fedadam": {},
-        "fedavgm": {},
         "fedprox": {"mu": 0.1},
         "fedshare": {"shared": 0.1, "part": 0.5},
-        "fedyogi": {},
-        "gradient-reply": {},
         "quantise": {"down": True, "feedback": True},
         "rebalance": {"above": 0.5},
         "scaffold": {"server_learning_rate": 0.5},
         "selective-sgd": {"download": 0.5},
-        "sign-sgd": {},
-        "stc": {},
         "stragglers": {"share": 0.5},
         "top-k": {"p_down": 0.1},
     },
     "aggregator": {
-        "fedaim": {},
         "fedfv": {"tau": 2},
-        "fednova": {},
-        "geometric-median": {},
         "krum": {"byzantine": 0},
-        "majority-vote": {},
         "mean": {"weights": "uniform"},
-        "median": {},
         "multi-krum": {"byzantine": 0, "keep": 2},
         "norm-clip": {"norm": 0.5},
-        "q-fedavg": {},
-        "stratified": {},
         "trimmed-mean": {"trim": 0.34},
     },
     "preset": {
@@ -74,11 +60,14 @@ BY_NAME: dict[str, dict[str, dict[str, Any]]] = {
         "q-fedavg": {"fraction": 0.75},
         "quantised": {"fraction": 0.75, "bits": 16},
         "scaffold": {"fraction": 0.75},
-        "selective-sgd": {},
         "signsgd": {"fraction": 0.75},
         "stc": {"fraction": 0.75},
         "top-k": {"fraction": 0.75},
     },
+}
+BY_NAME = {
+    kind: {name: GIVEN[kind].get(name, {}) for name in table}
+    for kind, table in (("hook", HOOKS), ("aggregator", AGGREGATORS), ("preset", PRESETS))
 }
 SELECT: dict[str, Any] = {"rebalance": {"name": "astraea", "gamma": 2}}  # where THREE will not do
 LOGIC: dict[str, dict[str, Any]] = {

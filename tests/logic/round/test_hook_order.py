@@ -22,6 +22,7 @@ from layers.logic import (
 )
 from layers.logic.algorithms.csfedavg import Divergence
 from layers.logic.algorithms.scaffold import Scaffold
+from layers.logic.core.declaration import Trait
 from layers.logic.hooks.compressors import Quantise, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.local_gradients import Clip, FedProx, GradientReply
@@ -121,9 +122,11 @@ def test_hooks_of_one_stage_keep_the_order_of_the_list() -> None:
 
 
 def test_a_hook_stands_where_what_it_encodes_puts_it() -> None:
-    stages = {name: hook().stage for name, hook in HOOKS.items() if hook().stage is not Stage.PLAIN}
+    stages = {name: hook().stage for name, hook in HOOKS.items()}
+    encoders = [name for name in HOOKS if Trait.ENCODES_UPDATE in HOOKS[name]().provides]
     codecs = ("dgc", "gradient-reply", "quantise", "selective-sgd", "sign-sgd", "stc", "top-k")
-    assert stages == dict.fromkeys(codecs, Stage.UPDATE)
+    assert set(codecs) <= set(encoders)
+    assert stages == dict.fromkeys(HOOKS, Stage.PLAIN) | dict.fromkeys(encoders, Stage.UPDATE)
     assert Stc(p_up=None).stage is Stage.MODEL
     assert Stc(p_down=None).stage is Stage.UPDATE
     assert Hook().stage is Stage.PLAIN
