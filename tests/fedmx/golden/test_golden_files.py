@@ -66,7 +66,7 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
     assert run.experiment_yaml == "name: digits\n"
     (round,) = run.rounds()
     # By hand, because these names are what other programs read.
-    assert round == {
+    named = {
         "epsilon": 1.5,
         "round": 3,
         "accuracy": 0.75,
@@ -94,6 +94,7 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
         "learning_rate": 0.05,
         "model_sha256": "0f" * 32,
     }
+    assert round | named == round
     (line,) = run.journal()
     found = Journal.of(line, None)
     assert (found.population, found.excluded) == (JOURNAL.population, JOURNAL.excluded)
