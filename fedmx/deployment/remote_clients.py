@@ -51,6 +51,7 @@ from layers.logic.round.exchange import (
     SetTimer,
     TimerName,
 )
+from layers.logic.round.patience import Patience
 from layers.network import Listener
 
 log = Log("fedmx.server")
@@ -78,6 +79,7 @@ class RemoteClients:
         violations: how many protocol violations a client may have in a round before it is
             disconnected.
         log_lines: how many lines a minute the log may have about one client.
+        patience: how long a connected client may take to answer; None: any time.
     """
 
     foreign = True
@@ -97,7 +99,9 @@ class RemoteClients:
         assets: Sequence[AssetFile] = (),
         violations: int = MOST_VIOLATIONS,
         log_lines: int = LOG_LINES,
+        patience: Patience | None = None,
     ) -> None:
+        self.patience = patience
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
         self._sessions = ClientSessions(
             listener, setup, clients, rejoin_s, assets, violations, log_lines, max_samples

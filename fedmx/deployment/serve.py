@@ -76,9 +76,9 @@ def serve(
         assets=tuple(assembly.assets.values()),
         violations=network.violations,
         log_lines=network.log_lines,
+        patience=Patience(network.patience, network.patience_s),
     )
     server = server_of(assembly, clients, callbacks=callbacks)
-    server.patience = Patience(network.patience, network.patience_s)
     server.monitor = monitor = Monitor(run, experiment.rounds, clients.now)
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.

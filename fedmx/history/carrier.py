@@ -46,6 +46,7 @@ from layers.logic.round.exchange import (
     Event,
     SendTask,
 )
+from layers.logic.round.patience import Patience
 from layers.logic.round.pipeline import Trace
 
 ADVICE = "the data, the settings, fedmx or the machine are not those of the run"
@@ -83,6 +84,7 @@ class JournalClients:
         self._strict = strict
         self._only: Collection[int] | None = None  # the clients that work; None: all
         self._journal = Journal(0)
+        self.patience: Patience | None = None
         self._entries: Iterator[Entry] = iter(())
         self._outcomes: dict[int, deque[Kept]] = {}  # by client, the events that end its tasks
         self._late = _late_updates(journals)
@@ -116,6 +118,7 @@ class JournalClients:
                 f"the journal ends with round {last}; there is none of round {round}", round
             )
         self._journal, self._only = journal, None
+        self.patience = Patience(limit_s=journal.patience_s) if self.foreign else None
         self._entries = iter(journal.entries)
         self._outcomes = _outcomes(journal)
         self._samples = self._population(journal)

@@ -295,7 +295,7 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientR
         carrier.trace(trace)
     state, population = carrier.open_round(server.state)
     round = machine.Round(
-        state, server.logic, foreign=carrier.foreign, patience=server.patience, trace=trace
+        state, server.logic, foreign=carrier.foreign, patience=carrier.patience, trace=trace
     )
     commands = round.start(population)
     working: tuple[int, ...] | None = None

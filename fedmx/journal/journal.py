@@ -133,6 +133,7 @@ class Journal:
             of samples; empty for a simulation, whose clients follow from the experiment.
         opened_s: virtual seconds of the run at which the round was opened; None: real time.
         excluded: the clients that the run has excluded when the round begins, with the reasons.
+        patience_s: seconds after which a client that did not answer was given up; None: never.
         stepped_back: the records of the steps back after which the round was run.
         entries: the exchanges, in their order.
         updates: the hashes of the expected updates that arrived, by client, then by pass.
@@ -142,6 +143,7 @@ class Journal:
     population: Mapping[int, int] = field(default_factory=dict)
     opened_s: float | None = None
     excluded: Mapping[Any, str] = field(default_factory=dict)
+    patience_s: float | None = None
     stepped_back: tuple[Mapping[str, Any], ...] = ()
     entries: list[Entry] = field(default_factory=list)
     updates: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -221,6 +223,7 @@ class Journal:
             "population": _difference(self.population, before),
             "opened_s": self.opened_s,
             "excluded": dict(self.excluded),
+            "patience_s": self.patience_s,
             "stepped_back": list(self.stepped_back),
             "entries": [
                 [entry.at_s, _record_of(entry.event, self.round), *entry.commands]
@@ -243,6 +246,7 @@ class Journal:
             population=_population(record.get("population", {}), before),
             opened_s=record.get("opened_s"),
             excluded=_by_client(record.get("excluded", {})),
+            patience_s=record.get("patience_s"),
             stepped_back=tuple(record.get("stepped_back", ())),
             entries=[
                 Entry(tuple(commands), _event_of(event, round), at_s)

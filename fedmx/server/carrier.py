@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from layers.logic import Carrier
+from layers.logic.round.patience import Patience
 
 
 class RunCarrier(Carrier, Protocol):
@@ -26,6 +27,10 @@ class RunCarrier(Carrier, Protocol):
     @property
     def opened_s(self) -> float | None:
         """Virtual seconds of the run at which the last round was opened; None: real time."""
+
+    @property
+    def patience(self) -> Patience | None:
+        """How long a connected client may take to answer in the next round; None: any time."""
 
     def tree(self) -> dict[str, Any]:
         """Return the clients' part of a checkpoint, as named arrays and numbers."""

@@ -33,7 +33,7 @@ from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState
 from layers.logic.core.state import EXCLUDED
 from layers.logic.round import round as round_machine
-from layers.logic.round.patience import Patience
+from layers.logic.round.patience import PATIENCE, Patience
 from layers.logic.storage import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
@@ -58,7 +58,6 @@ class Server(Shown):
         recorder: records rounds; None: nothing does.
         monitor: tells an operator what the server does; None: nothing does.
         metrics: shows the monitor while the server listens; None: nothing does.
-        patience: how long a connected client may be silent; None: any time.
         store: keeps updates on disk until they are folded; None: they are in memory.
         callbacks: hear of each round, and may end the run.
         experiment: the experiment; None: the server was made of parts by hand.
@@ -86,7 +85,6 @@ class Server(Shown):
     recorder: Recorder | None = None
     monitor: Monitor | None = None
     metrics: AbstractContextManager[object] | None = None
-    patience: Patience | None = None
     store: UpdateStore | None = None
     callbacks: Sequence[Callback] = ()
     experiment: Experiment | None = None
@@ -259,7 +257,7 @@ class Server(Shown):
             self.state,
             replace(self.logic, facilities=facilities),
             foreign=carrier.foreign,
-            patience=self.patience,
+            patience=carrier.patience,
             store=self.store,
         )
         journal = Journal(
@@ -267,6 +265,7 @@ class Server(Shown):
             population if carrier.foreign else {},
             carrier.opened_s,
             self.state.memory.get(EXCLUDED, {}),
+            Patience.limit_of(carrier.patience, self.state.memory.get(PATIENCE, {})),
         )
         commands = round.start(population)
         while not round.done:

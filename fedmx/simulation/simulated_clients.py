@@ -115,6 +115,8 @@ class SimulatedClients:
 
     # --- `RunCarrier` ------------------------------------------------------------------------
 
+    patience = None  # a client's work ends by itself
+
     @property
     def virtual(self) -> bool:
         """Whether the time of its events is virtual."""

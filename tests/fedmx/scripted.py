@@ -260,8 +260,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
         "clients": None,
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
-    names = ("wait_for", "rejoin_s", "max_samples", "violations", "log_lines")
-    names += ("patience", "patience_s")
+    names = ("wait_for", "rejoin_s", "max_samples", "violations", "log_lines", "patience")
     of_clients = {name: settings.pop(name) for name in names if name in settings}
     at_least = max(logic["min_updates"], 1)
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)

@@ -34,6 +34,12 @@ class Patience:
     times: float | None = None
     limit_s: float | None = None
 
+    @staticmethod
+    def limit_of(patience: Patience | None, memory: Mapping[str, Any]) -> float | None:
+        """Return the finite limit in seconds after rounds with this memory; None: there is none."""
+        limit_s = math.inf if patience is None else patience.after(memory)
+        return None if limit_s == math.inf else limit_s
+
     def after(self, memory: Mapping[str, Any]) -> float:
         """Return the limit in seconds after rounds with this memory; infinite without one."""
         if self.limit_s is not None:

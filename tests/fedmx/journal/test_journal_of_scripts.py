@@ -78,7 +78,6 @@ def again(server: Server, rounds: Sequence[Round]) -> list[Round]:
     """The rounds of a server that has run, once more from their journals."""
     found = journals(rounds)
     replayed = Server(clients_of(found), server.logic, compute(), last_round=server.last_round)
-    replayed.patience = server.patience
     return list(follow(replayed, found, len(rounds)))
 
 

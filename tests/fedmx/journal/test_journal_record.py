@@ -70,6 +70,7 @@ JOURNALS = st.builds(
     Journal,
     round=st.just(1),
     population=POPULATIONS,
+    patience_s=st.none() | SECONDS.filter(bool),
     opened_s=st.none() | SECONDS.filter(bool),
     excluded=st.dictionaries(CLIENTS, TEXT),
     entries=st.lists(ENTRIES, max_size=5),
@@ -82,7 +83,9 @@ def text_of(one: Journal) -> str:
         (entry.commands, type(entry.event), _sorted(vars(entry.event)), entry.at_s)
         for entry in one.entries
     ]
-    return repr((sorted(one.population.items()), one.opened_s, one.excluded, entries))
+    return repr(
+        (sorted(one.population.items()), one.opened_s, one.patience_s, one.excluded, entries)
+    )
 
 
 def _sorted(value: Any) -> Any:

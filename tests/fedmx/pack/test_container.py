@@ -25,7 +25,7 @@ from fedmx.history.pack import (
 )
 
 MEMBERS = {
-    "run.json": b'{"format": 2, "facts": {}}',
+    "run.json": b'{"format": 3, "facts": {}}',
     "experiment.yaml": b"rounds: 1\n",
     "status.json": b"{}",
     "rounds.jsonl": b'{"round": 1}\n',
@@ -112,7 +112,7 @@ def resealed(members: dict[str, bytes], **how: object) -> bytes:
         "modules/" + "a/" * 30 + "a.py",
         "modules/" + "a" * 300 + ".py",
         "modules/ü.py",
-        "checkpoints/round-000001.safetensors",
+        "checkpoints/round-000001.txt",
         "lock",
         "RUN.JSON",
         "",
