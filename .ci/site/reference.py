@@ -61,11 +61,11 @@ KINDS = {
         "logic",
         "The parts of an algorithm, the report of a round, and errors.",
         (
+            "layers.logic.core.declaration",
             "layers.logic.core.parts",
             "layers.logic.core.preset",
             "layers.logic.core.report",
             "layers.logic.errors",
-            "layers.logic.presets",
             "layers.logic.round",
             "layers.logic.seeds",
         ),
