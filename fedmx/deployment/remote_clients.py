@@ -615,7 +615,7 @@ class RemoteClients:
             until = f"the first is given up in {max(limit_s - self._now_s, 0.0):.0f} s"
         what = "updates" if self._collecting else "answers"
         log.info(
-            f"waiting_for_{what}",
+            "waiting_for_replies",
             "round {round}: waiting for the {what} of clients {clients} since {began} "
             "({waited_s:.0f} s); {until}. To wait for SECONDS at most: Ctrl-C, then fedmx resume "
             "RUN --patience SECONDS",
