@@ -29,8 +29,8 @@ from fedmx.simulation.workers import workers_of
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.datasets import Files
 from layers.logic import BrokenModel, ClientReport, Plan, TooFewUpdates
-from layers.logic.round import round as machine
 from layers.logic.round.pipeline import Trace
+from layers.logic.round.round import RoundMachine
 
 log = Log("fedmx.history")
 
@@ -294,7 +294,7 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientR
     if trace is not None:
         carrier.trace(trace)
     state, population = carrier.open_round(server.state)
-    round = machine.Round(
+    round = RoundMachine(
         state, server.logic, foreign=carrier.foreign, patience=carrier.patience, trace=trace
     )
     commands = round.start(population)

@@ -32,8 +32,8 @@ from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState
 from layers.logic.core.state import EXCLUDED
-from layers.logic.round import round as round_machine
 from layers.logic.round.patience import PATIENCE, Patience
+from layers.logic.round.round import RoundMachine
 from layers.logic.storage import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
@@ -253,7 +253,7 @@ class Server(Shown):
         """Run the next round; return the state after it, its report and its journal."""
         carrier = self.network
         facilities = replace(self.logic.facilities, trains=partial(trains, self.compute))
-        round = round_machine.Round(
+        round = RoundMachine(
             self.state,
             replace(self.logic, facilities=facilities),
             foreign=carrier.foreign,

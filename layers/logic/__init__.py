@@ -40,7 +40,7 @@ from layers.logic.errors import ClientFailed, LogicError, Rejected
 from layers.logic.round.client import answer, answer_question, offer_of
 from layers.logic.round.exchange import Carrier, ClientLost, StateLost, TimerFired
 from layers.logic.round.logic import Logic
-from layers.logic.round.round import Round, run_round
+from layers.logic.round.round import RoundMachine, run_round
 
 __all__ = [
     "AGGREGATORS",
@@ -79,7 +79,7 @@ __all__ = [
     "Preset",
     "Question",
     "Rejected",
-    "Round",
+    "RoundMachine",
     "RoundReport",
     "Selector",
     "ServerContext",

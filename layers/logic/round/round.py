@@ -40,12 +40,12 @@ from layers.logic.seeds import derive
 from layers.logic.storage import UpdateStore
 
 
-class Round:
+class RoundMachine:
     """The round after `state`: it chooses the cohort, sends tasks, collects, folds and concludes.
 
     ::
 
-        round = Round(state, logic)
+        round = RoundMachine(state, logic)
         commands = round.start(population)
         while not round.done:
             event, at_s = carrier.exchange(commands)
@@ -213,9 +213,9 @@ def run_round(
     logic: Logic,
     store: UpdateStore | None = None,
 ) -> tuple[ServerState, RoundReport]:
-    """Run the round after `state` with a carrier; see `Round`."""
+    """Run the round after `state` with a carrier; see `RoundMachine`."""
     state, population = carrier.open_round(state)
-    round = Round(state, logic, foreign=carrier.foreign, store=store)
+    round = RoundMachine(state, logic, foreign=carrier.foreign, store=store)
     commands = round.start(population)
     while not round.done:
         event, at_s = carrier.exchange(commands)

@@ -16,7 +16,7 @@ from layers.logic import (
     Logic,
     Offer,
     Plan,
-    Round,
+    RoundMachine,
     Selector,
     ServerState,
     StateLost,
@@ -169,10 +169,10 @@ CASES = {
 }
 
 
-def driven(case: Case) -> tuple[Round, list[Sequence[Command]]]:
+def driven(case: Case) -> tuple[RoundMachine, list[Sequence[Command]]]:
     logic = a_logic(case.selector, deadline_s=case.deadline_s)
     state = replace(a_state(logic), memory=case.memory or {})
-    round = Round(state, logic, foreign=True, patience=case.patience)
+    round = RoundMachine(state, logic, foreign=True, patience=case.patience)
     given = [round.start(dict.fromkeys(range(3), 10))]
     for at_s, event in case.events:
         given.append(round.handle(event, at_s))
@@ -206,7 +206,7 @@ def test_a_timer_is_set_when_it_changes_and_not_again() -> None:
 def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> None:
     logic = a_logic(alone(0))
     state = replace(a_state(logic), round=4, last_accepted={0: 3})
-    round = Round(state, logic, foreign=True, patience=Patience(limit_s=6.0))
+    round = RoundMachine(state, logic, foreign=True, patience=Patience(limit_s=6.0))
     tasks = [one.task for one in round.start({0: 10}) if isinstance(one, SendTask)]
     again = round.handle(StateLost(5, 0), 2.0)
     tasks += [one.task for one in again if isinstance(one, SendTask)]
@@ -296,6 +296,6 @@ def by_an_event_loop(logic: Logic, clients: Any, arrivals: Sequence[int]) -> np.
 
 
 def task_of(logic: Logic, state: ServerState, client: int) -> Task:
-    round = Round(state, replace(logic, selector=alone(client)))
+    round = RoundMachine(state, replace(logic, selector=alone(client)))
     (task,) = [one.task for one in round.start({client: 20}) if isinstance(one, SendTask)]
     return replace(task, last_accepted_round=0)
