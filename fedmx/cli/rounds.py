@@ -142,6 +142,8 @@ def _hint(experiment: Experiment, folder: RunFolder) -> str:
     """
     from fedmx.components.user_code import named_code
 
+    if not folder.path.is_dir():
+        return ""
     try:
         if folder.status == "done":
             words = ["report"]

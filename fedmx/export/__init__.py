@@ -25,7 +25,6 @@ from fedmx.run import RunError, RunFolder
 from fedmx.version import __version__
 from layers.compute.engines.mxnet.exported_graph import Graph
 from layers.compute.engines.mxnet.parameters import Definition
-from layers.compute.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -112,17 +111,8 @@ def _weights_of(folder: RunFolder) -> tuple[Path, int]:
 
 
 def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
-    """Return the assembly of a run's experiment, without its data if possible."""
-    shape, classes = folder.facts.get("shape"), folder.facts.get("classes")
-    if not isinstance(shape, list) or not isinstance(classes, int):
-        try:  # an earlier fedmx did not record them
-            dataset = Assembly(experiment).data.dataset
-        except DataError as error:
-            raise RunError(
-                f"{folder.path}: an earlier fedmx wrote the folder, which does not say the shape "
-                f"of an input, and the data are not here ({error})"
-            ) from None
-        return Assembly(experiment, shape=dataset.shape, classes=dataset.classes)
+    """Return the assembly of a run's experiment, without its data."""
+    shape, classes = folder.facts["shape"], folder.facts["classes"]
     words: tuple[str, ...] = ()
     if folder.words_path.exists():
         folder.check(folder.words_path)

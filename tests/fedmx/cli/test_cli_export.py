@@ -373,21 +373,6 @@ def test_no_file_of_the_users_is_replaced_by_a_modules_source(
     assert not list(here.glob(".writing-*"))
 
 
-def test_a_folder_of_an_earlier_version_needs_its_data(
-    here: Path, refused: Callable[..., str]
-) -> None:
-    run = the_run(here)
-    document = json.loads((run / "run.json").read_text())
-    for fact in ("shape", "classes"):
-        del document["facts"][fact]
-    earlier = {"format": 1, "facts": document["facts"]}
-    (run / "run.json").write_text(json.dumps(earlier))
-    assert command(["export", str(run), "--to", "onnx", "--out", "again.onnx"]) == 0
-    assert Path("again.onnx").read_bytes() == Path("lenet5.onnx").read_bytes()
-    Path("own.npz").unlink()
-    assert "does not say the shape of an input" in refused("export", str(run), "--to", "onnx")
-
-
 TEXTS = """
 import dataclasses
 from pathlib import Path

@@ -112,7 +112,9 @@ def test_a_survey_that_is_not_answered_ends_at_the_deadline(certificates: Certif
     with server, fleet(server, certificates, {0: honest}):
         (round,) = server.rounds()
     assert round.participants == (0,)
-    assert round.rejected_connections == ("client 0: no answer within 2 s",)
+    (why,) = round.rejected_connections
+    assert why.startswith("client 0: no answer")
+    assert "deadline" in why
 
 
 @pytest.mark.parametrize(

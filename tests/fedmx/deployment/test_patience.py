@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from layers.logic import Question
+from layers.logic.round.patience import Patience
 from tests.fedmx.deployment.test_deployment_surveys import Surveyed, answering
 from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
@@ -23,7 +24,9 @@ def silent(client: Scripted) -> None:
 def test_a_silent_client_is_given_up_and_the_others_go_on(
     certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = listening(certificates, last=2, wait_for=2, patience_s=4.0, rejoin_s=0.0)
+    server = listening(
+        certificates, last=2, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=0.0
+    )
     model = server.weights.copy()
     with (
         caplog.at_level(logging.INFO, "fedmx.server"),
@@ -64,7 +67,9 @@ def test_a_client_that_was_given_up_takes_part_again_when_it_is_ready(
         client.say(update_of(task))
         honest(client)
 
-    server = listening(certificates, last=3, wait_for=2, patience_s=4.0, rejoin_s=60.0)
+    server = listening(
+        certificates, last=3, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=60.0
+    )
     with server, fleet(server, certificates, {0: quick, 1: slow}):
         rounds = list(server.rounds())
     assert rounds[0].report.of("lost") == (1,)
@@ -77,7 +82,11 @@ def test_a_silent_client_does_not_hold_up_a_survey(certificates: Certificates) -
         client.until_told()
 
     server = listening(
-        certificates, wait_for=2, patience_s=4.0, rejoin_s=0.0, selector=Surveyed(1.0)
+        certificates,
+        wait_for=2,
+        patience=Patience(limit_s=4.0),
+        rejoin_s=0.0,
+        selector=Surveyed(1.0),
     )
     with server, fleet(server, certificates, {0: answering, 1: asked}):
         (round,) = server.rounds()

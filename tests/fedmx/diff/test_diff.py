@@ -190,13 +190,13 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
     }
     runs = planted(long), planted(long, round=137, victim=3)
     begun: list[int] = []
-    record = Server.checkpoint
+    run_round = Server._run_round
 
-    def noted(self: Server) -> Any:
-        begun.append(self.state.round)
-        return record(self)
+    def noted(self: Server, population: Any) -> Any:
+        begun.append(self.state.round + 1)
+        return run_round(self, population)
 
-    monkeypatch.setattr(Server, "checkpoint", noted)
+    monkeypatch.setattr(Server, "_run_round", noted)
     report = diff(*runs, modules=None)
     assert (report.parting.round, report.parting.client) == (137, 3)
     assert report.step is not None
