@@ -225,12 +225,13 @@ class Journal:
             "excluded": dict(self.excluded),
             "patience_s": self.patience_s,
             "stepped_back": list(self.stepped_back),
-            "entries": [
-                [entry.at_s, _record_of(entry.event, self.round), *entry.commands]
-                for entry in self.entries
-            ],
         }
-        return {"round": self.round, **{name: one for name, one in record.items() if one}}
+        entries = [
+            [entry.at_s, _record_of(entry.event, self.round), *entry.commands]
+            for entry in self.entries
+        ]
+        kept = {name: one for name, one in record.items() if one}
+        return {"round": self.round, **kept, "entries": entries}
 
     @classmethod
     def of(cls, record: Mapping[str, Any], before: Mapping[int, int] | None) -> Journal:
