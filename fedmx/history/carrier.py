@@ -252,7 +252,7 @@ class JournalClients:
         return client is None or (self._only is not None and client in self._only)
 
     def _event_of(self, kept: Kept) -> Event:
-        if isinstance(kept, Accounts):
+        if isinstance(kept, Accounts) and self.virtual:
             self._run_s = (self._journal.opened_s or 0.0) + kept.took_s
         if isinstance(kept, AnswerArrived):
             return Answered(self._answer_of(kept))
