@@ -190,10 +190,10 @@ class SimulatedClients:
                 self._events.append(self._accounts())
 
     def _begin(self, begin: Begin) -> None:
-        if begin.late:
+        if begin.late or begin.keeps_stragglers:
             raise LogicError(
-                f"round {begin.round}: the plan waits for late updates, and simulated clients end "
-                "their work with the round; use a plan without keeps_stragglers and late, or deploy"
+                f"round {begin.round}: the plan has late updates, and simulated clients end their "
+                "work with the round; use a plan without keeps_stragglers and late, or deploy"
             )
         self._events.clear()
         self._clock.begin(begin.round, begin.turns, begin.before_s, begin.after_s)

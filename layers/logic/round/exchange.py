@@ -33,6 +33,7 @@ class Begin:
         turns: the order in which simulated uploads must follow each other; None: as they are ready.
         late: tasks of earlier rounds, without vectors, whose updates this round accepts. The
             carrier drops all other tasks that are in flight.
+        keeps_stragglers: whether tasks may stay in flight when the round ends.
     """
 
     round: int
@@ -40,6 +41,7 @@ class Begin:
     after_s: float = 0.0
     turns: tuple[int, ...] | None = None
     late: tuple[Task, ...] = ()
+    keeps_stragglers: bool = False
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class RoundMachine:
         collection.note_lost(excluded)
         turns = plan.clients if plan.in_turn else None
         late = tuple(dispatch.outstanding.values())
-        port.put(Begin(round, plan.before_s, plan.after_s, turns, late))
+        port.put(Begin(round, plan.before_s, plan.after_s, turns, late, plan.keeps_stragglers))
         waiting.resume(plan.late, 0.0)
         port.now_s = 0.0
         if logic.deadline_s is not None:

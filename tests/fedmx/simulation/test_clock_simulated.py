@@ -125,7 +125,7 @@ def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones
     logic = {"selector": lanes, "min_updates": 0}
     (round,) = run(timed(logic, clock, rounds=1))
     assert round.report.of("lost") == (3, 0)
-    assert all("earlier passes" in client.reason for client in round.report.clients)
+    assert all(client.counted_before for client in round.report.clients)
     assert round.report.took_s == 8
 
 
@@ -279,5 +279,5 @@ class Patient(Selector):
 
 
 def test_a_plan_that_keeps_stragglers_is_refused_in_a_simulation() -> None:
-    with pytest.raises(LogicError, match="round 1: the plan keeps stragglers in flight"):
+    with pytest.raises(LogicError, match=r"round 1: .* keeps_stragglers"):
         run(timed({"selector": Patient()}, {}))
