@@ -69,7 +69,8 @@ def test_a_client_that_is_drawn_twice_trains_once_and_weighs_two() -> None:
     }
     peers = MemoryCarrier(logic, clients)
     state, report = run_round(a_state(logic), peers, logic)
-    population = Population(peers.population())
+    _, samples = peers.open_round(a_state(logic))
+    population = Population(samples)
     plan = Clustered(count=3).select(population, {}, 1, generator(0, "select", 1))
     assert len(report.clients) == len(plan.clients) == 2
     assert plan.weights[0] == 2 / 3
