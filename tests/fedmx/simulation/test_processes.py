@@ -265,6 +265,7 @@ def test_workers_map_the_arrays_of_the_run_and_a_replacement_maps_them_again(
     folder: Path, tmp_path: Path, crews: list[ProcessBackend]
 ) -> None:
     given = looking(folder, tmp_path, hook("Kills", whom=3, flag=str(tmp_path / "killed")))
+    gc.collect()  # files of earlier simulations of this process
     with simulate(given, crews[1]) as simulation:
         for _ in simulation:
             pass
