@@ -1,4 +1,4 @@
-"""A deployment with losses, a deadline, lost memory and a killed server is replayed to its bits.
+"""A run with losses, lost memory, a killed server and a late update is replayed to its bits.
 
 Clients and server are processes over mutual TLS.
 """
@@ -11,7 +11,7 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.history import rerun
-from fedmx.journal.journal import journals_of
+from fedmx.journal.journal import UpdateArrived, journals_of
 from tests.fedmx.held import Held
 from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
@@ -30,13 +30,31 @@ compute:
   normalise: {scale: 16}
   train: {steps: 5, batch_size: 10, learning_rate: 0.05}
 logic:
-  preset: {name: fedavg, count: 3}
+  selector: {name: "own_course:Keeping", count: 3}
   over_select: 1.3
   min_updates: 1
   hooks:
     - {hook}
 clock: {deadline_s: 3}
 """
+SELECTOR = '''
+
+from layers.logic.selectors.uniform import Uniform
+
+
+@dataclass(frozen=True)
+class Keeping(Uniform):
+    """From round 3 on, tasks stay in flight, and late updates are accepted."""
+
+    def select(self, population, memory, round, rng):
+        plan = super().select(population, memory, round, rng)
+        if round < 3:
+            return plan
+        idle = tuple(lane for lane in plan.lanes if lane[0] not in population.in_flight)
+        enough = plan.enough if round == 3 else None
+        late = population.in_flight
+        return replace(plan, lanes=idle, enough=enough, late=late, keeps_stragglers=round < 5)
+'''
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +64,8 @@ def run(
     """A run in which nothing went well."""
     folder = tmp_path_factory.mktemp("journal")
     held = Held(folder, certificates, EXPERIMENT, "own_course", CLIENTS)
+    with (folder / "own_course.py").open("a") as own:
+        own.write(SELECTOR)
     try:
         _go_through(held)
         yield held.deployment.run
@@ -55,7 +75,8 @@ def run(
 
 def _go_through(held: Held) -> None:
     held.hold(2, 2, 3)
-    held.hold(3)
+    held.hold(3, 1)
+    held.hold(4)
     server = held.deployment.serve()
     clients = [held.client(number) for number in range(CLIENTS)]
 
@@ -63,13 +84,15 @@ def _go_through(held: Held) -> None:
     held.await_round(2)
     held.release(2)
 
-    # In round 3 the server is killed, and a client with it, whose memory is lost.
-    held.await_at(3, 0, clients[0])
+    # Round 3 ends without client 1, whose task stays in flight. In round 4 the server is killed,
+    # and a client with it, whose memory is lost.
+    held.await_at(4, 0, clients[0])
     server.kill()
     clients[0].kill()
     for file in (held.folder / "memory").glob("*-client-0.safetensors"):
         file.unlink()
     held.release(3)
+    held.release(4)
     clients[0] = held.client(0)
     resumed = held.deployment.resume()
     for process in (resumed, *clients):
@@ -80,11 +103,20 @@ def test_the_run_had_all_that_a_run_can_have(run: RunFolder) -> None:
     journals = journals_of(run.journal(), "journal.jsonl")
     assert [record["lost"] for record in run.rounds()][:2] == [0, 2]
     assert run.rounds()[0]["declined"] == 1
-    commands = [one for entry in journals[3].entries for one in entry.commands]
+    commands = [one for entry in journals[4].entries for one in entry.commands]
     began = dict(task[:2] for name, *tasks in commands if name == "tasks" for task in tasks)
     assert 0 in run.rounds()[1]["participants"]
     assert began[0] == 0  # all the same: its memory was lost
     assert any(began.values())
+    (late,) = [
+        (one, entry.event)
+        for one in journals.values()
+        for entry in one.entries
+        if isinstance(entry.event, UpdateArrived) and entry.event.round < one.round
+    ]
+    assert (late[1].round, late[1].client) == (3, 1)
+    assert late[0].round > 3
+    assert 1 in run.rounds()[late[0].round - 1]["participants"]
 
 
 def test_its_journal_ends_each_round_in_the_deployed_model(run: RunFolder) -> None:
