@@ -16,11 +16,11 @@ def run_folder(cell: Cell) -> RunFolder | None:
 
     A run with other settings, which cells.yaml had before, is none of the cell's.
     """
-    paths = sorted((RUNS / cell.group).glob(f"{cell.name}-2*"), reverse=True)
+    paths = sorted((RUNS / cell.group).glob(f"{cell.name}-2*/run.json"), reverse=True)
     if not paths:
         return None
     digest = cell.experiment().digest()
-    folders = map(RunFolder.open, paths)
+    folders = (RunFolder.open(path.parent) for path in paths)
     return next((one for one in folders if one.facts["digest"] == digest), None)
 
 

@@ -7,9 +7,10 @@ CELL is a group (``stc-mnist``), a cell with all its seeds (``stc-mnist/stc-lr0.
 (``stc-mnist/stc-lr0.1-s2``), or a pattern of any of them (``stc-mnist/fedavg-*``); the default is
 all cells. Run folders are runs/papers/GROUP/CELL-TIME. Cells that are done or have diverged do not
 run again; interrupted ones are resumed. With `--cell-minutes` a cell stops after this time, and
-continues when the program starts again; Ctrl-C stops all cells in the same way.
-`python experiments/records.py` then stores the data for tables and figures. `--open` leaves out
-cells whose records have ended, on any machine; `--list` shows the progress of the others.
+continues when the program starts again; Ctrl-C stops all cells in the same way. The exit code is 1
+if a cell failed. `python experiments/records.py` then stores the data for tables and figures.
+`--open` leaves out cells whose records have ended, on any machine; `--list` shows the progress of
+the others.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: _stopping.set())
     with ThreadPoolExecutor(options.at_once) as lanes:
-        for _ in lanes.map(lambda cell: _run(cell, end, patience), chosen):
-            pass
+        failed = list(lanes.map(lambda cell: _run(cell, end, patience), chosen))
+    sys.exit(1 if any(failed) else 0)
 
 
 def _record(cell: Cell) -> Record | None:
@@ -81,11 +82,15 @@ _printing = threading.Lock()
 _stopping = threading.Event()
 
 
-def _run(cell: Cell, end: float, patience: float) -> None:
-    """Begin or resume a cell's run, and interrupt it when its time is up."""
+def _run(cell: Cell, end: float, patience: float) -> bool:
+    """Begin or resume a cell's run, and interrupt it when its time is up.
+
+    Returns:
+        Whether it failed.
+    """
     folder = run_folder(cell)
     if _stopping.is_set() or time.monotonic() > end or (folder and end_of(folder)):
-        return
+        return False
     RUNS.joinpath(cell.group).mkdir(parents=True, exist_ok=True)
     where = [f"name={cell.name}", f"run.folder={RUNS / cell.group}"]
     begin = [*cell.command(), "--own-modules", *(word for one in where for word in ("--set", one))]
@@ -102,12 +107,14 @@ def _run(cell: Cell, end: float, patience: float) -> None:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait()
-            how = "interrupted"
+            failed, how = False, "interrupted"
         else:
-            how = "done" if process.returncode == 0 else f"failed, see {log.name}"
+            failed = process.returncode != 0
+            how = f"failed, see {log.name}" if failed else "done"
     minutes = (time.monotonic() - before) / 60
     with _printing:
         print(f"{cell.path}: {how} after {minutes:.1f} min", flush=True)
+    return failed
 
 
 if __name__ == "__main__":

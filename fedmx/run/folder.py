@@ -3,8 +3,7 @@
 ::
 
     NAME-20260131-093000/
-      run.json            format, facts (versions, seed, mode, ...), SHA-256 of the initial files;
-                          written last when the folder is made
+      run.json            format, facts (versions, seed, mode, ...), SHA-256 of the initial files
       experiment.yaml     the experiment with all defaults
       status.json         how the run ended, and why
       rounds.jsonl        one object for each round
@@ -42,7 +41,6 @@ from fedmx.run.durable import (
     RunError,
     cannot_write,
     check_file,
-    sync_folder,
     write_bytes_durably,
 )
 from fedmx.run.identity import (
@@ -191,7 +189,8 @@ class RunFolder(RunRecords):
     ) -> RunFolder:
         """Make the folder ``parent/NAME-YYYYmmdd-HHMMSS`` of a new run.
 
-        If the folder exists, the name gets ``-2``, ``-3`` and so on.
+        If the folder exists, the name gets ``-2``, ``-3`` and so on. The folder appears under its
+        name when it is complete; an interruption before that leaves nothing.
 
         Args:
             parent: the folder of all runs; it is made if it does not exist.
@@ -199,8 +198,8 @@ class RunFolder(RunRecords):
             experiment_yaml: the experiment with all defaults.
             facts: values that JSON can hold; the time ``started`` is added if it is missing.
             files: further files of the folder, by name.
-            fill: writes the run's initial content, such as records of earlier rounds. If it fails,
-                the folder is incomplete and no run.
+            fill: writes the run's initial content, such as records of earlier rounds. It gets the
+                folder under the name that it has until it is complete.
 
         Raises:
             RunError: the folder cannot be made.
@@ -208,25 +207,27 @@ class RunFolder(RunRecords):
         now = datetime.datetime.now().astimezone()
         all_facts = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
         all_files = {EXPERIMENT: experiment_yaml.encode(), **(files or {})}
-        try:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-            path = new_folder(Path(parent), name, f"{now:%Y%m%d-%H%M%S}")
+        digests = {file: hashlib.sha256(content).hexdigest() for file, content in all_files.items()}
+        identity = Identity(all_facts, digests)
+
+        def make(path: Path) -> None:
             (path / "checkpoints").mkdir()
             (path / "events").mkdir()
             for file, content in all_files.items():
                 write_bytes_durably(path / file, content)
-            identity = Identity(all_facts, digests_of(path, all_files))
-            folder = cls(path, experiment_yaml, identity)
             if fill is not None:
-                fill(folder)
+                fill(cls(path, experiment_yaml, identity))
             identity.write(path)
-            sync_folder(path.parent)
+
+        try:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+            path = new_folder(Path(parent), name, f"{now:%Y%m%d-%H%M%S}", make)
         except OSError as error:
             raise RunError(
                 f"{parent}: cannot make a run folder ({error.strerror}); "
                 "name another one in run.folder"
             ) from None
-        return folder
+        return cls(path, experiment_yaml, identity)
 
     @classmethod
     def open(cls, path: str | Path, *, salvage: bool = False) -> RunFolder:
@@ -238,7 +239,7 @@ class RunFolder(RunRecords):
                 Without an intact run.json, there are no facts.
 
         Raises:
-            RunError: it is not a run folder, is incomplete or damaged, or a newer fedmx wrote it.
+            RunError: it is not a run folder, is damaged, or a newer fedmx wrote it.
         """
         path = Path(path)
         if not path.is_dir():

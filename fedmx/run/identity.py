@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import hashlib
 import importlib.metadata
 import os
 import platform
 import re
-from collections.abc import Iterable, Mapping
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ from fedmx.run.durable import (
     cannot_write,
     read_document,
     sha256_of,
+    sync_folder,
     write_document,
 )
 from fedmx.shell_line import shell_line
@@ -29,6 +31,7 @@ from layers.compute.bits import instructions
 
 FORMAT = 3
 FILE = "run.json"
+UNFINISHED_PREFIX = ".unfinished-"
 
 
 @dataclass(frozen=True)
@@ -100,30 +103,54 @@ def digests_of(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return {name: sha256_of(folder / name) for name in names}
 
 
-def new_folder(parent: Path, name: str, time: str) -> Path:
-    """Make and return a new folder for a run of the experiment `name`.
+def new_folder(parent: Path, name: str, time: str, fill: Callable[[Path], None]) -> Path:
+    """Make a folder for a run of the experiment `name`, fill it, and return its path.
 
-    The name keeps only letters, digits and . _ -; if it is taken, it gets ``-2``, ``-3`` and so on.
+    The folder has a hidden name until it is complete. If `fill` fails, nothing is left of it; a
+    killed process leaves at most a folder whose name starts with `UNFINISHED_PREFIX`. The final
+    name keeps only letters, digits and . _ -; if it is taken, it gets ``-2``, ``-3`` and so on.
+
+    Args:
+        parent: the folder to make it in.
+        name: the experiment's name.
+        time: the time in the folder's name.
+        fill: writes the content of the folder at the path that it is given.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be made, or ``fill`` raised it.
     """
     plain_name = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:100].strip(".-") or "run"
-    stem, number = f"{plain_name}-{time}", 1
+    stem = f"{plain_name}-{time}"
+    unfinished = parent / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}-{stem}"
+    try:
+        unfinished.mkdir()
+        fill(unfinished)
+        path = _renamed(unfinished, parent / stem)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
+    sync_folder(parent)
+    return path
+
+
+def _renamed(folder: Path, wanted: Path) -> Path:
+    """Give a folder the wanted name, or the first free one after it; return its new path."""
+    path, number = wanted, 1
     while True:
-        path = parent / (stem if number == 1 else f"{stem}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return path
+        try:
+            if not os.path.lexists(path):  # a rename replaces an empty folder
+                return folder.rename(path)
+        except OSError:
+            if not os.path.lexists(path):
+                raise
         number += 1
+        path = wanted.with_name(f"{wanted.name}-{number}")
 
 
 def _not_a_run_reason(path: Path) -> str:
     """Return why a folder without run.json is no run folder, and what to do."""
-    if _has_begun(path):
-        return f"{FILE} is missing; restore it from a copy"
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
-        return "the run is incomplete, it ended before round 1; run the experiment again"
+        return f"{FILE} is missing; restore it from a copy, or start a new run"
     if (path / "sweep.json").exists():
         return (
             f"a sweep, not a run; {shell_line('fedmx', 'sweep', path)} shows its result or goes on "
@@ -133,15 +160,6 @@ def _not_a_run_reason(path: Path) -> str:
     if runs:
         return f"not a run folder, but {len(runs)} are in it, such as {runs[-1]}; give one of them"
     return "not a run folder (it has no run.json); give one, as in runs/NAME-DATE-TIME"
-
-
-def _has_begun(path: Path) -> bool:
-    """Return whether a run has started; a fork has records before it is a run."""
-    if not any((path / name).exists() for name in ("lock", "status.json")):
-        return False
-    rounds = path / "rounds.jsonl"
-    recorded = rounds.is_file() and rounds.stat().st_size > 0
-    return recorded or any((path / "checkpoints").glob("round-*"))
 
 
 PACKAGES = ("mxnet", "numpy")

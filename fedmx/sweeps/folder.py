@@ -28,7 +28,6 @@ from fedmx.run import RunError, RunFolder, lock
 from fedmx.run.durable import (
     DamagedError,
     read_document,
-    sync_folder,
     write_document,
     write_text_durably,
 )
@@ -149,19 +148,22 @@ class SweepFolder:
             sha256=_sha256(experiment_yaml),
             started=now.isoformat(timespec="seconds"),
         )
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-            folder = cls(new_folder(parent, f"{name}-sweep", f"{now:%Y%m%d-%H%M%S}"), manifest)
-            (folder.path / "logs").mkdir()
+
+        def fill(path: Path) -> None:
+            folder = cls(path, manifest)
+            (path / "logs").mkdir()
             write_text_durably(folder.experiment_path, experiment_yaml)
             folder.save()
-            sync_folder(parent)
+
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            path = new_folder(parent, f"{name}-sweep", f"{now:%Y%m%d-%H%M%S}", fill)
         except OSError as error:
             raise RunError(
                 f"{parent}: cannot make a sweep folder ({error.strerror}); "
                 "name another one in run.folder"
             ) from None
-        return folder
+        return cls(path, manifest)
 
     @classmethod
     def open(cls, path: Path) -> SweepFolder:

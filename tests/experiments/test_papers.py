@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -283,6 +286,7 @@ def test_a_run_with_other_settings_is_not_taken_for_the_cells(
     assert folders.run_folder(cell) is None
     wanted = made(now)
     made(before)
+    (tmp_path / cell.group / f"{cell.name}-20991231-235959").mkdir()  # no run
     found = folders.run_folder(cell)
     assert found is not None
     assert found.path == wanted.path
@@ -322,26 +326,54 @@ def test_open_cells_are_those_without_an_ended_record(
     ]
 
 
-def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, str(FOLDER / "run.py"), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGINT)
 
 
 def test_a_cell_gives_way_when_its_time_is_up_and_goes_on_later(
     data_root: Path, tmp_path: Path
 ) -> None:
     cell = "thesis-2nn-cohorts/B100-C0-s1"
-    first = run(tmp_path, cell, "--cell-minutes", "0.001")
-    assert f"{cell}: interrupted" in first.communicate(timeout=100)[0]
     log = tmp_path / "runs" / "papers" / f"{cell}.log"
+    with running(tmp_path, cell, "--cell-minutes", "0.001") as first:
+        out = first.communicate(timeout=100)[0]
+    assert f"{cell}: interrupted" in out, log.read_text()
     before = len(log.read_text())  # on a slow machine the first one may come to a round, too
-    second = run(tmp_path, cell)
-    while not re.search(r"round \d+/", log.read_text()[before:]):
-        assert second.poll() is None
-    second.send_signal(signal.SIGINT)
-    assert f"{cell}: interrupted" in second.communicate(timeout=100)[0]
+    with running(tmp_path, cell) as second:
+        ended = None
+        while not re.search(r"round \d+/", log.read_text()[before:]):
+            assert ended is None, f"{second.communicate()[0]}\n{log.read_text()}"
+            ended = second.poll()
+            time.sleep(0.05)
+        second.send_signal(signal.SIGINT)
+        out = second.communicate(timeout=100)[0]
+    assert f"{cell}: interrupted" in out, log.read_text()
+    assert second.returncode == 0
     assert len(list(log.parent.glob("*/experiment.yaml"))) == 1
+
+
+def test_a_cell_that_failed_shows_in_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import run
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    for code, how in ((0, "done"), (2, "failed")):
+        monkeypatch.setattr(run, "FEDMX", [sys.executable, "-c", f"raise SystemExit({code})"])
+        with pytest.raises(SystemExit) as ended:
+            run.main(["q-synthetic/q1-s1"])
+        assert ended.value.code == min(code, 1)
+        assert f"q-synthetic/q1-s1: {how}" in capsys.readouterr().out
 
 
 def test_each_reading_of_the_knapsack_papers_devices_has_a_line() -> None:

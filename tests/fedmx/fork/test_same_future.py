@@ -10,7 +10,6 @@ import pytest
 from fedmx import Experiment, RunFolder
 from fedmx.errors import FedmxError
 from fedmx.history import fork
-from fedmx.run import RunError
 from tests.fedmx.algorithms import LOGIC, experiment
 from tests.fedmx.fork.parents import TREE, chain, contents, ended, models
 from tests.fedmx.recorded_runs import record
@@ -103,15 +102,3 @@ def test_a_run_can_take_up_and_lay_down_every_algorithm(
 def test_the_checkpoint_that_a_fork_begins_with_is_kept(parent: RunFolder) -> None:
     made = ended(fork(parent, 2, ["run.checkpoint.keep=1"]))
     assert made.checkpoint_rounds == [6, 2]
-
-
-def test_a_folder_that_was_not_filled_is_no_run(parent: RunFolder, tmp_path: Path) -> None:
-    def fill(folder: RunFolder) -> None:
-        folder.append_round({"round": 1})
-        raise KeyboardInterrupt  # as if the process was killed here
-
-    with pytest.raises(KeyboardInterrupt):
-        RunFolder.create(tmp_path, "fork", parent.experiment_yaml, {}, fill=fill)
-    (left,) = tmp_path.iterdir()
-    with pytest.raises(RunError, match="the run is incomplete"):
-        RunFolder.open(left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from safetensors.numpy import load_file
 from fedmx import RunFolder
 from fedmx.run import RunError, export_weights, gather_facts
 from fedmx.run.checkpoint import Keep
+from fedmx.run.identity import new_folder
 from fedmx.run.records import JsonLines, plain
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,6 +63,58 @@ def test_two_runs_never_share_a_folder(tmp_path: Path) -> None:
     assert all(re.fullmatch(r"x-\d{8}-\d{6}(-\d)?", path.name) for path in paths)
 
 
+def test_a_run_takes_no_name_that_is_taken_not_even_one_taken_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path) -> None:
+        (path / "mine").touch()
+
+    def rename(old: Path, new: Path) -> Path:
+        if new == late:
+            (late / "another's").mkdir(parents=True)
+        return renamed(old, new)
+
+    names = [f"x-20260131-120000{number}" for number in ("", "-2", "-3", "-4")]
+    empty, file, late, free = (tmp_path / name for name in names)
+    empty.mkdir()
+    file.touch()
+    renamed = Path.rename
+    monkeypatch.setattr(Path, "rename", rename)
+    assert new_folder(tmp_path, "x", "20260131-120000", fill) == free
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert sorted(path.name for path in tmp_path.glob("*/*")) == ["another's", "mine"]
+
+
+def test_an_interruption_leaves_a_whole_run_folder_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a fork, too: its folder has records and a checkpoint before it is a run."""
+
+    def fill(made: RunFolder) -> None:
+        made.append_round({"round": 1})
+        made.save_checkpoint(1, {})
+        assert not list(made.path.parent.glob("half-*")), "a kill would leave it under its name"
+
+    def fsync(descriptor: int) -> None:
+        if next(steps) == last:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    left = []
+    for last in range(100):
+        parent, steps = tmp_path / str(last), itertools.count()
+        try:
+            RunFolder.create(parent, "half", "", {}, {"words.json": b"[]"}, fill)
+        except KeyboardInterrupt:
+            left.append([RunFolder.open(path).rounds() for path in parent.iterdir()])
+        else:
+            break
+    *before, renamed = left
+    assert len(before) > 5
+    assert not any(before)
+    assert renamed == [[{"round": 1}]]
+
+
 @settings(deadline=None)
 @given(name=st.text(max_size=300))
 def test_no_name_leaves_the_parent_folder(
@@ -78,8 +132,6 @@ def test_what_is_no_run_is_refused_in_one_line_that_says_why(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    half = RunFolder.create(tmp_path, "half", "", {}).path
-    (half / "run.json").unlink()
     broken = RunFolder.create(tmp_path, "broken", "", {}).path
     (broken / "run.json").write_text("{")
     foreign = RunFolder.create(tmp_path, "foreign", "", {}).path
@@ -88,22 +140,14 @@ def test_what_is_no_run_is_refused_in_one_line_that_says_why(
     (newer / "run.json").write_text('{"format": 99, "facts": {}}')
     bare = RunFolder.create(tmp_path, "bare", "", {}).path
     (bare / "experiment.yaml").unlink()
-    begun = RunFolder.create(tmp_path, "begun", "", {})
-    with begun.lock():
-        begun.append_round({"round": 1})
-    (begun.path / "run.json").unlink()
     kept = RunFolder.create(tmp_path, "kept", "", {})
-    kept.save_checkpoint(1, {})
-    kept.finish("stopped")
     (kept.path / "run.json").unlink()
     for path, reason in {
-        begun.path: "run.json is missing; restore it from a copy$",
-        kept.path: "run.json is missing; restore it from a copy$",
+        kept.path: "run.json is missing; restore it from a copy",
         tmp_path / "nowhere": "there is no such folder",
         folder.path / "run.json": "is a file",
         empty: "not a run folder",
         tmp_path: "are in it",
-        half: "incomplete",
         broken: "run.json:1: damaged",
         foreign: "not written by fedmx",
         newer: "format 99",
