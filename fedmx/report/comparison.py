@@ -161,7 +161,7 @@ class Comparison:
 
         Args:
             measure: ``accuracy``, ``loss`` or ``accuracy by client``.
-            against: ``rounds``, ``bytes``, ``time`` or ``virtual time``.
+            against: ``rounds``, ``bytes``, ``machine time`` or ``virtual time``.
             axes: axes of matplotlib to draw on; None: those of a new figure of pyplot.
 
         Returns:

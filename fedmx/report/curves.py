@@ -94,7 +94,7 @@ AXES = (
         lambda p: p.bytes,
         (("up and down, KiB", 1024), ("up and down, MiB", MIB), ("up and down, GiB", 1024 * MIB)),
     ),
-    Axis("time", lambda p: p.time_s, clock_units("time")),
+    Axis("machine time", lambda p: p.time_s, clock_units("machine time")),
     Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time")),
 )
 
@@ -211,21 +211,23 @@ def plot(
     largest = max((x for run in runs for p in run.points if (x := axis.value(p))), default=0.0)
     unit, scale = fitting_unit(axis.units, largest)
     heights: list[float] = []
+    faint: list[float] = []
     ends: list[LineEnd] = []
     for index, group in enumerate(groups):
         one = measure if len(groups) == 1 else measure._replace(faint=None)
-        lines = _lines(axes, group, index, one, axis, scale, look)
+        lines, thin = _lines(axes, group, index, one, axis, scale, look)
         heights += [y for line in lines for _, y in line]
+        faint += [y for _, y in thin]
         if lines:
             ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
-    if not heights:
+    if not heights and not faint:
         return False
     if target is not None and measure.share:
         axes.axhline(100 * target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
     at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
     if at is not None:
         axes.axvline(at / scale, color=look.ink, linewidth=0.8, linestyle=":")
-    _style(axes, unit, measure, heights, look)
+    _style(axes, unit, measure, heights, faint, look)
     if len(groups) > 1 and not label_lines(axes, ends, look.ink, points):
         axes.legend([end.name for end in ends], fontsize=points, labelcolor=look.ink)
     return True
@@ -233,8 +235,8 @@ def plot(
 
 def _lines(
     axes: Axes, group: Group, index: int, measure: Measure, axis: Axis, scale: float, look: Look
-) -> list[Line]:
-    """Draw the lines of one group, and return their points, the main line first."""
+) -> tuple[list[Line], Line]:
+    """Draw the lines of one group, and return their points, and those of the faint line."""
     colour, dash = look.lines[index % COLOURS], line_style(index)
     band = band_of(group.runs, lambda p: _scaled(axis.value(p), scale), measure.value)
     lines = [line for line in (band.mean, *band.tails) if line]
@@ -256,19 +258,19 @@ def _lines(
     xs = [x for x, _ in band.mean]
     if len(group.runs) > 1:
         axes.fill_between(xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
-        return lines
+        return lines, []
     run = group.runs[0]
+    faint: Line = []
     if measure.faint is not None:
         faint = band_of([run], lambda p: _scaled(axis.value(p), scale), measure.faint).mean
         if faint:
             axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5)
-            lines.append(faint)
     if measure.band is not None and xs:
         reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.points}
         low = [max(y - reach[x], 0.0) for x, y in band.mean]
         high = [min(y + reach[x], 100.0) for x, y in band.mean]
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
-    return lines
+    return lines, faint
 
 
 def _scaled(value: float | None, scale: float) -> float | None:
@@ -279,7 +281,15 @@ def _columns(line: Line) -> tuple[list[float], list[float]]:
     return [x for x, _ in line], [y for _, y in line]
 
 
-def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float], look: Look) -> None:
+def _style(
+    axes: Axes,
+    unit: str,
+    measure: Measure,
+    heights: Sequence[float],
+    faint: Sequence[float],
+    look: Look,
+) -> None:
+    """Style the axes; the scale is that of `heights`, and `faint` lines are on it too."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     style_axes(axes, unit, measure.label, look)
@@ -292,16 +302,21 @@ def _style(axes: Axes, unit: str, measure: Measure, heights: Sequence[float], lo
         low, high = (low, high) if high <= 100 else (low - (high - 100), 100.0)
         axes.set_ylim(max(low, 0.0), high if low >= 0 else max(high, _LEAST_POINTS))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
-    elif min(heights) > 0 and max(heights) / min(heights) >= _LOG_FROM_RATIO:
+    elif _is_steep(heights or faint) and min(faint, default=1.0) > 0:
         axes.set_yscale("log")
+        axes.set_ylabel(f"{measure.label} (logarithmic scale)")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda height, _: f"{height:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
     else:
-        least = _LEAST_SHARE * max(abs(height) for height in heights)
+        least = _LEAST_SHARE * max(abs(height) for height in (*heights, *faint))
         axes.set_ylim(*_widened(*axes.get_ylim(), least))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
     axes.ticklabel_format(axis="x", scilimits=(-3, 7), useOffset=False)
+
+
+def _is_steep(heights: Sequence[float]) -> bool:
+    return min(heights, default=0.0) > 0 and max(heights) / min(heights) >= _LOG_FROM_RATIO
 
 
 def _widened(low: float, high: float, least: float) -> tuple[float, float]:

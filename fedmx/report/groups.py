@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,8 +50,17 @@ class Group:
 
     @property
     def title(self) -> str:
-        """The name, and how many seeds if there are several."""
-        return self.name if len(self.runs) == 1 else f"{self.name} ({len(self.runs)} seeds)"
+        """The name, how many seeds if there are several, and which runs have not ended."""
+        going = [run for run in self.runs if not run.ended]
+        if len(self.runs) > 1:
+            unfinished = f", {len(going)} not finished" if going else ""
+            return f"{self.name} ({len(self.runs)} seeds{unfinished})"
+        return f"{self.name} ({rounds_text(going[0])} rounds)" if going else self.name
+
+    @property
+    def ended(self) -> tuple[RunSummary, ...]:
+        """The runs whose figures are final; means are over them."""
+        return tuple(run for run in self.runs if run.ended)
 
     @property
     def names(self) -> list[str]:
@@ -170,32 +180,40 @@ class FigureRow:
     Attributes:
         label: the name of the figure.
         texts: the text for each run.
-        values: the value of each run; None: a mean has no meaning.
+        values: the value of each run; None: a mean has no meaning. In it, None: not measured;
+            infinity: the target was not reached.
         show: formats a mean.
-        missing: the text for runs without a value.
     """
 
     label: str
     texts: Sequence[str]
     values: Sequence[float | None] | None = None
     show: Show = number
-    missing: str = ""
 
     @property
     def empty(self) -> bool:
         """Whether no run has a value."""
         return all(text in (NOTHING, mebibytes(0)) for text in self.texts)
 
-    def cell(self, members: Sequence[int]) -> Cell:
-        """Return the cell of the runs at these positions."""
+    def cell(self, members: Sequence[int], ended: Sequence[bool]) -> Cell:
+        """Return the cell of the runs at these positions.
+
+        Args:
+            members: the positions.
+            ended: whether each run has ended; a mean is over those only.
+        """
         texts = [self.texts[place] for place in members]
         if self.values is None or len(members) == 1:
             times = Counter(texts)
             several = [f"{count} × {text}" for text, count in times.items()]
             return Cell(texts[0] if len(times) == 1 else ", ".join(several))
-        known = [value for place in members if (value := self.values[place]) is not None]
-        if not known:
-            return Cell(self.missing or NOTHING)
+        last = [place for place in members if ended[place]]
+        known = [value for place in last if (value := self.values[place]) is not None]
+        reached = sum(map(math.isfinite, known))
+        if not reached:
+            return Cell(texts[0] if len(set(texts)) == 1 else NOTHING)
+        if reached < len(known):  # the mean of the others would look too good
+            return Cell(NOTHING, f"{reached} of {len(members)} reached it")
         parts = []
         least, most = self.show(min(known)), self.show(max(known))
         if least != most:
@@ -213,30 +231,36 @@ def rows_of(
     def row(label: str, values: Sequence[float | None], show: Show = number) -> FigureRow:
         return FigureRow(label, [show(value) for value in values], values, show)
 
+    def last(label: str, values: Sequence[float | None], show: Show = number) -> FigureRow:
+        pairs = zip(runs, values, strict=True)
+        return FigureRow(label, [so_far(run, show(value)) for run, value in pairs], values, show)
+
     by_client = [run.final_by_client for run in runs]
     rows = [
         FigureRow("Status", [run.status for run in runs]),
         FigureRow("Rounds", [rounds_text(run) for run in runs]),
-        row("Final accuracy", [run.final_accuracy for run in runs], percent),
+        last("Final accuracy", [run.final_accuracy for run in runs], percent),
         FigureRow(
             "Best accuracy",
             [
-                f"{percent(b.accuracy)} (round {b.round})" if (b := run.best) else NOTHING
+                so_far(run, f"{percent(b.accuracy)} (round {b.round})")
+                if (b := run.best)
+                else NOTHING
                 for run in runs
             ],
             [run.best_accuracy for run in runs],
             percent,
         ),
-        row(
+        last(
             "Final accuracy by client, mean",
             [point.client_accuracy if point else None for point in by_client],
             percent,
         ),
-        row(
+        last(
             "Final accuracy by client, variance",
             [point.client_variance if point else None for point in by_client],
         ),
-        row("Final loss", [run.final_loss for run in runs]),
+        last("Final loss", [run.final_loss for run in runs]),
     ]
     for key, size in SIZES.items():
         rows.append(row(size.label, [run.totals[key] for run in runs], mebibytes))
@@ -245,15 +269,16 @@ def rows_of(
             rows += _compression_rows(
                 f"{direction} a round", [run.compression.get(key) for run in runs]
             )
-    rows.append(row("Time", [run.seconds for run in runs], duration))
+    rows.append(row("Machine time", [run.seconds for run in runs], duration))
     if any(run.folder.damage for run in runs):
         rows.append(FigureRow("Damaged, left out", [str(len(run.folder.damage)) for run in runs]))
     rows.append(row("Virtual time", [run.virtual_s for run in runs], duration))
     if target is not None:
-        rows += _target_rows(f"To {target_percent(target)}", [run.reached(target) for run in runs])
+        points = [run.reached(target) for run in runs]
+        rows += _target_rows(f"To {target_percent(target)}", runs, points)
     if client_target is not None:
         points = [run.reached_by_clients(client_target) for run in runs]
-        rows += _target_rows(f"To {target_percent(client_target)}, mean over clients", points)
+        rows += _target_rows(f"To {target_percent(client_target)}, mean over clients", runs, points)
     return [one for one in rows if not one.empty]
 
 
@@ -272,7 +297,8 @@ def compare_groups(
     ends = list(accumulate(len(group.runs) for group in groups))
     places = [range(end - len(group.runs), end) for end, group in zip(ends, groups, strict=True)]
     rows = rows_of(runs, target, client_target)
-    return [(row.label, [row.cell(members) for members in places]) for row in rows]
+    ended = [run.ended for run in runs]
+    return [(row.label, [row.cell(members, ended) for members in places]) for row in rows]
 
 
 def check_target(target: float) -> None:
@@ -309,24 +335,39 @@ def rounds_text(run: RunSummary) -> str:
     return str(run.rounds) if planned is None else f"{run.rounds} of {planned}"
 
 
-def _target_rows(label: str, points: Sequence[Point | None]) -> list[FigureRow]:
+def so_far(run: RunSummary, text: str) -> str:
+    """Return the text of a last or best figure; a run that goes on has none yet."""
+    return text if run.ended or text == NOTHING else f"{text} so far"
+
+
+def not_reached(run: RunSummary) -> str:
+    """Return the words for a target that a run has not reached."""
+    return "not reached" if run.ended else "not yet"
+
+
+def _target_rows(
+    label: str, runs: Sequence[RunSummary], points: Sequence[Point | None]
+) -> list[FigureRow]:
     """Return the rounds, bytes and time up to a target, by the clocks that the runs have."""
-    missing = "not reached"
     quantities: list[tuple[str, list[float | None], Show]] = [
-        ("bytes", [p.bytes if p else None for p in points], mebibytes),
-        ("time", [p.time_s if p else None for p in points], duration),
-        ("virtual time", [p.virtual_s if p else None for p in points], duration),
+        ("bytes", [p.bytes if p else math.inf for p in points], mebibytes),
+        ("machine time", [p.time_s if p else math.inf for p in points], duration),
+        ("virtual time", [p.virtual_s if p else math.inf for p in points], duration),
     ]
     return [
         FigureRow(
             f"{label}: rounds",
-            [str(p.round) if p else missing for p in points],
-            [float(p.round) if p else None for p in points],
+            [str(p.round) if p else not_reached(run) for run, p in zip(runs, points, strict=True)],
+            [float(p.round) if p else math.inf for p in points],
             lambda value: NOTHING if value is None else plain(value),
-            missing,
         ),
         *(
-            FigureRow(f"{label}: {name}", [show(one) for one in values], values, show)
+            FigureRow(
+                f"{label}: {name}",
+                [show(None if one == math.inf else one) for one in values],
+                values,
+                show,
+            )
             for name, values, show in quantities
         ),
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from math import inf, isfinite
 from pathlib import Path
 from statistics import mean
 
@@ -30,8 +31,9 @@ Value = Callable[[RunSummary], float | None]
 def latex_table(groups: Sequence[Group], target: float | None) -> str:
     """Return a ``tabular`` with a row for each group; it needs ``\\usepackage{booktabs}``.
 
-    For several seeds, a cell has the mean and, in parentheses, the range. The best mean accuracy
-    is bold.
+    For several seeds, a cell has the mean over those that have ended and, in parentheses, the
+    range. There is no mean of rounds and bytes to a target that one of them missed. The best mean
+    accuracy is bold, once all runs have ended.
 
     Args:
         groups: the groups of runs.
@@ -46,28 +48,32 @@ def latex_table(groups: Sequence[Group], target: float | None) -> str:
     if target is not None:
         name = escape(target_percent(target))
         columns += [
-            (f"Rounds to {name}", lambda run: p.round if (p := run.reached(target)) else None, 0),
+            (f"Rounds to {name}", lambda run: p.round if (p := run.reached(target)) else inf, 0),
             (
                 f"MiB to {name}",
-                lambda run: p.bytes / MIB if (p := run.reached(target)) else None,
+                lambda run: p.bytes / MIB if (p := run.reached(target)) else inf,
                 2,
             ),
         ]
     lines = [
         "% Written by fedmx. Needs \\usepackage{booktabs}.",
-        "% With several seeds: the mean, and the range in parentheses.",
+        "% With several seeds: the mean over those that have ended, and the range in parentheses.",
         f"\\begin{{tabular}}{{l{'r' * (len(columns) + 1)}}}",
         r"\toprule",
         " & ".join(["", "Seeds", *(head for head, _, _ in columns)]) + r" \\",
         r"\midrule",
     ]
-    best = [_best(groups, value) for _, value, _ in columns[:2]]
+    ended = all(run.ended for group in groups for run in group.runs)
+    best = [_best(groups, value) if ended else None for _, value, _ in columns[:2]]
     for index, group in enumerate(groups):
         cells = [_cell(group, value, digits) for _, value, digits in columns]
         for place in range(len(best)):
             if best[place] == index:
                 cells[place] = f"\\textbf{{{cells[place]}}}"
-        cells = [escape(group.name), str(len(group.runs)), *cells]
+        seeds = str(len(group.runs))
+        if len(group.ended) < len(group.runs):
+            seeds = f"{len(group.ended)} of {seeds}"
+        cells = [escape(group.name), seeds, *cells]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
@@ -82,7 +88,8 @@ def _percent(share: float | None) -> float | None:
 
 
 def _values(group: Group, value: Value) -> list[float]:
-    return [found for run in group.runs if (found := value(run)) is not None]
+    """Return the values of the runs that have ended; infinity: the target was not reached."""
+    return [found for run in group.ended if (found := value(run)) is not None]
 
 
 def _best(groups: Sequence[Group], value: Value) -> int | None:
@@ -92,16 +99,19 @@ def _best(groups: Sequence[Group], value: Value) -> int | None:
 
 
 def _cell(group: Group, value: Value, digits: int) -> str:
-    known = _values(group, value)
+    values = _values(group, value)
+    known = list(filter(isfinite, values))
     if not known:
         return _NOTHING
-    middle = mean(known)
-    text = f"{middle:.{digits}f}" if digits else plain(middle).replace(",", "")
-    least, most = f"{min(known):.{digits}f}", f"{max(known):.{digits}f}"
-    if least != most:
-        text += f" ({least}--{most})"
-    if len(known) < len(group.runs):
-        text += f" [{len(known)} of {len(group.runs)}]"
+    text = _NOTHING
+    if len(known) == len(values):
+        middle = mean(known)
+        text = f"{middle:.{digits}f}" if digits else plain(middle).replace(",", "")
+        least, most = f"{min(known):.{digits}f}", f"{max(known):.{digits}f}"
+        if least != most:
+            text += f" ({least}--{most})"
+    if len(known) < len(group.ended):
+        text += f" [{len(known)} of {len(group.ended)}]"
     return text
 
 

@@ -107,12 +107,14 @@ def participation_section(
     if not participation.clients:
         return None
     total = len(participation.clients) if total is None else total
-    updates = [client.times["accepted"] for client in participation.clients]
+    updates = [times for one in participation.clients if (times := one.times["accepted"])]
     text = f"None of the {total} clients had an accepted update."
-    if any(updates):
+    if updates:
+        least, most, middle = min(updates), max(updates), statistics.median(updates)
+        each = f"{least}" if least == most else f"between {least} and {most}"
         text = (
-            f"{sum(map(bool, updates))} of {total} clients had accepted updates, between "
-            f"{min(updates)} and {max(updates)} each (median {statistics.median(updates):g})."
+            f"{len(updates)} of {total} clients had accepted updates, {each} each "
+            f"(median {middle:g})."
         )
     failed = any(client.failures for client in participation.clients)
     if not participation.failures:

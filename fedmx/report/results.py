@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from fedmx.report.groups import Cell, Group, compare_groups, rounds_text
+from fedmx.report.groups import Cell, Group, compare_groups, not_reached, rounds_text
 from fedmx.report.html import Child, Html, element, join, turned
 from fedmx.report.quantities import duration, finite, mebibytes, number, percent, target_percent
 from fedmx.report.summary import SIZES, Point, RunSummary
@@ -57,14 +57,19 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
     if run.status == "failed":
         wrong.insert(0, f"failed after {_rounds(run.rounds)}")
     where = f"{percent(best.accuracy)} after {_rounds(best.round)}"
+    going = not run.ended and run.status != "failed"
     if wrong and wrong[-1] == _NEVER:
         return Verdict("; ".join(wrong), "bad")
     if target is not None:
-        rest = f"target {target_percent(target)} not reached, best {where}"
+        yet = "yet " if going else ""
+        rest = f"target {target_percent(target)} not {yet}reached, best {where}"
     else:
         rest = f"best {where}, {mebibytes(best.bytes)}"
     bad = _useless(run) or run.status == "failed"
-    return Verdict("; ".join([*wrong, rest]), "bad" if bad else "plain")
+    words = "; ".join([*wrong, rest])
+    if going:
+        words = f"after {rounds_text(run)} rounds: {words}"
+    return Verdict(words, "bad" if bad else "plain")
 
 
 def group_verdict(group: Group, target: float | None = None) -> Verdict:
@@ -75,11 +80,14 @@ def group_verdict(group: Group, target: float | None = None) -> Verdict:
     verdicts = [verdict(run, target) for run in runs]
     bad = [one for one in verdicts if one.bad]
     parts = []
+    if going := len(runs) - len(group.ended):
+        have = "has" if going == 1 else "have"
+        parts.append(f"{going} of {len(runs)} seeds {have} not finished")
     if bad:
         reasons = dict.fromkeys(one.words.partition(";")[0] for one in bad)
         parts.append(f"{len(bad)} of {len(runs)} seeds went wrong: {' / '.join(reasons)}")
     if target is not None:
-        parts.append(_together(runs, target))
+        parts.append(_together(runs, target, yet=going > 0))
     else:
         bests = sorted(best for run in runs if (best := run.best_accuracy) is not None)
         if bests:
@@ -88,11 +96,11 @@ def group_verdict(group: Group, target: float | None = None) -> Verdict:
     return Verdict("; ".join(parts), "bad" if bad else "good" if good else "plain")
 
 
-def _together(runs: Sequence[RunSummary], target: float) -> str:
+def _together(runs: Sequence[RunSummary], target: float, *, yet: bool) -> str:
     points = [point for run in runs if (point := run.reached(target)) is not None]
     what = f"target {target_percent(target)}"
     if not points:
-        return f"{what} not reached in {len(runs)} seeds"
+        return f"{what} not {'yet ' if yet else ''}reached in {len(runs)} seeds"
     rounds = sorted(point.round for point in points)
     sizes = sorted(point.bytes for point in points)
     who = "" if len(points) == len(runs) else f" in {len(points)} of {len(runs)} seeds"
@@ -174,34 +182,38 @@ def cards(run: RunSummary, targets: Targets) -> Html:
     target, client_target = targets
     tiles: list[Html] = []
     if final is not None and best is not None:
+        label = "Final accuracy" if run.ended else "Accuracy so far"
         more = f"after round {final.round}"
         is_best = percent(final.accuracy) == percent(best.accuracy)
         if is_best:
             more += ", the best"
-        tiles.append(_card("Final accuracy", percent(final.accuracy), more))
+        tiles.append(_card(label, percent(final.accuracy), more))
         if not is_best:
-            tiles.append(_card("Best accuracy", percent(best.accuracy), f"round {best.round}"))
+            label = "Best accuracy" if run.ended else "Best accuracy so far"
+            tiles.append(_card(label, percent(best.accuracy), f"round {best.round}"))
     if by_client is not None:
         spread = f"mean over clients; variance {number(by_client.client_variance)}"
-        tiles.append(_card("Final accuracy by client", percent(by_client.client_accuracy), spread))
+        label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
+        tiles.append(_card(label, percent(by_client.client_accuracy), spread))
     if run.final_loss is not None:
-        tiles.append(_card("Final loss", number(run.final_loss)))
+        label = "Final loss" if run.ended else "Loss so far"
+        tiles.append(_card(label, number(run.final_loss)))
     tiles.append(_card("Rounds", rounds_text(run)))
     for key, size in SIZES.items():
         if run.totals[key]:
             note = "; ".join(filter(None, (size.note, str(run.compression.get(key, "")))))
             tiles.append(_card(size.label, mebibytes(run.totals[key]), note))
     if run.seconds:
-        per_round = f"{duration(run.seconds / len(run.points))} a round"
-        tiles.append(_card("Time", duration(run.seconds), per_round))
+        per_round = f"{duration(run.seconds / len(run.points))} a round, with evaluation"
+        tiles.append(_card("Machine time", duration(run.seconds), per_round))
     if run.virtual:
         per_round = f"{duration((run.virtual_s or 0.0) / len(run.points))} a round"
         tiles.append(_card("Virtual time", duration(run.virtual_s), per_round))
     if target is not None:
-        tiles.append(_target_card(f"To {target_percent(target)}", run.reached(target)))
+        tiles.append(_target_card(f"To {target_percent(target)}", run, run.reached(target)))
     if client_target is not None:
         label = f"To {target_percent(client_target)}, mean over clients"
-        tiles.append(_target_card(label, run.reached_by_clients(client_target)))
+        tiles.append(_target_card(label, run, run.reached_by_clients(client_target)))
     return element("section", element("h2", "Results"), element("div", *tiles, class_="cards"))
 
 
@@ -229,7 +241,9 @@ def side_by_side(groups: Sequence[Group], targets: Targets) -> Html:
     names = [join(sample(index), group.title) for index, group in enumerate(groups)]
     parts: list[Child] = [element("h2", "Results"), turned("", names, found, "numbers")]
     if any(len(group.runs) > 1 for group in groups):
-        words = "With several seeds: the mean, and below it the range."
+        words = "With several seeds: the mean over those that have ended, and below it the range."
+        if any(label.startswith("To ") for label, _ in found):
+            words += " There is no mean of costs to a target that some of them missed."
         parts.append(element("p", words, class_="quiet"))
     return element("section", *parts)
 
@@ -246,10 +260,11 @@ def _reasons(group: Group) -> Html:
     return element("div", *(element("div", text) for text in texts if text), class_="wrap")
 
 
-def _target_card(label: str, point: Point | None) -> Html:
+def _target_card(label: str, run: RunSummary, point: Point | None) -> Html:
     if point is None:
-        return _card(label, "not reached")
-    time = f"{duration(point.virtual_s)} virtual" if point.virtual else duration(point.time_s)
+        return _card(label, not_reached(run))
+    clock, seconds = ("virtual", point.virtual_s) if point.virtual else ("machine", point.time_s)
+    time = f"{duration(seconds)} of {clock} time"
     used = ", ".join(size.replace(" ", "\u00a0") for size in (mebibytes(point.bytes), time))
     return _card(label, f"round {point.round}", used)
 

@@ -75,7 +75,7 @@ class Point:
         loss: of the global model on the test split; None: not evaluated.
         train_loss: mean over the participants.
         bytes: up and down, since the run began.
-        seconds: of the process since the run began, evaluation included.
+        seconds: machine time since the run began, evaluation included.
         client_accuracy: mean over clients of the accuracy on a client's own test samples.
         client_variance: variance over clients of the same.
         clock_s: by the experiment's clock since the run began; None: not recorded.
@@ -97,10 +97,8 @@ class Point:
 
     @property
     def time_s(self) -> float | None:
-        """Real time by the clock, else of the process; None if time is virtual."""
-        if self.virtual:
-            return None
-        return self.seconds if self.clock_s is None else self.clock_s
+        """Machine time, evaluation included; None if time is virtual."""
+        return None if self.virtual else self.seconds
 
     @property
     def virtual_s(self) -> float | None:
@@ -160,7 +158,7 @@ class Curve:
 
     @property
     def seconds(self) -> float | None:
-        """Wall-clock time of the rounds, evaluation included."""
+        """Machine time of the rounds, evaluation included."""
         return self.points[-1].seconds if self.points else None
 
     @property
@@ -357,6 +355,11 @@ class RunSummary(Curve):
     def seed(self) -> str:
         """The seed as a text."""
         return as_text(self.settings.get("seed", self.folder.facts.get("seed", ABSENT)))
+
+    @property
+    def ended(self) -> bool:
+        """Whether its last figures are final: it is done, or its caller left the loop."""
+        return self.status in ("done", "stopped")
 
     @property
     def planned_rounds(self) -> int | None:

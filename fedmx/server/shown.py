@@ -60,7 +60,7 @@ class Shown:
 
         Args:
             measure: ``accuracy`` or ``loss``, of the global model on the server's samples.
-            against: ``rounds``, ``bytes``, ``time``, or ``virtual time`` of simulated devices.
+            against: ``rounds``, ``bytes``, ``machine time``, or ``virtual time`` of devices.
             axes: where to draw, so that several runs come into one figure; None: a new figure.
             label: of the line, in the legend; None: it has none.
 

@@ -102,7 +102,7 @@ def test_a_plot_draws_the_evaluated_rounds(run: Any) -> None:
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("round", "accuracy, %")
 
 
-@pytest.mark.parametrize("against", ["rounds", "bytes", "time"])
+@pytest.mark.parametrize("against", ["rounds", "bytes", "machine time"])
 def test_a_plot_has_units_on_its_axes(run: Any, against: str) -> None:
     mpl.use("agg")
     axes = run[0].plot("loss", against)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
@@ -23,7 +24,7 @@ from fedmx import FedmxError, RunFolder
 from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
-from fedmx.report.groups import Group
+from fedmx.report.groups import Cell, Group, compare_groups
 from fedmx.report.paper import escape, latex_table
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import COLOURS, PAPER, line_style, marker, spread
@@ -46,22 +47,28 @@ def make(
     rate: str = "0.1",
     accuracies: Sequence[float] = (0.2, 0.4),
     rounds: int = 4,
+    losses: Sequence[float] | None = None,
+    train_losses: Sequence[float] | None = None,
+    done: bool = True,
 ) -> RunFolder:
     name = f"a-rather-long-name-of-{preset}-s{seed}-{rate}"
     text = EXPERIMENT.format(name=repr(name), preset=preset, seed=seed, rate=rate, rounds=rounds)
     run = RunFolder.create(parent, name, text, {"seed": seed, "mode": "simulation"})
-    for number, accuracy in enumerate(accuracies, start=1):
+    losses = [1 - accuracy for accuracy in accuracies] if losses is None else losses
+    for number, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True), start=1):
         run.append_round(
             {
                 "round": number,
                 "accuracy": accuracy,
-                "loss": 1 - accuracy,
+                "loss": loss,
+                "train_loss": train_losses[number - 1] if train_losses else None,
                 "up_bytes": 2**20,
                 "down_bytes": 2**20,
                 "seconds": 1.0,
             }
         )
-    run.finish("done")
+    if done:
+        run.finish("done")
     return run
 
 
@@ -134,6 +141,60 @@ def test_the_table_has_the_mean_and_the_range_of_each_group(six: list[RunFolder]
     assert "20.00 % to 60.00 %" in shown
 
 
+def cells_of(compared: Comparison) -> dict[str, list[Cell]]:
+    return dict(compare_groups(compared.groups, compared.target))
+
+
+def test_a_run_that_has_not_finished_has_no_final_figures(tmp_path: Path) -> None:
+    done = make(tmp_path, "fedavg", accuracies=(0.2, 0.5))
+    going = make(tmp_path, "fedprox", accuracies=(0.9,), done=False)
+    compared = Comparison.of([done, going], 0.95)
+    cells = cells_of(compared)
+    assert [cell.text for cell in cells["Final accuracy"]] == ["50.00 %", "90.00 % so far"]
+    assert [cell.text for cell in cells["Final loss"]] == ["0.5", "0.1 so far"]
+    assert [cell.text for cell in cells["Bytes up"]] == ["2.00 MiB", "1.00 MiB"]
+    assert [cell.text for cell in cells["To 95 %: rounds"]] == ["not reached", "not yet"]
+    assert [group.title for group in compared.groups] == ["fedavg", "fedprox (1 of 4 rounds)"]
+    latex = latex_table(compared.groups, 0.95)
+    assert "textbf" not in latex, "nothing is the best while a run may still change"
+    assert r"fedprox & 0 of 1 & -- & -- & -- & -- & -- & -- \\" in latex
+
+
+def test_means_are_over_the_seeds_that_have_finished(tmp_path: Path) -> None:
+    runs = [make(tmp_path, seed=seed, accuracies=(0.2, 0.2 * seed)) for seed in (1, 2)]
+    going = make(tmp_path, seed=3, accuracies=(0.9,), done=False)
+    compared = Comparison.of([*runs, going], 0.15)
+    (cell,) = cells_of(compared)["Final accuracy"]
+    assert (cell.text, cell.range) == ("30.00 %", "20.00 % to 40.00 %, 2 of 3")
+    (cell,) = cells_of(compared)["To 15 %: rounds"]
+    assert (cell.text, cell.range) == ("1", "2 of 3")
+    assert "& 2 of 3 & 30.00 (20.00--40.00) &" in latex_table(compared.groups, 0.15)
+    assert compared.groups[0].title.endswith("(3 seeds, 1 not finished)")
+
+
+def test_a_seed_that_misses_the_target_leaves_no_mean(tmp_path: Path) -> None:
+    runs = [make(tmp_path, seed=seed, accuracies=(0.2, 0.2 * seed)) for seed in (1, 2, 3)]
+    compared = Comparison.of(runs, 0.4)
+    for label in ("To 40 %: rounds", "To 40 %: bytes"):
+        (cell,) = cells_of(compared)[label]
+        assert (cell.text, cell.range) == ("–", "2 of 3 reached it")
+    assert r"& -- [2 of 3] & -- [2 of 3] \\" in latex_table(compared.groups, 0.4)
+
+
+def loss_axes(tmp_path: Path, losses: Sequence[float], train: Sequence[float]) -> Axes:
+    run = make(tmp_path, accuracies=[0.5] * len(losses), losses=losses, train_losses=train)
+    axes = Figure().add_subplot()
+    assert plot(axes, [Group.alone(RunSummary.of(run), "")], MEASURES[1], AXES[0])
+    return axes
+
+
+def test_the_loss_on_test_data_decides_the_scale_and_the_axis_names_it(tmp_path: Path) -> None:
+    flat = loss_axes(tmp_path, (2.0, 0.4, 0.8), (2.0, 0.1, 0.001))
+    assert (flat.get_yscale(), flat.get_ylabel()) == ("linear", "loss")
+    steep = loss_axes(tmp_path, (2.0, 0.4, 0.01), (2.0, 1.9, 1.8))
+    assert (steep.get_yscale(), steep.get_ylabel()) == ("log", "loss (logarithmic scale)")
+
+
 def test_many_groups_have_a_row_each(tmp_path: Path) -> None:
     runs = [make(tmp_path, rate=f"0.{n}") for n in range(1, 8)]
     page = page_of(runs)
@@ -143,7 +204,7 @@ def test_many_groups_have_a_row_each(tmp_path: Path) -> None:
     assert 'class="scroll"' in results, "a wide table scrolls"
     for n in range(1, 8):
         assert f"learning_rate 0.{n}" in results
-    for head in ("Status", "Rounds", "Final accuracy", "Bytes down", "Time"):
+    for head in ("Status", "Rounds", "Final accuracy", "Bytes down", "Machine time"):
         assert f">{head}</th>" in results
     assert "0 MiB" not in re.findall(r"<td>([^<]*)</td>", results), "empty figures are left out"
 
@@ -257,7 +318,7 @@ def test_figures_are_one_column_wide_with_their_fonts(six: list[RunFolder], tmp_
         *(
             f"{measure}-{axis}.{ending}"
             for measure in ("accuracy", "loss")
-            for axis in ("rounds", "bytes", "time")
+            for axis in ("rounds", "bytes", "machine-time")
             for ending in ("pdf", "svg")
         ),
         "curves.csv",
@@ -326,7 +387,7 @@ def test_latex_has_booktabs_rules_and_escaped_names(six: list[RunFolder], tmp_pa
         assert rule in text
     assert (
         r"fedavg, learning\_rate 0.1 & 3 & 40.00 (20.00--60.00) & 40.00 (20.00--60.00)"
-        r" & 2.00 & 2.00 & 2 [2 of 3] & 4.00 [2 of 3] \\"
+        r" & 2.00 & 2.00 & -- [2 of 3] & -- [2 of 3] \\"
     ) in text
     assert r"fedprox, learning\_rate 0.5 & 1 & \textbf{95.00} & \textbf{95.00}" in text
     assert all(line.count("&") == 7 for line in text.splitlines() if line.endswith(r"\\"))
@@ -339,7 +400,7 @@ def test_files_that_fedmx_did_not_write_are_kept(six: list[RunFolder], tmp_path:
     compared = Comparison.of(six)
     folder = tmp_path / "figures"
     folder.mkdir()
-    for path in (tmp_path / "own.csv", tmp_path / "own.tex", folder / "loss-time.pdf"):
+    for path in (tmp_path / "own.csv", tmp_path / "own.tex", folder / "loss-machine-time.pdf"):
         path.write_text("mine")
     for write in (
         lambda: compared.write_csv(tmp_path / "own.csv"),
@@ -348,7 +409,9 @@ def test_files_that_fedmx_did_not_write_are_kept(six: list[RunFolder], tmp_path:
     ):
         with pytest.raises(FedmxError, match="did not write"):
             write()
-    assert [path.name for path in folder.iterdir()] == ["loss-time.pdf"], "refused before writing"
+    assert [path.name for path in folder.iterdir()] == ["loss-machine-time.pdf"], (
+        "refused before writing"
+    )
     with pytest.raises(FedmxError, match=r"ends in \.csv"):
         compared.write_csv(tmp_path / "table.txt")
     for _ in range(2):  # its own files are replaced

@@ -67,6 +67,19 @@ def timeline(run: RunFolder, round: int | None = None) -> Timeline:
     return found
 
 
+def test_all_machine_times_of_a_page_are_one_measurement(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2, 3)])
+    summary = RunSummary.of(run)
+    rows = dict(comparison([summary], 0.2))
+    assert rows["Machine time"] == ["6.0 s"]
+    assert rows["To 20 %: machine time"] == ["4.0 s"]
+    assert [point.time_s for point in summary.points] == [2.0, 4.0, 6.0]
+    page = page_of(run, target=0.2).replace("\u00a0", " ")
+    assert "with evaluation" in page
+    assert "machine time, s" in page
+    assert "4.0 s of machine time" in page
+
+
 def test_time_to_a_target_is_by_the_clock_of_the_run(tmp_path: Path) -> None:
     runs = [
         make(tmp_path, [record(n, 100.0) for n in (1, 2, 3)]),
@@ -74,13 +87,13 @@ def test_time_to_a_target_is_by_the_clock_of_the_run(tmp_path: Path) -> None:
         make(tmp_path, [record(n, None) for n in (1, 2, 3)]),
     ]
     rows = dict(comparison([RunSummary.of(run) for run in runs], 0.2))
-    assert rows["Time"] == ["6.0 s"] * 3
+    assert rows["Machine time"] == ["6.0 s"] * 3
     assert rows["Virtual time"] == ["5 min 0 s", "–", "–"]
     assert rows["To 20 %: virtual time"] == ["3 min 20 s", "–", "–"]
-    assert rows["To 20 %: time"] == ["–", "3.0 s", "4.0 s"]
+    assert rows["To 20 %: machine time"] == ["–", "4.0 s", "4.0 s"]
     alone = dict(comparison([RunSummary.of(runs[0])], 0.2))
-    assert "To 20 %: time" not in alone
-    assert "3 min 20 s virtual" in page_of(runs[0], target=0.2).replace("\u00a0", " ")
+    assert "To 20 %: machine time" not in alone
+    assert "3 min 20 s of virtual time" in page_of(runs[0], target=0.2).replace("\u00a0", " ")
 
 
 def test_a_resumed_run_keeps_the_time_of_its_clock(tmp_path: Path) -> None:
@@ -105,7 +118,7 @@ def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
         assert figure is not None
         drawn[axis.name] = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
     both = {"0", "1"}
-    assert drawn == {"rounds": both, "bytes": both, "time": {"0"}, "virtual time": {"1"}}
+    assert drawn == {"rounds": both, "bytes": both, "machine time": {"0"}, "virtual time": {"1"}}
     assert draw([Group.alone(real, "real")], MEASURES[0], AXES[3]) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def run_of(
                 "seconds": 1.0,
             }
         )
-    run.finish(status)
+    if status != "interrupted":  # a run without an ending, as one of a sweep that still runs
+        run.finish(status)
     return run
 
 
@@ -140,6 +142,26 @@ def test_a_failed_run_names_its_last_round(tmp_path: Path) -> None:
     assert found.bad
 
 
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (0.9, "after 2 of 9 rounds: target 90 % not yet reached, best 60.00 % after 2 rounds"),
+        (None, "after 2 of 9 rounds: best 60.00 % after 2 rounds, 2.00 MiB"),
+        (0.6, "target 60 % after 2 rounds, 2.00 MiB"),
+    ],
+)
+def test_an_unfinished_run_has_not_missed_its_target(
+    tmp_path: Path, target: float | None, words: str
+) -> None:
+    run = run_of(tmp_path, [0.5, 0.6], status="interrupted")
+    assert verdict(RunSummary.of(run), target).words == words
+    write_report([run], run.report_path, target)
+    page = run.report_path.read_text("utf-8")
+    assert "Final" not in page
+    assert "Accuracy so far" in page
+    assert ("not reached" in page) is False
+
+
 def test_the_verdict_of_a_group_counts_its_seeds(tmp_path: Path) -> None:
     def group(*runs: list[float | None]) -> Group:
         found = [RunSummary.of(run_of(tmp_path, one, name=f"r{n}")) for n, one in enumerate(runs)]
@@ -155,4 +177,9 @@ def test_the_verdict_of_a_group_counts_its_seeds(tmp_path: Path) -> None:
         "target 80 % in 2 of 3 seeds after 1 to 2 rounds, 1.00 MiB to 2.00 MiB"
     )
     assert group_verdict(one_lost, 0.8).bad
-    assert group_verdict(group([0.5], [0.6]), 0.8).words == "target 80 % not reached in 2 seeds"
+    missed = group([0.5], [0.6])
+    assert group_verdict(missed, 0.8).words == "target 80 % not reached in 2 seeds"
+    going = replace(missed.runs[0], status="running")
+    assert group_verdict(replace(missed, runs=(going, missed.runs[1])), 0.8).words == (
+        "1 of 2 seeds has not finished; target 80 % not yet reached in 2 seeds"
+    )
