@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ ExecutorName = Annotated[
     typer.Option(
         "--executor",
         metavar="EXECUTOR",
-        help="Where clients train: serial, processes[:N] or ray[:ADDRESS]; the result is the same.",
+        help="Where clients train, e.g. serial, processes:N, ray:ADDRESS; the result is the same.",
         show_default=False,
     ),
 ]
@@ -73,15 +72,14 @@ def executor_override(name: str | None) -> list[str]:
         return []
     from fedmx.experiment.sections import EXECUTORS
 
-    kind, colon, argument = name.partition(":")
-    count = argument.isascii() and argument.isdigit() and int(argument) > 0
-    if kind == "processes" and colon and (count or argument == "all"):
-        return [f"executor={{processes: {argument}}}"]
-    if kind == "ray" and argument:
-        return [f"executor={{ray: {{address: {json.dumps(argument)}}}}}"]
-    if name in EXECUTORS:
+    if name in ("serial", *EXECUTORS):
         return [f"executor={name}"]
-    raise FedmxError(f"--executor {shown(name)}: must be serial, processes[:N] or ray[:ADDRESS]")
+    kind, _, argument = name.partition(":")
+    value = EXECUTORS[kind].override(argument) if kind in EXECUTORS and argument else None
+    if value is not None:
+        return [f"executor={{{kind}: {value}}}"]
+    *others, last = ("serial", *(one.usage for one in EXECUTORS.values()))
+    raise FedmxError(f"--executor {shown(name)}: must be {', '.join(others)} or {last}")
 
 
 def tls_files(

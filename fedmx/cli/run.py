@@ -95,8 +95,8 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.simulation.estimate import estimate
-    from fedmx.simulation.executors.build import require_portable
     from fedmx.simulation.simulate import simulate
+    from fedmx.simulation.workers import require_portable
 
     if experiment.executor.name != "serial":
         require_portable(experiment)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from fedmx.components.component import Component, Source
+from fedmx.components.section import Rules, Section, Takes
 from fedmx.components.text import (
     LIMITS,
     Where,
@@ -29,7 +30,6 @@ from fedmx.components.text import (
     value_problem,
 )
 from fedmx.errors import ExperimentError
-from fedmx.experiment.sections import Rules, Section, Takes
 
 _MAX_PROBLEMS = 100  # the error shows fewer
 
@@ -96,7 +96,8 @@ class Key:
     def text(self) -> str:
         """What it is for, in Markdown; of a section its own docstring, if the key has none."""
         text = _texts(self.above.__module__).get((self.above.__name__, self.name))
-        return " ".join((text or inspect.getdoc(self.section) or "").split())
+        text = text or self.field.description or inspect.getdoc(self.section) or ""
+        return " ".join(text.split())
 
     @property
     def _classes(self) -> list[type]:

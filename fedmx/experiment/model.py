@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from fedmx.components.component import Component, Source
+from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber
 from fedmx.components.text import shown
 from fedmx.display import card
 from fedmx.errors import ExperimentError
@@ -22,16 +23,11 @@ from fedmx.experiment.reader import parse_text, read_text, yaml_of
 from fedmx.experiment.sections import (
     ClockSection,
     ComputeSection,
-    Count,
     ExecutorSection,
     LogicSection,
     NetworkSection,
-    Rules,
     RunSection,
-    Section,
     StopSection,
-    Takes,
-    WholeNumber,
 )
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from fedmx.components.component import OVERRIDDEN, Component, Source
+from fedmx.components.section import Section
 from fedmx.components.text import Where, dotted, shown
 from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import keys_in, unknown_key
 from fedmx.experiment.reader import parse_value
-from fedmx.experiment.sections import Section
 
 _MAX_DEPTH = 16
 

@@ -1,6 +1,7 @@
 """The sections of an experiment: the type, the default and the text of each key.
 
-A key is defined here, or in `fedmx.experiment.model`, and nowhere else. The string below a field is
+A key is defined here or in `fedmx.experiment.model`; the keys of an executor are in its module in
+`fedmx.components.executors`. The string below a field is
 its text for ``fedmx explain``, for editors and for docs/experiment-file.md, which
 ``python -m fedmx.experiment.schema`` writes.
 """
@@ -9,48 +10,44 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-import os
-from dataclasses import dataclass
+import pkgutil
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    ValidationInfo,
-    field_validator,
+    create_model,
     model_validator,
 )
 
 from fedmx.components.component import Component, component_at, default_at
-from fedmx.components.text import in_words, shown, takes_bool, unknown
-
-_MAX_COUNT = 2**31 - 1
-
-
-def _check_all_or_count(value: Any) -> Any:
-    if value == "all":
-        return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
-        return value
-    raise ValueError(f"must be all or a whole number from 1, not {shown(value)}")
+from fedmx.components.executor import Executor
+from fedmx.components.section import (
+    MAX_COUNT,
+    Count,
+    CountOrAll,
+    NotNegative,
+    PathText,
+    Positive,
+    Rules,
+    Section,
+    Share,
+    Takes,
+    WholeNumber,
+)
+from fedmx.components.text import shown, unknown
 
 
 def _check_partition_or_count(value: Any) -> Any:
     if value is None or value == "partition":
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_COUNT:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT:
         return value
     raise ValueError(f"must be partition, null or a whole number from 1, not {shown(value)}")
-
-
-def _check_path(value: Any) -> Any:
-    if isinstance(value, str) and (not value or "\0" in value):
-        raise ValueError(f"must be a path, not {shown(value)}")
-    return value
 
 
 def _with_indices(hooks: tuple[Component, ...]) -> tuple[Component, ...]:
@@ -85,34 +82,6 @@ def _check_loopback(value: str) -> str:
     return value
 
 
-@dataclass(frozen=True)
-class Takes:
-    """What a type takes, as the documentation says it."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Rules:
-    """What holds for a key besides its type and its default.
-
-    Attributes:
-        in_digest: whether the digest of an experiment has the key. ``"unless default"`` is for keys
-            that were added later: the digests of files without them stay the same.
-        fixed: why a fork cannot change the key; empty if it can.
-    """
-
-    in_digest: Literal["always", "unless default", "never"] = "always"
-    fixed: str = ""
-
-
-Count = Annotated[int, Field(ge=1, le=_MAX_COUNT), Takes("count")]
-WholeNumber = Annotated[int, Field(ge=0, le=_MAX_COUNT), Takes("whole number from 0")]
-CountOrAll = Annotated[
-    int | Literal["all"],
-    BeforeValidator(_check_all_or_count, json_schema_input_type=Count | Literal["all"]),
-    Takes("count or `all`"),
-]
 _PartitionOrCount = Annotated[
     int | Literal["partition"] | None,
     BeforeValidator(
@@ -120,34 +89,6 @@ _PartitionOrCount = Annotated[
     ),
     Takes("count, `partition` or null"),
 ]
-Positive = Annotated[float, Field(gt=0), Takes("number above 0")]
-NotNegative = Annotated[float, Field(ge=0), Takes("number from 0")]
-Share = Annotated[float, Field(gt=0, le=1), Takes("number in (0, 1]")]
-_NotEmpty = Annotated[str, Field(min_length=1)]
-PathText = Annotated[
-    Path, BeforeValidator(_check_path, json_schema_input_type=_NotEmpty), Takes("path")
-]
-
-
-class Section(BaseModel):
-    """The root of all sections: frozen, without other keys, NaN and infinities.
-
-    Attributes:
-        short_form: the type that a file may give instead of the section; None: there is none.
-    """
-
-    short_form: ClassVar[Any] = None
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _check_bool(cls, value: Any, info: ValidationInfo) -> Any:
-        if isinstance(value, bool) and info.field_name:
-            annotation = cls.model_fields[info.field_name].annotation
-            if not takes_bool(annotation):
-                raise ValueError(f"must be {in_words(annotation)}, not {shown(value)}")
-        return value
 
 
 class StopSection(Section):
@@ -415,40 +356,43 @@ class RunSection(Section):
     above 64 MB on disk, if the aggregator reads slices."""
 
 
-class RaySection(Section):
-    """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
-
-    address: str | None = None
-    """Address of a cluster; null starts one on this machine."""
-    workers: Count | None = None
-    """Actors; null: one for each processor."""
-
-
-EXECUTORS: dict[str, dict[str, Any]] = {
-    "serial": {},
-    "processes": {"processes": "all"},
-    "ray": {"ray": {}},
+_PACKAGE = "fedmx.components.executors"  # found, not imported: its modules import simulations
+EXECUTORS: Mapping[str, Executor] = {
+    one.name: import_module(f"{_PACKAGE}.{one.name}").EXECUTOR
+    for one in pkgutil.iter_modules(import_module(_PACKAGE).__path__)
 }
-"""The section that each short form of `executor` stands for."""
+"""The executors besides ``serial``, by the names of their modules."""
+
+_S = TypeVar("_S", bound=Section)
 
 
+def _with_executors(section: type[_S]) -> type[_S]:
+    """Return a section with a key for each executor."""
+    keys: dict[str, Any] = {
+        name: (one.takes | None, Field(None, description=one.text))
+        for name, one in EXECUTORS.items()
+    }
+    made = create_model(section.__name__, __base__=section, __module__=__name__, **keys)
+    made.__doc__ = section.__doc__
+    return made
+
+
+@_with_executors
 class ExecutorSection(Section):
     """Where a simulation trains its clients: in this process one after the other (`serial`), in
     worker processes, or in [Ray](https://docs.ray.io). The result is the same bits."""
 
-    short_form: ClassVar[Any] = Literal.__getitem__(tuple(EXECUTORS))
-
-    processes: CountOrAll | None = None
-    """Worker processes; `all`: one for each processor."""
-    ray: RaySection | None = None
+    short_form: ClassVar[Any] = Literal.__getitem__(("serial", *EXECUTORS))
 
     @model_validator(mode="before")
     @classmethod
     def _expand_name(cls, value: Any) -> Any:
+        if value == "serial":
+            return {}
         if isinstance(value, str):
             if value not in EXECUTORS:
-                raise ValueError(unknown("executor", value, EXECUTORS))
-            return EXECUTORS[value]
+                raise ValueError(unknown("executor", value, ("serial", *EXECUTORS)))
+            return {value: EXECUTORS[value].default}
         return value
 
     @model_validator(mode="after")
@@ -460,16 +404,13 @@ class ExecutorSection(Section):
 
     @property
     def _given(self) -> list[str]:
-        return [name for name in type(self).model_fields if getattr(self, name) is not None]
+        return [name for name in EXECUTORS if getattr(self, name) is not None]
 
     @property
     def name(self) -> str:
-        """The name of the executor, a key of `EXECUTORS`."""
+        """The name of the executor: ``serial``, or a key of `EXECUTORS`."""
         return next(iter(self._given), "serial")
 
-    @property
-    def number(self) -> int:
-        """The number of processes; ``all`` is one for each processor that this one may use."""
-        if isinstance(self.processes, int):
-            return self.processes
-        return len(os.sched_getaffinity(0))
+    def start(self) -> Any:
+        """Start the workers, which load while this process loads; return their `Backend`."""
+        return EXECUTORS[self.name].start(getattr(self, self.name))

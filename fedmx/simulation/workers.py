@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
 from fedmx.server.server import Scorer
-from fedmx.simulation.executors.build import backend_of, require_portable
 from fedmx.simulation.executors.executor import Executor, SerialExecutor
 from fedmx.simulation.executors.parallel import Backend, ParallelExecutor
 from fedmx.simulation.executors.worker import arrays_of, build_of, use_arrays
@@ -33,7 +34,7 @@ def workers_of(
     require_portable(assembly.experiment)
     own = None
     if backend is None:
-        backend = own = backend_of(executor)
+        backend = own = executor.start()
     try:
         contents, arrays = arrays_of(assembly)
         use_arrays(assembly, contents, backend.open(build_of(assembly, contents), arrays))
@@ -44,3 +45,16 @@ def workers_of(
         if own is not None:
             own.close()
         raise
+
+
+def require_portable(experiment: Experiment) -> None:
+    """Check that workers can make every component of the experiment.
+
+    Raises:
+        ExperimentError: a component is an object, which cannot be sent by name.
+    """
+    try:
+        experiment.require_portable()
+    except ExperimentError as error:
+        lines = [f"{problem} (or run it with executor: serial)" for problem in error.problems]
+        raise ExperimentError.of("experiment", lines) from None

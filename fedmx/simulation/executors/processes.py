@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 import msgpack
 import numpy as np
 
-from fedmx.experiment import ExecutorSection
 from fedmx.simulation.executors.executor import ExecutorFailed
 from fedmx.simulation.executors.parallel import Part, WorkerDied
 from fedmx.simulation.executors.shared_memory import (
@@ -142,11 +141,6 @@ class ProcessBackend:
         self._processes[number] = _Process(self._memory)
         if self._build is not None:
             self._processes[number].send(self._build, self._data[-1].descriptor)
-
-
-def backend(executor: ExecutorSection) -> ProcessBackend:
-    """Start the processes of an experiment's ``executor: {processes: ...}``."""
-    return ProcessBackend(executor.number)
 
 
 class _Process:

@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 
 from fedmx.errors import FedmxError
-from fedmx.experiment import ExecutorSection
 from fedmx.log import Log
 from fedmx.simulation.executors.executor import ExecutorFailed
 from fedmx.simulation.executors.parallel import Part, WorkerDied
 from fedmx.simulation.executors.processes import no_breakpoint
 from fedmx.simulation.executors.worker import Worker
 from layers.compute.bits import NUMPYS_NOTICE, PORTABLE_ENVIRONMENT, is_portable
-from layers.compute.engines.mxnet.runtime import one_thread
 
 log = Log("fedmx.executors")
 
@@ -225,14 +223,6 @@ def _error_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     relevant = [line for line in lines if "Error:" in line or "node" in line.lower()]
     return (relevant or lines or [type(error).__name__])[-1][:300]
-
-
-def backend(executor: ExecutorSection) -> RayBackend:
-    """Start the actors of an experiment's ``executor: {ray: ...}``."""
-    assert executor.ray is not None
-    with one_thread():
-        pass  # Ray forks, which starts MXNet; inside this block MXNet starts without output
-    return RayBackend(executor.ray.workers, executor.ray.address)
 
 
 class Actor:

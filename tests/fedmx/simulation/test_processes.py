@@ -206,6 +206,14 @@ def test_an_object_that_workers_cannot_receive_is_refused_by_name() -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
+def test_the_name_alone_starts_a_process_for_each_processor() -> None:
+    backend = Experiment(**{**TREE, "executor": "processes"}).executor.start()
+    try:
+        assert backend.size == len(os.sched_getaffinity(0))
+    finally:
+        backend.close()
+
+
 def test_files_shared_memory_and_processes_do_not_grow_from_round_to_round(
     folder: Path, crews: list[ProcessBackend]
 ) -> None:

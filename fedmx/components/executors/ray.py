@@ -1,0 +1,40 @@
+"""The executor ``ray``: actors on this machine, or on all nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fedmx.components.executor import Executor
+from fedmx.components.section import Count, Section
+
+
+class RaySection(Section):
+    """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
+
+    address: str | None = None
+    """Address of a cluster; null starts one on this machine."""
+    workers: Count | None = None
+    """Actors; null: one for each processor."""
+
+
+def _override(address: str) -> str:
+    return f"{{address: {json.dumps(address)}}}"
+
+
+def _start(section: RaySection) -> Any:
+    from fedmx.simulation.executors.ray import RayBackend
+    from layers.compute.engines.mxnet.runtime import one_thread
+
+    with one_thread():
+        pass  # Ray forks, which starts MXNet; inside this block MXNet starts without output
+    return RayBackend(section.workers, section.address)
+
+
+EXECUTOR = Executor(
+    takes=RaySection,
+    default={},
+    usage="ray[:ADDRESS]",
+    override=_override,
+    start=_start,
+)

@@ -1,0 +1,85 @@
+"""The sections of an experiment in general, and the types of their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+
+from fedmx.components.text import in_words, shown, takes_bool
+
+MAX_COUNT = 2**31 - 1
+
+
+def _check_all_or_count(value: Any) -> Any:
+    if value == "all":
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT:
+        return value
+    raise ValueError(f"must be all or a whole number from 1, not {shown(value)}")
+
+
+def _check_path(value: Any) -> Any:
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise ValueError(f"must be a path, not {shown(value)}")
+    return value
+
+
+@dataclass(frozen=True)
+class Takes:
+    """What a type takes, as the documentation says it."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What holds for a key besides its type and its default.
+
+    Attributes:
+        in_digest: whether the digest of an experiment has the key. ``"unless default"`` is for keys
+            that were added later: the digests of files without them stay the same.
+        fixed: why a fork cannot change the key; empty if it can.
+    """
+
+    in_digest: Literal["always", "unless default", "never"] = "always"
+    fixed: str = ""
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT), Takes("count")]
+WholeNumber = Annotated[int, Field(ge=0, le=MAX_COUNT), Takes("whole number from 0")]
+CountOrAll = Annotated[
+    int | Literal["all"],
+    BeforeValidator(_check_all_or_count, json_schema_input_type=Count | Literal["all"]),
+    Takes("count or `all`"),
+]
+Positive = Annotated[float, Field(gt=0), Takes("number above 0")]
+NotNegative = Annotated[float, Field(ge=0), Takes("number from 0")]
+Share = Annotated[float, Field(gt=0, le=1), Takes("number in (0, 1]")]
+_NotEmpty = Annotated[str, Field(min_length=1)]
+PathText = Annotated[
+    Path, BeforeValidator(_check_path, json_schema_input_type=_NotEmpty), Takes("path")
+]
+
+
+class Section(BaseModel):
+    """The root of all sections: frozen, without other keys, NaN and infinities.
+
+    Attributes:
+        short_form: the type that a file may give instead of the section; None: there is none.
+    """
+
+    short_form: ClassVar[Any] = None
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_bool(cls, value: Any, info: ValidationInfo) -> Any:
+        if isinstance(value, bool) and info.field_name:
+            annotation = cls.model_fields[info.field_name].annotation
+            if not takes_bool(annotation):
+                raise ValueError(f"must be {in_words(annotation)}, not {shown(value)}")
+        return value
