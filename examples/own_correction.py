@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientContext, ClientSide, Hook, ServerContext, ServerSide, ServerState, Update
-
-ZERO = np.float32(0)
+from fedmx import ClientSide, Hook, Need, ServerSide, Trait
 
 
 @dataclass(frozen=True)
 class FedDyn(Hook):
     alpha: float = 0.1
+    requires = frozenset({Need.EACH_CLIENT})  # a lane of several clients would only give their sum
+    provides = frozenset({Trait.COUNTS_CLIENTS})  # it uses N
 
     def client(self) -> ClientSide:
         return Dynamic(np.float32(self.alpha))
@@ -23,24 +23,34 @@ class FedDyn(Hook):
 
 
 class Dynamic(ClientSide):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha (w_k - w)
-    def __init__(self, alpha: np.float32) -> None:
+    def __init__(self, alpha):
         self.alpha = alpha
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        gradient += self.alpha * (weights - context.start) - context.memory.get("h", ZERO)
+    def gradient(self, gradient, weights, context):
+        gradient += self.alpha * (weights - context.start) - context.memory.get("h", 0)
 
-    def send(self, update: Update, context: ClientContext) -> Update:
-        context.keep(h=context.memory.get("h", ZERO) - self.alpha * update.delta)
+    def send(self, update, context):
+        context.keep(h=context.memory.get("h", 0) - self.alpha * update.delta)
         return update
 
 
-class Drift(ServerSide):  # s <- s + (m / N) mean_k delta_k, then w <- w + mean_k delta_k + s
-    def on_accepted(self, update: Update, context: ServerContext) -> None:
-        context.keep(m=context.memory.get("m", 0) + 1)
+class Drift(ServerSide):  # w <- w + mean_k delta_k + (1 / N) sum_k d_k, where d_k = -h_k / alpha
+    def __init__(self):
+        self.anew, self.deltas = set(), {}
 
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        mean = state.weights - context.start
-        share = np.float32(context.memory.get("m", 0) / context.clients)
-        drift = context.memory.get("s", ZERO) + share * mean
-        context.keep(s=drift, m=0)
-        return replace(state, weights=state.weights + drift)
+    def send(self, task, context):  # a client that is new, or has lost its memory, has h_k = 0
+        self.anew |= set() if task.last_accepted_round else {task.client}
+        return task
+
+    def on_accepted(self, update, context):
+        self.deltas[update.client] = update.delta
+
+    def on_removed(self, clients, context):
+        context.keep(d={k: d for k, d in context.memory.get("d", {}).items() if k not in clients})
+
+    def conclude(self, state, context):
+        self.on_removed(self.anew, context)
+        d = context.memory["d"]
+        d |= {k: d.get(k, 0) + delta for k, delta in self.deltas.items()}
+        drift = sum(d[k] for k in sorted(d)) / np.float32(context.clients)
+        return replace(state, weights=state.weights + drift) if self.deltas else state

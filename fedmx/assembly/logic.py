@@ -89,7 +89,7 @@ def logic_of(
             ),
             learning_rate=learning_rate,
             seed=experiment.seed,
-            clients=experiment.clients,
+            clients=experiment.clients - len(experiment.without),
             without=experiment.without if keeps_places(experiment, preset.selector) else (),
             min_updates=section.min_updates,
             deadline_s=experiment.clock.deadline_s,

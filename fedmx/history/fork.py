@@ -30,7 +30,7 @@ from fedmx.server.server import Server
 from fedmx.server.step_back import StepsBack
 from fedmx.simulation.simulate import simulate
 from layers.compute.data.datasets import Files
-from layers.logic import SELECT, SURVEY, Hook, Preset
+from layers.logic import SELECT, SURVEY, Hook, Preset, ServerState
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import declared_assets
 from layers.logic.core.declaration import Trait
@@ -108,11 +108,8 @@ def fork(
     new = Assembly(experiment, old.files, start_file=kept_start(folder))
     gone = tuple(one for one in experiment.without if one not in parent.without)
     before_it = Origin.of(folder.facts)
-    by_number = keeps_places(parent, old.assembly.preset.selector) and (
-        before_it is None or before_it.by_number
-    )
-    selector = type(old.assembly.preset.selector).__name__
-    removal = Removal.of(folder, gone, selector, by_number) if gone else None
+    dependence = _dependence(parent, old.assembly.preset, before_it)
+    removal = Removal.of(folder, gone, dependence) if gone else None
     if round is None:
         if removal is None:
             raise RunError(f"{folder.path}: say after which round the fork begins, with --round")
@@ -133,11 +130,13 @@ def fork(
         before = _state_after(old, round, records[-1])
         kept, dropped = memories.split(before)
         checkpoint = memories.checkpoint(before, gone)
+        state = new.logic.removed(ServerState.of_tree(checkpoint["server"]), gone)
+        checkpoint["server"] = state.tree()
     origin = Origin(
         run=folder.name,
         folder=str(folder.path.resolve()),
         round=round,
-        by_number=by_number,
+        by_number=not dependence,
         overrides=tuple(overrides),
         without=gone,
         kept=kept,
@@ -168,6 +167,20 @@ def _experiment(parent: Experiment, overrides: Sequence[str], without: Sequence[
         everybody = sorted({*changed.without, *without})
         changed = changed.with_overrides([f"without={everybody}"])
     return changed
+
+
+def _dependence(experiment: Experiment, preset: Preset, before_it: Origin | None) -> str:
+    """Return why every round of a run depended on all of its clients; empty: none did.
+
+    A round without such a dependence is the same with and without the clients that it did not
+    select.
+    """
+    if not keeps_places(experiment, preset.selector) or not (
+        before_it is None or before_it.by_number
+    ):
+        return f"{_name(preset.selector)} does not select by the clients' numbers alone"
+    counting = [hook for hook in preset.hooks if Trait.COUNTS_CLIENTS in hook.provides]
+    return f"{_name(counting[0])} works with the number of clients" if counting else ""
 
 
 def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -401,20 +414,18 @@ class Removal:
     Attributes:
         clients: the clients.
         first: by client, the first round in which it was selected; None: it never was.
-        selector: the selector of the run.
-        by_number: whether the run's cohorts were drawn by number alone, so that these clients have
-            decided about nothing before they were selected.
+        dependence: why every round of the run depended on all of its clients; empty: these clients
+            have decided about nothing before they were selected.
     """
 
     clients: tuple[int, ...]
     first: Mapping[int, int | None]
-    selector: str
-    by_number: bool
+    dependence: str
 
     @classmethod
-    def of(cls, run: RunFolder, clients: Sequence[int], selector: str, by_number: bool) -> Removal:
+    def of(cls, run: RunFolder, clients: Sequence[int], dependence: str) -> Removal:
         """Return the removal of clients from a run; see the attributes."""
-        return cls(tuple(clients), first_rounds(run, clients), selector, by_number)
+        return cls(tuple(clients), first_rounds(run, clients), dependence)
 
     @property
     def round(self) -> int:
@@ -423,7 +434,7 @@ class Removal:
         Raises:
             RunError: there is nothing of them in the run.
         """
-        if not self.by_number:
+        if self.dependence:
             return 0
         rounds = [round for round in self.first.values() if round is not None]
         if not rounds:
@@ -438,7 +449,7 @@ class Removal:
         if not round:
             return True
         took_part = any(first is not None and first <= round for first in self.first.values())
-        return self.by_number and not took_part
+        return not self.dependence and not took_part
 
     def note(self, round: int, same_settings: bool) -> str:
         """Return what to say of a fork that begins after a round.
@@ -459,24 +470,21 @@ class Removal:
             when = ", ".join(f"client {one} from round {at} on" for one, at in took_part.items())
             why = f"the model after round {round} holds what it sent ({when})"
         else:
-            why = (
-                f"{self.selector} does not select by the clients' numbers alone, so the cohorts of "
-                f"rounds 1 to {round} depended on {who}"
-            )
-        better = self.round if self.by_number else 0
+            why = f"{self.dependence}, so that rounds 1 to {round} depended on {who}"
+        better = self.round
         return f"No exact removal of {who}: {why}. A fork after round {better} is exact."
 
     def _why_exact(self, round: int, same_settings: bool) -> str:
         if not round:
             why = "the fork begins before round 1."
-            if not self.by_number:
+            if self.dependence:
                 why += (
-                    f" It has to, since {self.selector} does not select by the clients' numbers "
-                    "alone, so that all cohorts depended on all clients."
+                    f" It has to, since {self.dependence}, so that every round depended on all "
+                    "clients."
                 )
             return why
         why = (
-            f"no round up to {round} selected it, and {self.selector} selects by the clients' "
+            f"no round up to {round} selected it, and the cohorts were drawn by the clients' "
             "numbers alone, so that nothing it has or did decided who was selected."
         )
         if same_settings:

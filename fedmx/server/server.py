@@ -201,6 +201,8 @@ class Server(Shown):
             self.finish(self.reason)
         while not self.reason:
             self.state, population = self.network.open_round(self.state)
+            if excluded := self.state.memory.get(EXCLUDED):
+                self.state = self.logic.removed(self.state, set[Any](excluded))
             if self.monitor is not None:
                 self.monitor.begun(self.state.round + 1)
             began = time.monotonic()

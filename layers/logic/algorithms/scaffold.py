@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -66,7 +66,8 @@ class Scaffold(Hook):
     A client that has lost its memory begins again with c_i = 0, while its old c_i would stay in the
     server's sum for ever, and the model would go to a wrong point. So when the server has asked
     such a client, all variates begin anew with zero at the end of the round, and the round's record
-    has the number of these clients, `lost_variates`.
+    has the number of these clients, `lost_variates`. They begin anew as well when a client whose
+    c_i is in the sum takes part no more.
 
     Attributes:
         option: how c_i+ is found.
@@ -84,7 +85,7 @@ class Scaffold(Hook):
     dense: bool = False
     correct: Literal["gradient", "step"] = "gradient"
 
-    provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS})
+    provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS, Trait.COUNTS_CLIENTS})
 
     def __post_init__(self) -> None:
         if self.option not in ("I", "II"):
@@ -157,7 +158,8 @@ class _Server(ServerSide):
         senders = _senders(state, context)
         lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
         if lost:
-            self._begin_anew(lost, context)
+            _begin_anew(context, context.round)
+            context.record(lost_variates=len(lost))
         elif self._changes is not None:
             # The sum, not c: it stays right when clients join later.
             total = self._changes + context.memory.get(SUM, 0.0)
@@ -169,14 +171,19 @@ class _Server(ServerSide):
         change = self._rate * (state.weights - context.start)
         return replace(state, weights=context.start + change, change=change)
 
-    def _begin_anew(self, lost: set[int], context: ServerContext) -> None:
-        """Set all variates to zero: the sum holds an unknown part of a client without memory."""
-        nothing = np.zeros(context.start.size, np.float32)
-        context.keep(
-            **{SUM: nothing, SINCE: context.round, SENDERS: np.zeros(0, np.int64)},
-            clients=_clients(context),
-        )
-        context.record(lost_variates=len(lost))
+    def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
+        # Checkpoints of earlier versions do not say whose variates are in the sum.
+        senders = context.memory.get(SENDERS, list(clients))
+        if SUM in context.memory and np.isin(senders, list(clients)).any():
+            _begin_anew(context, context.round - 1)
+            context.keep(clients=0)  # the next round says how many there are now
+
+
+def _begin_anew(context: ServerContext, since: int) -> None:
+    """Set all variates to zero: the sum holds an unknown part of a client that is gone."""
+    nothing = np.zeros(context.start.size, np.float32)
+    empty = np.zeros(0, np.int64)
+    context.keep(**{SUM: nothing, SINCE: since, SENDERS: empty}, clients=_clients(context))
 
 
 def _senders(state: ServerState, context: ServerContext) -> np.ndarray:

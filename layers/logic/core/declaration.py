@@ -57,6 +57,7 @@ class Trait(Enum):
     SUMS = "sums what clients send, without a bound"
     MEASURES_DIVERGENCE = "measures the divergence of each update"
     MEMORY_FITS = "can go on in a fork with the memory of the same hook with other settings"
+    COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 
 class Condition(Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from numbers import Real
@@ -108,7 +108,7 @@ class Context:
         """Keep named arrays and numbers in this side's memory.
 
         Raises:
-            TypeError: a server side calls this outside `on_accepted` and `conclude`.
+            TypeError: a server side calls this outside `on_accepted`, `conclude` and `on_removed`.
         """
         if not isinstance(self.memory, MutableMapping):
             raise TypeError(
@@ -140,11 +140,14 @@ class ClientContext(Context):
 
 @dataclass
 class ServerContext(Context):
-    """The context of a server side; its memory changes in `on_accepted` and `conclude` only.
+    """The context of a server side.
+
+    Its memory changes in `on_accepted`, `conclude` and `on_removed` only.
 
     Attributes:
         shared_seed: seed of `shared_rng`, the same for all hooks, different in each round.
-        clients: N, the number of clients.
+        clients: N, the number of clients that take part; a hook that uses it provides
+            `Trait.COUNTS_CLIENTS`.
         answers: the clients' answers to the selector's surveys, by question, then by client; they
             are not checked.
         auxiliary: trains a model on the samples that the server keeps (`Facilities.auxiliary`).
@@ -251,6 +254,13 @@ class ServerSide:
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
         """Return the state after aggregation, changed; `context.start` is the model before it."""
         return state
+
+    def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
+        """Take out of the memory what these clients have put in; they take part no more.
+
+        It is called between two rounds, if a run excludes clients or a fork is without them;
+        `context.round` is the next round. A memory that sums over clients needs it.
+        """
 
 
 class ClientSide:

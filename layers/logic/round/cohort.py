@@ -75,7 +75,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
         in_flight=tuple(one for one in state.in_flight if one not in excluded),
-        total=logic.clients,
+        total=None if logic.clients is None else logic.clients - len(excluded),
     )
     questions = logic.selector.surveys()
     if not questions:

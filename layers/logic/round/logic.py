@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -39,7 +39,7 @@ class Logic:
         training: how clients train.
         learning_rate: the learning rate by round (from 1); None keeps `training.learning_rate`.
         seed: seed of every random draw.
-        clients: N, the number of clients of the experiment, available or not; None: the number of
+        clients: N, the number of clients that take part, available or not; None: the number of
             clients in each round's population.
         without: clients that take no part; another client is selected in the place of each;
             only with a selector that provides `Trait.BY_NUMBER`.
@@ -185,6 +185,13 @@ class Logic:
             self.max_update,
             trace,
         )
+
+    def removed(self, state: ServerState, clients: Collection[int]) -> ServerState:
+        """Return the state without what these clients have put into the memories of the hooks."""
+        pipeline = self.server_pipeline(state, self.clients or 0)
+        pipeline.on_removed(clients)
+        memory = {**state.memory, **pipeline.memory}
+        return replace(state, memory={key: kept for key, kept in memory.items() if kept})
 
     def client_pipeline(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeAlias
@@ -194,6 +194,12 @@ class ServerPipeline:
             state = checked(side.conclude, state, context, server=True)
             self.numbers.update(context.numbers)
         return state
+
+    def on_removed(self, clients: Collection[int]) -> None:
+        """Let every side take out of its memory what these clients have put in."""
+        for key, side in self._sides.items():
+            context = self._context(key, None, writable=True)
+            guarded(side.on_removed, clients, context, round=context.round)
 
     def _context(
         self,

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from fedmx import Experiment, RunFolder, simulate
+from fedmx import Assembly, Experiment, RunFolder, simulate
 from fedmx.history import fork
 from fedmx.history.fork import first_rounds
 from fedmx.run import RunError
+from fedmx.run.checkpoint import read_checkpoint
 from layers.logic import LogicError, Plan, single_lanes
 from layers.logic.seeds import generator
 from layers.logic.selectors.draws import draw_uniform, replaced
@@ -110,6 +111,45 @@ def test_where_the_client_decided_who_was_selected_the_fork_begins_anew_or_says_
     assert later.origin.note.startswith(f"No exact removal of client {gone}: BySize does not ")
 
 
+VARIATES = {"selector": {"name": "uniform", "count": 2}, "hooks": ["scaffold"]}
+
+
+def test_where_a_hook_counts_the_clients_an_exact_fork_begins_before_round_1(
+    tmp_path: Path,
+) -> None:
+    """SCAFFOLD divides by N, so that every round depends on who is there."""
+    run = record(Experiment(**{**TREE, "logic": VARIATES}), tmp_path / "run")
+    gone = comes_late(run)
+    made = fork(run, without=[gone])
+    assert (made.origin.round, made.origin.exact) == (0, True)
+    assert "Scaffold works with the number of clients" in made.origin.note
+    never_had_it = record(
+        Experiment(**{**TREE, "logic": VARIATES}, without=[gone]), tmp_path / "without"
+    )
+    assert chain(ended(made)) == chain(never_had_it)
+    assert not fork(run, 1, without=[gone]).origin.exact
+
+
+def test_the_variate_of_a_removed_client_is_in_no_sum_of_the_fork(tmp_path: Path) -> None:
+    run = record(Experiment(**{**TREE, "logic": VARIATES}), tmp_path / "run")
+    gone = cohorts(run)[0][0]
+    made = fork(run, 3, without=[gone])
+    kept = read_checkpoint(made.folder.checkpoint_path(3)).state["server"]["memory"]["0:Scaffold"]
+    assert (kept["since"], kept["senders"].tolist()) == (3, [])
+    assert not kept["sum"].any()
+    idle = next(one for one in range(6) if not any(one in c for c in cohorts(run)[:3]))
+    other = fork(run, 3, without=[idle])
+    kept = read_checkpoint(other.folder.checkpoint_path(3)).state["server"]["memory"]["0:Scaffold"]
+    assert "since" not in kept, "it has sent no variate"
+
+
+@pytest.mark.parametrize("selector", [{"name": "uniform", "count": 2}, {"name": "by-size"}])
+def test_n_does_not_count_who_is_left_out(selector: dict[str, Any]) -> None:
+    tree = {**TREE, "logic": {**BY_SIZE, "selector": selector}}
+    assert Assembly(Experiment(**tree)).logic.clients == 6
+    assert Assembly(Experiment(**tree, without=[1, 4])).logic.clients == 4
+
+
 def test_a_fork_of_a_fork_remembers_who_decided_before(by_size: RunFolder) -> None:
     gone = comes_late(by_size)
     uniform = ended(fork(by_size, 1, ["logic={selector: {name: uniform, count: 2}}"]))
@@ -178,7 +218,6 @@ def test_where_nobody_is_left_to_replace_it_the_cohort_is_smaller() -> None:
 def test_a_logic_replaces_clients_only_if_they_are_selected_by_number() -> None:
     from dataclasses import replace
 
-    from fedmx import Assembly
     from tests.fedmx.algorithms import experiment
 
     logic = Assembly(experiment({})).logic

@@ -29,6 +29,7 @@ from layers.logic import (
     Training,
     Update,
 )
+from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
@@ -104,6 +105,7 @@ COURSES: dict[str, tuple[list[Hook], int, list[tuple[int, tuple[int, ...]]]]] = 
     "one attacker": ([Residual(), ONE], 1, [(2, (2,))]),
     "one attacker, seldom a checkpoint": ([Residual(), ONE], 2, [(2, (2,))]),
     "momentum": ([ONE, FedAvgM()], 1, [(2, (2,))]),
+    "control variates": ([Scaffold(), ONE], 1, [(2, (2,))]),
     "an attacker of the first round": ([Attack(at=((2, (1,)),))], 1, [(0, (2,))]),
     "two attackers": ([TWO], 1, [(2, (1,)), (2, (2,))]),
 }
@@ -140,6 +142,17 @@ def test_the_run_goes_on_from_the_last_good_model_without_the_attacker(
     assert {line["client"] for line in last} == set(range(4)) - excluded
 
 
+def test_the_variate_of_an_excluded_client_is_in_no_sum_any_more(tmp_path: Path) -> None:
+    server = simulation(Scaffold(), Attack(at=((2, (3,)),)), clients=4)
+    sent: list[dict[str, Any]] = []
+    for round in recorded(server, folder(tmp_path), every=1):
+        if server.steps_back.steps and round.round == 3:
+            sent.append(dict(server.state.memory["0:Scaffold"]))
+    (kept,) = sent
+    assert (kept["since"], kept["clients"]) == (2, 3), "they began anew before round 3, with N = 3"
+    assert kept["senders"].tolist() == [0, 1, 3]
+
+
 def unplugged(*args: Any, **more: Any) -> None:
     raise PullThePlug
 
@@ -157,7 +170,7 @@ def run_until_it_steps_back(server: Server, run: RunFolder, every: int) -> None:
         last = round.round
 
 
-@pytest.mark.parametrize("name", ["one attacker", "momentum", "two attackers"])
+@pytest.mark.parametrize("name", ["one attacker", "momentum", "control variates", "two attackers"])
 @pytest.mark.parametrize("when", ["before it", "while it is written", "after it"])
 def test_a_run_that_is_killed_around_a_step_back_ends_in_the_same_bits(
     name: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
