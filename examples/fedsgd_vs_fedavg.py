@@ -1,4 +1,8 @@
-"""FedSGD against FedAvg: one client after the other, or the mean of eight clients."""
+"""FedSGD against FedAvg: one client a round, or the mean of eight.
+
+After equal rounds FedAvg has eight times the updates, and after equal updates FedSGD has eight
+times the rounds. The thesis counts rounds; updates are what clients compute and send.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,11 @@ COHORT = 8
 def main(updates: int = 160) -> None:
     fedavg = ["logic.preset=fedavg", f"logic.selector={{name: uniform, count: {COHORT}}}"]
     fedsgd = ["logic.preset=fedsgd", "logic.selector=null"]
-    print(f"after {updates} updates:")
-    finished("FedAvg", updates // COHORT, fedavg)
-    finished("FedSGD", updates, fedsgd)
+    rounds = max(updates // COHORT, 1)
+    print(f"after {rounds} rounds of FedAvg: FedSGD after as many rounds, and as many updates")
+    finished("FedAvg", rounds, fedavg)
+    finished("FedSGD, rounds", rounds, fedsgd)
+    finished("FedSGD, updates", updates, fedsgd)
 
     # A client may return the sum of its gradients instead of its model; the server then takes the
     # step. The models differ only by rounding errors, which grow with the rounds.

@@ -29,7 +29,7 @@ from layers.compute.data.datasets import (
 from layers.compute.data.datasets.arrays import Arrays
 from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
-from layers.compute.errors import NormaliseError
+from layers.compute.errors import NormaliseError, PartitionError
 from layers.logic.seeds import derive
 
 
@@ -252,7 +252,12 @@ def divided(
         Each client's rows of the training split, and of the test split.
 
     Raises:
-        ExperimentError: there is no such partition, or its settings are wrong.
+        ExperimentError: there is no such partition, its settings are wrong, or it cannot divide
+            these data among so many clients.
     """
-    partition = build("partition", experiment.compute.partition)
-    return divide(dataset, partition, clients, derive(experiment.seed, "partition"), rows)
+    reference = experiment.compute.partition
+    partition = build("partition", reference)
+    try:
+        return divide(dataset, partition, clients, derive(experiment.seed, "partition"), rows)
+    except PartitionError as error:
+        raise ExperimentError(reference.problem(str(error))) from None

@@ -1,4 +1,4 @@
-"""The checks of an experiment that is made in Python: its parts, and data that are there already.
+"""The checks of an experiment's parts when it is made or read, and of data that are there already.
 
 They show a wrong setting or part by the line that gives it, and not by the one that runs it. They
 build no model, load no data set and import no named module; what these hold is checked when they
@@ -7,13 +7,15 @@ are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from fedmx.components.build import bind, build
-from fedmx.components.component import Component
+from fedmx.components.catalogue import KINDS
+from fedmx.components.component import Component, Source
+from fedmx.components.text import Where
 from fedmx.errors import ExperimentError
 from fedmx.experiment.sections import ComputeSection, LogicSection
 from layers.compute.data.dataset import Normalise, materialise
@@ -49,6 +51,37 @@ def check_parts(
     Raises:
         ExperimentError: some are wrong; the error has one line for each problem.
     """
+    problems = _problems_of(components)
+    if problems:
+        raise ExperimentError.of("experiment", problems)
+    if isinstance(compute.data.object, Dataset):
+        _check_data(compute.data.object, compute, clients, seed, logic)
+
+
+def part_problems(values: Mapping[str, Any], source: Source) -> list[str]:
+    """Return the problems of the parts that an experiment's mapping names.
+
+    A value that is no part is left to the schema.
+    """
+    return _problems_of(_parts_in(values, source))
+
+
+def _parts_in(values: Mapping[str, Any], source: Source) -> Iterator[Component]:
+    for kind in KINDS.values():
+        value: Any = values
+        for key in kind.place:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        items: list[tuple[Where, Any]] = [(kind.place, value)]
+        if isinstance(value, list | tuple):
+            items = [((*kind.place, index), item) for index, item in enumerate(value)]
+        for where, item in items:
+            try:
+                yield Component.of(item, where, source)
+            except ValueError:
+                continue
+
+
+def _problems_of(components: Iterable[Component]) -> list[str]:
     problems: list[str] = []
     for component in components:
         check = _CHECKS.get(component.kind)
@@ -58,10 +91,7 @@ def check_parts(
             check(component.kind, component)
         except ExperimentError as error:
             problems += error.problems
-    if problems:
-        raise ExperimentError.of("experiment", problems)
-    if isinstance(compute.data.object, Dataset):
-        _check_data(compute.data.object, compute, clients, seed, logic)
+    return problems
 
 
 def _is_known(component: Component) -> bool:

@@ -143,15 +143,15 @@ def unknown_key(where: Where, section: type[Section], root: type[Section]) -> st
 
 
 class PlacedError(ValueError):
-    """A check of several values failed.
+    """Checks of several values together failed.
 
     Attributes:
-        where: the place of the value that the message is about.
+        problems: a message for each place that one is about.
     """
 
-    def __init__(self, where: Where, text: str) -> None:
-        super().__init__(text)
-        self.where = where
+    def __init__(self, problems: Mapping[Where, str]) -> None:
+        super().__init__("; ".join(problems.values()))
+        self.problems = problems
 
 
 def experiment_error(
@@ -161,7 +161,11 @@ def experiment_error(
     problems: dict[Where, str] = {}
     for details in error.errors(include_url=False)[:_MAX_PROBLEMS]:
         cause = details.get("ctx", {}).get("error")
-        where = cause.where if isinstance(cause, PlacedError) else _place(details["loc"], root)
+        if isinstance(cause, PlacedError):
+            lines = {where: source.problem(where, text) for where, text in cause.problems.items()}
+            problems = lines | problems
+            continue
+        where = _place(details["loc"], root)
         section = _section_at(where, root)
         if details["type"] == "extra_forbidden":
             text = unknown_key(where, section, root)

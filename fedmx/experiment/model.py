@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 
 from fedmx.components.component import Component, Source
 from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber
-from fedmx.components.text import shown
+from fedmx.components.text import Where, shown
 from fedmx.display import card
 from fedmx.errors import ExperimentError
 from fedmx.experiment.keys import PlacedError, experiment_error, keys_in
@@ -103,7 +103,7 @@ class Experiment(Section):
         folder: Path | None = None,
         modules: Collection[str] | None = (),
     ) -> Experiment:
-        """Read an experiment file (YAML). Nothing that it names is imported before it is used.
+        """Read an experiment file (YAML). Your own code in it is imported when it is used.
 
         Args:
             path: the file.
@@ -119,9 +119,13 @@ class Experiment(Section):
                 f"{shown(path)}: is not the path of an experiment file; write it as "
                 "'experiment.yaml'"
             )
+        from fedmx.experiment.early import part_problems
+
         text = read_text(path)
         folder = folder or Path(path).resolve().parent
-        return cls.parse(text, str(path), overrides, folder=folder, modules=modules)
+        tree, origin = parse_text(text, str(path), folder)
+        limit = None if modules is None else frozenset(modules)
+        return cls._of(tree, overrides, replace(origin, modules=limit), part_problems)
 
     @classmethod
     def parse(
@@ -243,59 +247,88 @@ class Experiment(Section):
         return self.clients - len(self.without) if wait_for == "all" else wait_for
 
     @model_validator(mode="after")
-    def _check_client_counts(self) -> Experiment:
+    def _check_together(self) -> Experiment:
+        """Check the values that depend on others."""
+        problems: dict[Where, str] = {}
+        for where, text in (
+            *self._client_counts(),
+            *self._without_devices(),
+            *self._not_measured(),
+        ):
+            problems.setdefault(where, text)
+        if problems:
+            raise PlacedError(problems)
+        return self
+
+    def _client_counts(self) -> Iterator[tuple[Where, str]]:
         unknown = [client for client in self.without if client >= self.clients]
         if unknown:
-            text = f"must be clients from 0 to {self.clients - 1}, not {unknown[0]}"
-            raise PlacedError(("without",), text)
+            yield ("without",), f"must be clients from 0 to {self.clients - 1}, not {unknown[0]}"
+            return
         if len(self.without) == self.clients:
-            raise PlacedError(("without",), "leaves out all clients; keep some")
+            yield ("without",), "leaves out all clients; keep some"
+            return
+        most = f"clients ({self.clients})"
+        if self.without:
+            most += f" less those of without ({len(self.without)})"
         for where, number in (
             (("network", "wait_for"), self.clients_awaited),
             (("logic", "min_updates"), self.logic.min_updates),
         ):
             if number > self.clients - len(self.without):
-                text = f"must be at most clients ({self.clients}), not {number}"
-                if self.without:
-                    text = (
-                        f"must be at most clients ({self.clients}) less those of without "
-                        f"({len(self.without)}), not {number}"
-                    )
-                raise PlacedError(where, text)
-        return self
+                yield where, f"must be at most {most}, not {number}"
 
-    @model_validator(mode="after")
-    def _check_devices(self) -> Experiment:
+    def _without_devices(self) -> Iterator[tuple[Where, str]]:
         clock = self.clock
-        if clock.devices is None:
-            for key, changed in (
-                ("availability", clock.availability.name != "always"),
-                ("uploads", clock.uploads is not None and clock.uploads.name != "parallel"),
-                ("dropout", clock.dropout > 0),
-            ):
-                if changed:
-                    text = "needs simulated devices; set clock.devices"
-                    raise PlacedError(("clock", key), text)
-        return self
+        if clock.devices is not None:
+            return
+        for key, changed in (
+            ("availability", clock.availability.name != "always"),
+            ("uploads", clock.uploads is not None and clock.uploads.name != "parallel"),
+            ("dropout", clock.dropout > 0),
+        ):
+            if changed:
+                yield ("clock", key), "needs simulated devices; set clock.devices"
 
-    @model_validator(mode="after")
-    def _check_stop_is_measured(self) -> Experiment:
+    def _not_measured(self) -> Iterator[tuple[Where, str]]:
         evaluate = self.compute.evaluate
         if self.stop.client_accuracy is not None and not evaluate.per_client:
             text = "is not measured; set compute.evaluate.per_client to true"
-            raise PlacedError(("stop", "client_accuracy"), text)
+            yield ("stop", "client_accuracy"), text
         if evaluate.per_client and evaluate.sample is not None:
             text = "needs all test samples; leave compute.evaluate.sample out"
-            raise PlacedError(("compute", "evaluate", "per_client"), text)
-        return self
+            yield ("compute", "evaluate", "per_client"), text
 
     @classmethod
-    def _of(cls, tree: Mapping[str, Any], overrides: Sequence[str], source: Source) -> Experiment:
-        values, source = apply_overrides(tree, overrides, cls, source)
+    def _of(
+        cls,
+        tree: Mapping[str, Any],
+        overrides: Sequence[str],
+        source: Source,
+        check: Callable[[Mapping[str, Any], Source], Sequence[str]] = lambda *_: (),
+    ) -> Experiment:
+        """Return the experiment of a mapping.
+
+        Args:
+            tree: the mapping.
+            overrides: ``PATH=VALUE`` texts.
+            source: of the mapping.
+            check: returns the problems of the parts that the mapping names.
+
+        Raises:
+            ExperimentError: something is wrong; the error has one line for each problem.
+        """
+        values, source, problems = apply_overrides(tree, overrides, cls, source)
         if values.get("portable") is False:  # a note by to_yaml; the components say it, too
             del values["portable"]
         experiment = cls.__new__(cls)
-        experiment._fill(values, source)
+        try:
+            experiment._fill(values, source)
+        except ExperimentError as error:
+            problems += error.problems
+        problems += [one for one in check(values, source) if one not in problems]
+        if problems:
+            raise ExperimentError.of(source.name, problems)
         return experiment
 
     def _fill(self, values: Mapping[str, Any], source: Source) -> None:

@@ -21,8 +21,10 @@ def apply_overrides(
     overrides: Sequence[str],
     schema: type[Section],
     source: Source | None = None,
-) -> tuple[dict[str, Any], Source]:
-    """Return a copy of an experiment's mapping with the overrides, and its new source.
+) -> tuple[dict[str, Any], Source, list[str]]:
+    """Return a copy of an experiment's mapping with the overrides, its new source, and problems.
+
+    An override of another form, or of a place that does not exist, is a problem and is left out.
 
     A component that is written as a name becomes a mapping when one of its settings is set. The
     index after a list's last one appends an item.
@@ -34,23 +36,39 @@ def apply_overrides(
         source: the mapping's source; None for one made in Python.
 
     Raises:
-        ExperimentError: an override has another form, or there is no such place.
+        ExperimentError: the overrides are not a list of texts.
     """
     source = source or Source()
     changed, lines = dict(tree), dict(source.lines)
+    problems: list[str] = []
     for override in _texts(overrides):
-        path, equals, text = override.partition("=")
-        where = tuple(path.strip().split("."))
-        if not equals or not all(where) or len(where) > _MAX_DEPTH:
-            raise ExperimentError(
-                f"--set {shown(override)}: must be PATH=VALUE, as logic.selector.fraction=0.2"
-            )
-        value = parse_value(text, f"--set {dotted(where)}")
-        place, changed = _Override(where, value, schema).put(changed, (), schema)
+        try:
+            place, changed = _applied(changed, override, schema)
+        except ExperimentError as error:
+            problems += error.problems
+            continue
         for inside in [one for one in lines if one[: len(place)] == place]:
             del lines[inside]
         lines[place] = OVERRIDDEN
-    return changed, replace(source, lines=lines)
+    return changed, replace(source, lines=lines), problems
+
+
+def _applied(
+    tree: Mapping[str, Any], override: str, schema: type[Section]
+) -> tuple[Where, dict[str, Any]]:
+    """Return the place that an override sets, and a copy of the mapping with it.
+
+    Raises:
+        ExperimentError: it has another form, or there is no such place.
+    """
+    path, equals, text = override.partition("=")
+    where = tuple(path.strip().split("."))
+    if not equals or not all(where) or len(where) > _MAX_DEPTH:
+        raise ExperimentError(
+            f"--set {shown(override)}: must be PATH=VALUE, as logic.selector.fraction=0.2"
+        )
+    value = parse_value(text, f"--set {dotted(where)}")
+    return _Override(where, value, schema).put(tree, (), schema)
 
 
 def _texts(overrides: object) -> Iterator[str]:

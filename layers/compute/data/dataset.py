@@ -169,10 +169,11 @@ def materialise(
             from 0 to 255; or `normalise` does not fit the channels.
     """
     if normalise is None and raw.x.dtype == np.uint8:
+        most = int(raw.x.max(initial=0))
+        scale = "scale: 255, mean: 0.1307, std: 0.3081" if most > 127 else f"scale: {max(most, 1)}"
         raise NormaliseError(
-            f"normalise is not given, and the data are 8-bit values up to {raw.x.max(initial=0)}; "
-            "give e.g. normalise: {scale: 255, mean: 0.1307, std: 0.3081}, "
-            "or normalise: {scale: 1} to keep them"
+            f"normalise is not given, and the data are 8-bit values up to {most}; "
+            f"give e.g. normalise: {{{scale}}}, or normalise: {{scale: 1}} to keep them"
         )
     x = raw.x if indices is None else raw.x[indices]
     y = raw.y if indices is None else raw.y[indices]

@@ -41,8 +41,10 @@ def test_a_wrong_number_of_channels_is_refused() -> None:
 
 def test_pixels_without_a_normalisation_are_refused_with_an_example() -> None:
     with pytest.raises(NormaliseError, match=r"normalise: \{scale: 255") as caught:
-        materialise(raw(PIXELS), None, None)
+        materialise(raw(PIXELS + 160), None, None)
     assert "\n" not in str(caught.value)
+    with pytest.raises(NormaliseError, match=r"up to 16; give e.g. normalise: \{scale: 16\}"):
+        materialise(raw(PIXELS % 17), None, None)
 
 
 def test_without_a_normalisation_floats_become_float32_and_tokens_stay_integers() -> None:

@@ -10,10 +10,11 @@ from tests.fedmx.command_line import ROOT, fedmx
 
 
 def test_virtual_time_is_shown_as_it_passes_and_at_the_end(tmp_path: Path) -> None:
-    words = ("--set", f"run.folder={tmp_path}", "--set", "rounds=3")
-    result = fedmx("run", "examples/slow_devices.yaml", *words, cwd=ROOT)
+    words = ("--set", "run.folder=runs", "--set", "rounds=3")
+    file = str(ROOT / "examples" / "slow_devices.yaml")
+    result = fedmx("run", file, *words, cwd=tmp_path)
     assert result.code == 0, result
-    (path,) = tmp_path.iterdir()
+    (path,) = (tmp_path / "runs").iterdir()
     records = RunFolder.open(path).rounds()
     ends_s = [record["clock_elapsed_s"] for record in records]
     assert ends_s == sorted(set(ends_s))
@@ -30,8 +31,6 @@ def test_virtual_time_is_shown_as_it_passes_and_at_the_end(tmp_path: Path) -> No
         result.out,
     )
     # A deadline by far too short: nothing comes, the model is kept, and time passes all the same.
-    result = fedmx(
-        "run", "examples/slow_devices.yaml", *words, "--set", "clock.deadline_s=0.1", cwd=ROOT
-    )
+    result = fedmx("run", file, *words, "--set", "clock.deadline_s=0.1", cwd=tmp_path)
     assert result.code == 0, result
     assert "after 0.30 s of virtual time" in result.out

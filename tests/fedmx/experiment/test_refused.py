@@ -137,6 +137,50 @@ def test_all_problems_are_reported_together() -> None:
         assert line.startswith(f"  {start}")
 
 
+FIVE_MISTAKES = """\
+rounds: 0
+clients: 2
+compute:
+  model: lenet5
+  data: digits
+  partition: {name: dirichlet, alpha: -1}
+  train: {learning_rate: x}
+logic:
+  selector: {name: uniform, fraction: 1.5}
+  hooks: [{name: clip, nrm: 1}]
+"""
+
+
+def test_wrong_parts_of_a_file_and_wrong_overrides_are_reported_together(tmp_path: Path) -> None:
+    file = tmp_path / "five.yaml"
+    file.write_text(FIVE_MISTAKES)
+    with pytest.raises(ExperimentError) as caught:
+        Experiment.read(file, ["round=3", "nonsense", "seed=-1"])
+    places = [one.removeprefix(f"{file}:").split(": ")[:2] for one in caught.value.problems]
+    assert places == [
+        ["--set round", "unknown key 'round'; did you mean 'rounds'? the keys here are"],
+        ["--set 'nonsense'", "must be PATH=VALUE, as logic.selector.fraction=0.2"],
+        ["--set seed", "must be at least 0, not -1"],
+        ["1", "rounds"],
+        ["7", "compute.train.learning_rate"],
+        ["6", "compute.partition"],
+        ["9", "logic.selector"],
+        ["10", "logic.hooks.0.nrm"],
+    ]
+
+
+def test_values_that_depend_on_others_are_reported_together() -> None:
+    said = refused(
+        "rounds: 1\nclients: 2\nlogic: {min_updates: 3}\nclock: {dropout: 0.5}\n"
+        "stop: {client_accuracy: 0.9}\ncompute: {model: lenet5, data: digits}\n"
+    )
+    assert [line.split(": ")[1] for line in said.split("\n")[1:]] == [
+        "logic.min_updates",
+        "clock.dropout",
+        "stop.client_accuracy",
+    ]
+
+
 def test_a_thousand_problems_do_not_fill_the_screen() -> None:
     said = refused("".join(f"key{i}: 1\n" for i in range(1000)))
     assert len(said.split("\n")) < 30
