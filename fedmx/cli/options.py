@@ -59,6 +59,13 @@ TokenFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+AllowVersion = Annotated[
+    bool,
+    typer.Option(
+        "--allow-version",
+        help="Go on although the run began with another minor version of fedmx.",
+    ),
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]
 
 

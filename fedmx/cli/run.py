@@ -11,6 +11,7 @@ import typer
 
 from fedmx.cli.deploy import check_network, run_deployed
 from fedmx.cli.options import (
+    AllowVersion,
     AsJson,
     ExecutorName,
     ExperimentFile,
@@ -22,6 +23,7 @@ from fedmx.cli.options import (
 )
 from fedmx.cli.output import say
 from fedmx.cli.process import restart_on
+from fedmx.version import __version__, fits
 
 if TYPE_CHECKING:
     from fedmx.experiment import Experiment
@@ -122,6 +124,7 @@ def resume(
     ] = None,
     module: Modules = None,
     own_modules: OwnModules = False,
+    allow_version: AllowVersion = False,
 ) -> None:
     """Continue an interrupted run; the result is the same."""
     from fedmx.experiment import Experiment
@@ -131,6 +134,12 @@ def resume(
     folder = RunFolder.open(path)
     if folder.status == "done":
         raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
+    before = folder.facts.get("fedmx")
+    if isinstance(before, str) and not fits(before) and not allow_version:
+        raise RunError(
+            f"{path}: the run began with fedmx {before}, and this is fedmx {__version__}, whose "
+            f"results may differ; install fedmx {before}, or give --allow-version"
+        )
     with folder.lock():
         pass  # report a run in use at once, not after all imports
     address, own = folder.facts.get("address"), folder.modules_path
@@ -154,7 +163,6 @@ def resume(
         )
     start = kept_start(folder)
     restart_on(experiment.compute.bits)
-    _tell_other_instructions(folder.facts.get("instructions"))
     deployed = folder.facts.get("mode") == "server"
     if patience is not None and not deployed:
         raise RunError(f"{path}: --patience is for a deployed run, and this one is a simulation")
@@ -173,6 +181,7 @@ def resume(
         assembly = Assembly(experiment, files, start_file=start)
         folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
         server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
+    _tell_other_versions(folder)
     _tell_other_code(folder)
     if deployed:
         run_deployed(server, folder, experiment)
@@ -194,18 +203,21 @@ def _tell_other_code(folder: RunFolder) -> None:
         )
 
 
-def _tell_other_instructions(before: object) -> None:
-    """Log a change of the CPU instructions since the run began."""
-    from layers.compute.bits import instructions
+def _tell_other_versions(folder: RunFolder) -> None:
+    """Log what decides bits and has changed since the run began, and keep it in the folder."""
+    from fedmx.history.recorded import other_versions
+    from fedmx.run import gather_facts
 
-    now = instructions()
-    if isinstance(before, str) and before != now:
+    facts = {name: fact for name, fact in folder.facts.items() if name != "code"}
+    now = gather_facts(seed=0, mode="simulation", digest="")
+    found = other_versions(facts, now)
+    if found:
+        with folder.lock():
+            folder.note_resumed(found)
         say(
-            "other_instructions",
-            f"the run began on the instructions {before} and continues on {now}: the last "
-            "bits of its result may differ (compute.bits: portable avoids it)",
-            before=before,
-            now=now,
+            "other_bits_possible",
+            f"the run goes on with {', '.join(found)}: the last bits of its result may differ",
+            differences=found,
         )
 
 

@@ -141,9 +141,19 @@ def _deciding_facts(facts: Mapping[str, Any]) -> dict[str, str]:
         elif name == "code":
             code = facts.get(name) or {}
             found |= {file: str(sha256)[:16] for file, sha256 in code.items()}
+        elif name == "variables":
+            found |= _variables(facts)
         elif name in facts:
             found[name] = str(facts[name])
     return found
+
+
+def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Return the recorded environment variables as one text; runs of earlier versions have none."""
+    given = facts.get("variables")
+    if not isinstance(given, Mapping):
+        return {}
+    return {"variables": " ".join(f"{name}={given[name]}" for name in sorted(given)) or "none"}
 
 
 def rerun(

@@ -27,7 +27,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +171,21 @@ class RunFolder(RunRecords):
         """
         before = self.facts.get("code", {})
         return [name for name, sha256 in code.items() if before.get(name, sha256) != sha256]
+
+    def note_resumed(self, differences: Sequence[str]) -> None:
+        """Keep in run.json with which other versions the run goes on; hold the lock.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        resumed = [one for one in self.facts.get("resumed", ()) if isinstance(one, list)]
+        if [*differences] in resumed:
+            return
+        self.facts["resumed"] = [*resumed, [*differences]]
+        try:
+            self._identity.write(self.path)
+        except OSError as error:
+            raise RunError(cannot_write(self.path, error)) from None
 
     @property
     def process(self) -> int | None:

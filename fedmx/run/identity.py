@@ -27,7 +27,7 @@ from fedmx.run.durable import (
 )
 from fedmx.shell_line import shell_line
 from fedmx.version import __version__
-from layers.compute.bits import instructions
+from layers.compute.bits import instructions, variables
 
 FORMAT = 3
 FILE = "run.json"
@@ -164,7 +164,8 @@ def _not_a_run_reason(path: Path) -> str:
 
 PACKAGES = ("mxnet", "numpy")
 
-DECIDING = ("fedmx", *PACKAGES, "builds", "python", "instructions", "threads", "code")
+_MACHINE = ("builds", "python", "instructions", "variables", "threads", "code")
+DECIDING = ("fedmx", *PACKAGES, *_MACHINE)
 """The facts that, with the experiment, determine the bits of a run."""
 
 
@@ -190,6 +191,7 @@ def gather_facts(
         "platform": platform.platform(),
         "cpu": _cpu(),
         "instructions": instructions(),
+        "variables": variables(),
         "threads": int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
         "seed": seed,
         "mode": mode,

@@ -33,6 +33,7 @@ PORTABLE_ENVIRONMENT: Mapping[str, str] = {
 }
 NUMPYS_NOTICE = "ignore:During parsing environment variable:RuntimeWarning"
 NEEDED = ("avx2", "fma")
+_DECIDING = ("MXNET_", "DNNL_", "ONEDNN_", "MKLDNN_", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_")
 _KINDS = ("avx512f", "avx2", "avx", "sse4_1")
 
 
@@ -88,6 +89,19 @@ def instructions() -> str:
     best = next((kind for kind in _KINDS if kind in cpu_flags()), "unknown")
     limit = os.environ.get("DNNL_MAX_CPU_ISA")
     return f"{best}, oneDNN at most {limit}" if limit else best
+
+
+def variables() -> dict[str, str]:
+    """Return the environment variables of this process that may decide bits, by name.
+
+    Those of portable instructions are left out, and those that decide how much is logged.
+    """
+    own = PORTABLE_ENVIRONMENT if is_portable() else {}
+    return {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_DECIDING) and name not in own and "VERBOSE" not in name
+    }
 
 
 @lru_cache(maxsize=1)

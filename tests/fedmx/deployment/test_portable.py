@@ -115,8 +115,9 @@ def test_a_run_that_goes_on_with_other_instructions_says_so(tmp_path: Path) -> N
     Identity({**facts, "instructions": "sse4_1"}).write(run)
     (run / "status.json").unlink()  # as if it had been killed
     result = fedmx("resume", str(run), cwd=tmp_path)
-    said = f"the run began on the instructions sse4_1 and continues on {facts['instructions']}"
-    assert said in result.err
+    differing = f"instructions sse4_1 against {facts['instructions']}"
+    assert f"the run goes on with {differing}: " in result.err
+    assert facts_of(run)["resumed"] == [[differing]]
 
 
 def test_native_experiments_keep_the_digest_that_they_had_without_the_key() -> None:
@@ -124,3 +125,46 @@ def test_native_experiments_keep_the_digest_that_they_had_without_the_key() -> N
     native = Experiment.from_dict(tree)
     assert native.digest() == native.with_overrides(["compute.bits=native"]).digest()
     assert native.digest() != native.with_overrides(["compute.bits=portable"]).digest()
+
+
+def test_a_variable_in_the_users_shell_decides_no_bit(tmp_path: Path) -> None:
+    write(tmp_path, "2nn")
+    plain = final_model(tmp_path, "--set", "compute.bits=native")
+    given = {"MXNET_SUBGRAPH_BACKEND": "MKLDNN", "MXNET_SAFE_ACCUMULATION": "1"}
+    assert final_model(tmp_path, "--set", "compute.bits=native", **given) == plain
+    for run in tmp_path.glob("runs/*"):
+        assert facts_of(run)["variables"]["MXNET_SUBGRAPH_BACKEND"] == "default"
+
+
+def test_a_run_that_goes_on_with_another_variable_says_so(tmp_path: Path) -> None:
+    write(tmp_path, "2nn")
+    native = ("--set", "compute.bits=native")
+    result = fedmx("run", "small.yaml", *native, cwd=tmp_path, NPY_PROMOTION_STATE="weak")
+    assert result.code == 0, result.err
+    (run,) = tmp_path.glob("runs/*")
+    (run / "status.json").unlink()  # as if it had been killed
+    result = fedmx("resume", str(run), cwd=tmp_path)
+    assert "NPY_PROMOTION_STATE=weak" in result.err
+    (differing,) = facts_of(run)["resumed"][0]
+    assert differing.startswith("variables ")
+
+
+def test_another_minor_version_goes_on_only_if_that_is_allowed(tmp_path: Path) -> None:
+    write(tmp_path, "2nn")
+    result = fedmx("run", "small.yaml", "--set", "compute.bits=native", cwd=tmp_path)
+    assert result.code == 0, result.err
+    (run,) = tmp_path.glob("runs/*")
+    facts = facts_of(run)
+    (run / "status.json").unlink()  # as if it had been killed
+    Identity({**facts, "fedmx": "0.0.9"}).write(run)
+    result = fedmx("resume", str(run), cwd=tmp_path)
+    assert result.code == 2
+    assert "fedmx 0.0.9" in result.err
+    assert "--allow-version" in result.err
+    assert result.err.count("\n") == 1
+    result = fedmx("resume", str(run), "--allow-version", cwd=tmp_path)
+    assert result.code == 0, result.err
+    assert facts_of(run)["resumed"] == [[f"fedmx 0.0.9 against {facts['fedmx']}"]]
+    Identity({**facts, "fedmx": facts["fedmx"] + "9"}).write(run)
+    (run / "status.json").unlink()
+    assert fedmx("resume", str(run), cwd=tmp_path).code == 0, "of the same minor version"

@@ -7,12 +7,12 @@ import os
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
-ENVIRONMENT = {
+ENVIRONMENT: Mapping[str, str] = {
     # Otherwise an executor that is bound for inference keeps fused copies of the first weights.
     # "default" rewrites nothing, as "NONE" does, and its notices can be switched off.
     "MXNET_SUBGRAPH_BACKEND": "default",
@@ -20,14 +20,16 @@ ENVIRONMENT = {
     # Operators run in the calling thread; other threads take a quarter of a small model's step.
     "MXNET_ENGINE_TYPE": "NaiveEngine",
     "MXNET_STORAGE_FALLBACK_LOG_VERBOSE": "0",
+    # Operators of oneDNN, and sums in float32.
+    "MXNET_MKLDNN_ENABLED": "1",
+    "MXNET_SAFE_ACCUMULATION": "0",
 }
 ENGINE_NOTICE = b"MXNet start using engine"
 
 
 def prepare() -> None:
-    """Set MXNet's environment variables, except those that the user has set."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    """Set MXNet's environment variables, whatever the user's shell has set: they decide bits."""
+    os.environ.update(ENVIRONMENT)
 
 
 class _Context(ctypes.Structure):
