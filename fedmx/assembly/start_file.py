@@ -7,7 +7,8 @@ export` writes them, or ONNX. It may also be a run folder, or a checkpoint in it
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load, save
+from safetensors.numpy import save
 
 from fedmx.errors import ExperimentError
 from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint
-from fedmx.run.durable import RunError
+from fedmx.run.durable import RunError, sha256_of
 from fedmx.run.folder import RunFolder
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.parameters import Layout
@@ -69,16 +70,16 @@ def read_start(path: Path, engine: MXNetEngine) -> Start:
     """
     try:
         file = _file_of(path)
-        content = file.read_bytes()
-        tensors = _tensors(file, content, engine)
+        tensors = _tensors(file, engine)
         own = _by_own_names(tensors, engine)
         weights = _joined(own, engine.layout)
         buffers = _joined(own, engine.buffers_layout)
+        sha256 = sha256_of(file)
     except OSError as error:
         raise _refusal(path, f"cannot be read: {error.strerror or error}") from None
     except (RunError, ComputeError) as error:
         raise _refusal(path, str(error)) from None
-    return Start(path, hashlib.sha256(content).hexdigest(), weights, buffers, save(own))
+    return Start(path, sha256, weights, buffers, save(own))
 
 
 def _refusal(path: Path, text: str) -> ExperimentError:
@@ -88,6 +89,8 @@ def _refusal(path: Path, text: str) -> ExperimentError:
 def _file_of(path: Path) -> Path:
     """Return the file to read; of a run folder, its final weights or its newest checkpoint."""
     if not path.is_dir():
+        if path.exists() and not path.is_file():
+            raise ComputeError("is not a regular file; give one")
         return path
     folder = RunFolder.open(path)
     if folder.status == "done" and folder.model_path.exists():
@@ -99,32 +102,52 @@ def _file_of(path: Path) -> Path:
     return folder.checkpoint_path(checkpoint.round)
 
 
-def _tensors(file: Path, content: bytes, engine: MXNetEngine) -> Tensors:
+def _tensors(file: Path, engine: MXNetEngine) -> Tensors:
     """Return the named tensors in a file.
 
     Raises:
-        ComputeError: the format is unknown.
+        ComputeError: the format is unknown, or it holds far more than the model.
         CheckpointError: the checkpoint is damaged.
+        OSError: the file cannot be read.
     """
-    if content.startswith(_PICKLES):
+    with file.open("rb") as start:
+        head = start.read(4)
+    if head.startswith(_PICKLES):
         raise ComputeError(
             "is a pickle, which fedmx does not load; in PyTorch, write the model by "
             "safetensors.torch.save_file(model.state_dict(), FILE)"
         )
     try:
         with safe_open(file, framework="numpy") as opened:
-            metadata = opened.metadata() or {}
-        if METADATA_KEY in metadata:
-            return _of_checkpoint(file, engine)
-        return dict(load(content))
+            names = opened.keys()
+            if METADATA_KEY in (opened.metadata() or {}):
+                return _of_checkpoint(file, engine)
+            _check_size({name: opened.get_slice(name).get_shape() for name in names}, engine)
+            return {name: opened.get_tensor(name) for name in names}
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
         if file.suffix != ".onnx":
             raise ComputeError(f"is not a safetensors or ONNX file ({error})") from None
     from layers.compute.engines.mxnet.to_onnx import onnx_tensors
 
     # A graph also has its own constants.
-    names = engine.definition.shapes
-    return {name: value for name, value in onnx_tensors(content).items() if name in names}
+    model = engine.definition.shapes
+    found = onnx_tensors(file.read_bytes())
+    return {name: value for name, value in found.items() if name in model}
+
+
+def _check_size(shapes: Mapping[str, Sequence[int]], engine: MXNetEngine) -> None:
+    """Check by a file's header that it does not hold far more values than the model.
+
+    Raises:
+        ComputeError: it does; the text names the largest tensor.
+    """
+    values = sum(math.prod(shape) for shape in engine.definition.shapes.values())
+    if sum(math.prod(shape) for shape in shapes.values()) > 100 * values + (1 << 20):
+        largest = max(shapes, key=lambda name: math.prod(shapes[name]))
+        raise ComputeError(
+            f"has a tensor {largest} of shape {tuple(shapes[largest])}, and the model has {values} "
+            "numbers in all; give weights of the same model"
+        )
 
 
 def _of_checkpoint(file: Path, engine: MXNetEngine) -> Tensors:

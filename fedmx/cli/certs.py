@@ -139,10 +139,10 @@ def show_certificate(
 
     For a list of revoked certificates, show its entries.
     """
-    from fedmx.cli.output import printable
+    from fedmx.cli.output import one_line
 
     for label, text in describe(file).items():
-        _print_line(label, printable(text))
+        _print_line(label, one_line(text))
 
 
 def _print_line(label: str, text: str) -> None:

@@ -128,7 +128,7 @@ def _show(found: list[dict[str, Any]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedmx.cli.output import printable, show_table
+    from fedmx.cli.output import one_line, show_table
     from fedmx.report.quantities import NOTHING, percent
 
     columns = shutil.get_terminal_size().columns
@@ -148,8 +148,8 @@ def _show(found: list[dict[str, Any]]) -> None:
         if row["kind"] == "sweep" and row["runs"]:
             rounds = f"{row['runs_done']}/{row['runs']} runs"
         table.add_row(
-            Text(printable(Path(row["run"]).name)),
-            *([Text(printable(str(row["experiment"] or NOTHING)))] if wide else []),
+            Text(one_line(Path(row["run"]).name)),
+            *([Text(one_line(str(row["experiment"] or NOTHING)))] if wide else []),
             row["state"],
             rounds,
             percent(row["best_accuracy"]),
@@ -194,7 +194,7 @@ def status(
 
 def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     """Return a status as labels and texts; `now` is seconds since 1970."""
-    from fedmx.cli.output import printable
+    from fedmx.cli.output import one_line
     from fedmx.deployment.membership import listing
     from fedmx.report.quantities import mebibytes, percent
 
@@ -235,7 +235,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(("connections", text))
     if status["memory_bytes"] is not None:
         found.append(("memory", mebibytes(status["memory_bytes"])))
-    return [(label, printable(text)) for label, text in found]
+    return [(one_line(label), one_line(text)) for label, text in found]
 
 
 def _since(timestamp: str, now: float) -> str:

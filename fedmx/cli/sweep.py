@@ -187,12 +187,12 @@ def tell_failures(result: SweepResult) -> None:
             f"{open_} of {len(result.states)} runs are not done; continue with: "
             f"{_again(result.folder)}"
         )
-    from fedmx.cli.output import printable
+    from fedmx.cli.output import one_line
 
     for state in result.failed:
         say(
             "run_failed",
-            f"failed: {state.run}: {printable(state.reason)}",
+            f"failed: {state.run}: {one_line(state.reason)}",
             cell=state.run.cell.settings,
             seed=state.run.seed,
             reason=state.reason,

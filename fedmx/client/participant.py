@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
+from fedmx.run.durable import PRIVATE_FOLDER
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import (
@@ -105,7 +106,7 @@ class ClientMemory:
         states = (ledger.settled, ledger.passed, ledger.pending)
         if self._path is None or not any(state and state.memory for state in states):
             return  # no hook has memory: there is nothing to save
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         write_checkpoint(self._path, ledger.settled.round, ledger.tree())
 
     def discard(self) -> None:

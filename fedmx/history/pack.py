@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedmx.errors import FedmxError
 from fedmx.run import RunError, RunFolder
+from fedmx.run.durable import PRIVATE_FOLDER
 from fedmx.run.identity import Identity
 
 
@@ -321,7 +322,7 @@ class PackFile:
             raise PackError(f"{folder}: it exists; give the name of a new folder")
         temporary = folder.with_name(f".unpacking-{os.getpid()}-{folder.name}")
         try:
-            temporary.mkdir()
+            temporary.mkdir(PRIVATE_FOLDER)
             for name, content in self.members.items():
                 path = temporary / name
                 path.parent.mkdir(parents=True, exist_ok=True)

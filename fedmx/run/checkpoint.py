@@ -103,7 +103,9 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
     )
     metadata = {METADATA_KEY: f"{_digest(content, arrays)}\n{content}"}
     try:
-        write_durably(path, lambda temporary: save_file(arrays, temporary, metadata=metadata))
+        write_durably(
+            path, lambda temporary: save_file(arrays, temporary, metadata=metadata), private=True
+        )
     except (OSError, SafetensorError) as error:
         # An error of safetensors has no number; writing is all that can fail in it here.
         maybe_full = isinstance(error, SafetensorError) or error.errno in DISK_FULL

@@ -47,6 +47,8 @@ def cannot_write(path: Path, error: OSError, what: str = "") -> str:
 
 
 TEMPORARY_PREFIX = ".writing-"
+PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
+"""Modes of what follows from private data: run folders, and the memory of clients."""
 
 
 def sync_folder(folder: Path) -> None:
@@ -58,7 +60,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def write_durably(path: Path, write: Callable[[Path], None]) -> None:
+def write_durably(path: Path, write: Callable[[Path], None], *, private: bool = False) -> None:
     """Write a temporary file beside ``path``, sync it, and rename it to ``path``.
 
     On failure, ``path`` is unchanged and the temporary file is removed. A killed process leaves at
@@ -67,13 +69,14 @@ def write_durably(path: Path, write: Callable[[Path], None]) -> None:
     Args:
         path: the file to replace.
         write: fills the temporary file at the path that it is given.
+        private: whether only the owner can read the file, whatever the umask.
 
     Raises:
         OSError: the file cannot be written, or ``write`` raised it.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
-        temporary.touch()
+        temporary.touch(PRIVATE if private else 0o666)
         mode = temporary.stat().st_mode
         write(temporary)
         descriptor = os.open(temporary, os.O_RDONLY)
@@ -89,7 +92,7 @@ def write_durably(path: Path, write: Callable[[Path], None]) -> None:
     sync_folder(path.parent)
 
 
-def write_bytes_durably(path: Path, content: bytes) -> None:
+def write_bytes_durably(path: Path, content: bytes, *, private: bool = False) -> None:
     """Replace a file by bytes, atomically.
 
     Raises:
@@ -99,7 +102,7 @@ def write_bytes_durably(path: Path, content: bytes) -> None:
     def write(temporary: Path) -> None:
         temporary.write_bytes(content)
 
-    write_durably(path, write)
+    write_durably(path, write, private=private)
 
 
 def write_text_durably(path: Path, text: str) -> None:
@@ -158,7 +161,7 @@ def write_document(path: Path, values: Mapping[str, Any]) -> None:
         RunError: there is a key ``checksum`` already.
         OSError: the file cannot be written.
     """
-    write_text_durably(path, document_text(values, path.name))
+    write_bytes_durably(path, document_text(values, path.name).encode(), private=True)
 
 
 def document_text(values: Mapping[str, Any], name: str) -> str:

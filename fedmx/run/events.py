@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Mapping, Sized
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from fedmx.run.durable import RunError, cannot_write
+from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER, RunError, cannot_write
 
 SCALARS = {
     "accuracy": "accuracy",
@@ -28,6 +29,10 @@ SCALARS = {
     "clients/lost": "lost",
 }
 """TensorBoard's tags, with the field of a round's record for each."""
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, PRIVATE)
 
 
 class EventLog:
@@ -53,9 +58,9 @@ class EventLog:
         self._event = event_pb2.Event
         self._summary = summary_pb2.Summary
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             self.path = _next_file(folder)
-            self._file = open(self.path, "xb")  # noqa: SIM115, closed by close()
+            self._file = open(self.path, "xb", opener=_private)  # noqa: SIM115, closed by close()
         except OSError as error:
             raise RunError(cannot_write(folder, error, "events")) from None
         self._writer = RecordWriter(self._file)

@@ -35,6 +35,7 @@ from fedmx.display import card
 from fedmx.run import lock
 from fedmx.run.checkpoint import Checkpoint, Keep, checkpoints_in, read_checkpoint, write_checkpoint
 from fedmx.run.durable import (
+    PRIVATE_FOLDER,
     TEMPORARY_PREFIX,
     CheckpointError,
     DamagedError,
@@ -226,10 +227,10 @@ class RunFolder(RunRecords):
         identity = Identity(all_facts, digests)
 
         def make(path: Path) -> None:
-            (path / "checkpoints").mkdir()
-            (path / "events").mkdir()
+            (path / "checkpoints").mkdir(PRIVATE_FOLDER)
+            (path / "events").mkdir(PRIVATE_FOLDER)
             for file, content in all_files.items():
-                write_bytes_durably(path / file, content)
+                write_bytes_durably(path / file, content, private=True)
             if fill is not None:
                 fill(cls(path, experiment_yaml, identity))
             identity.write(path)
@@ -365,7 +366,7 @@ class RunFolder(RunRecords):
         try:
             for records in self._records:
                 records.sync()
-            self.checkpoints_path.mkdir(exist_ok=True)
+            self.checkpoints_path.mkdir(PRIVATE_FOLDER, exist_ok=True)
         except OSError as error:
             raise CheckpointError(cannot_write(self.path, error)) from None
         write_checkpoint(path, round, state)
@@ -414,7 +415,7 @@ class RunFolder(RunRecords):
         ending = self._ending()
         if not ending.get("status") and self.status == "interrupted":
             return str(ending.get("reason", "its process ended before the run did"))
-        return str(ending.get("reason", ""))
+        return " ".join(str(ending.get("reason", "")).split())
 
     def _ending(self) -> dict[str, Any]:
         try:

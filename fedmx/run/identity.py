@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args
 
 from fedmx.components.text import unknown
 from fedmx.run.durable import (
+    PRIVATE_FOLDER,
     DamagedError,
     RunError,
     cannot_write,
@@ -123,7 +124,7 @@ def new_folder(parent: Path, name: str, time: str, fill: Callable[[Path], None])
     stem = f"{plain_name}-{time}"
     unfinished = parent / f"{UNFINISHED_PREFIX}{secrets.token_hex(8)}-{stem}"
     try:
-        unfinished.mkdir()
+        unfinished.mkdir(PRIVATE_FOLDER)
         fill(unfinished)
         path = _renamed(unfinished, parent / stem)
     except BaseException:

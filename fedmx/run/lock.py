@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedmx.run.durable import RunError
+from fedmx.run.durable import PRIVATE, RunError
 
 TRIES, PAUSE_S = 10, 0.01
 
@@ -35,7 +35,7 @@ def hold(path: Path) -> Iterator[None]:
             cannot be locked.
     """
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     except OSError as error:
         raise RunError(f"{path}: cannot lock the run folder ({error.strerror})") from None
     try:

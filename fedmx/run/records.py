@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,15 @@ import numpy as np
 
 from fedmx.display import frame_of
 from fedmx.log import Log
-from fedmx.run.durable import RunError, cannot_write, sealed, sync_folder, unsealed, write_durably
+from fedmx.run.durable import (
+    PRIVATE,
+    RunError,
+    cannot_write,
+    sealed,
+    sync_folder,
+    unsealed,
+    write_durably,
+)
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,7 +40,7 @@ class JsonLines:
 
     def __init__(self, path: Path):
         self.path = path
-        self.damaged: list[int] = []
+        self.damaged: dict[int, None] = {}
         self._named = False  # whether the folder's entry of the file is synced
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> None:
@@ -44,7 +53,7 @@ class JsonLines:
         """
         lines = "".join(self._line(record) for record in records).encode()
         try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
             try:
                 end = _whole_lines(descriptor)
                 os.ftruncate(descriptor, end)
@@ -97,10 +106,10 @@ class JsonLines:
                         removed = True
 
         try:
-            write_durably(self.path, write)
+            write_durably(self.path, write, private=True)
         except OSError as error:
             raise RunError(cannot_write(self.path, error)) from None
-        self.damaged = []
+        self.damaged = {}
 
     def sync(self) -> None:
         """Sync the appended records to the disk, so that they survive a power cut."""
@@ -119,8 +128,8 @@ class JsonLines:
                     if not line.endswith(b"\n") and not _is_whole(line):
                         return
                     record = self._record(line) if line.endswith(b"\n") else None
-                    if record is None and number not in self.damaged:
-                        self.damaged.append(number)
+                    if record is None:
+                        self.damaged[number] = None
                     yield record, line
         except FileNotFoundError:
             return
@@ -197,6 +206,9 @@ def _write_all(descriptor: int, data: bytes, offset: int) -> None:
 
 
 log = Log("fedmx.run")
+
+
+MOST_TOLD = 10  # damaged lines of a file, before the count of the others
 
 
 class RunRecords:
@@ -316,12 +328,16 @@ class RunRecords:
 
     @property
     def damage(self) -> tuple[str, ...]:
-        """One line for each damaged file or line found so far."""
-        lines = (
-            f"{records.path}:{number}: the line is damaged; it is left out"
-            for records in self._records
-            for number in records.damaged
-        )
+        """One line for each damaged file or line found so far; after ten of a file, a count."""
+        lines: list[str] = []
+        for records in self._records:
+            lines += [
+                f"{records.path}:{number}: the line is damaged; it is left out"
+                for number in islice(records.damaged, MOST_TOLD)
+            ]
+            more = len(records.damaged) - MOST_TOLD
+            if more > 0:
+                lines.append(f"{records.path}: {more:,} further lines are damaged, and left out")
         return (*self._damaged_files, *lines)
 
     def _note(self, *damaged: str) -> None:

@@ -17,8 +17,8 @@ from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
 from layers.logic.round.logic import Logic
 
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
-MOST_METRICS = 1000  # of an update or an offer; they are recorded
-LONGEST_METRIC = 200  # characters of a metric's name
+MOST_METRICS = 100  # of an update or an offer; they are recorded
+LONGEST_METRIC = 80  # characters of a metric's name
 
 
 def check_envelope(

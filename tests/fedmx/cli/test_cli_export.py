@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -324,6 +326,23 @@ def test_a_start_that_is_no_file_of_weights_is_refused(
         _ = start_of("given.pt").start
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_start_that_is_no_regular_file_is_not_read(here: Path) -> None:
+    os.mkfifo("pipe")
+    for path in ("pipe", "/dev/zero"):
+        with pytest.raises(ExperimentError, match="is not a regular file"):
+            _ = start_of(path).start
+
+
+def test_a_start_that_is_far_larger_than_the_model_is_refused_by_its_header(here: Path) -> None:
+    size = 1 << 36
+    header = json.dumps({"huge": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}})
+    with open("huge.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header.encode())
+        file.truncate(8 + len(header) + size)  # without room on the disk
+    with pytest.raises(ExperimentError, match="has a tensor huge of shape"):
+        _ = start_of("huge.safetensors").start
 
 
 def test_an_own_model_is_exported_and_refused_when_its_module_is_gone(

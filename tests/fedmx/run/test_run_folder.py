@@ -20,10 +20,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fedmx import RunFolder
+from fedmx.client.participant import ClientMemory
 from fedmx.run import RunError, export_weights, gather_facts
 from fedmx.run.checkpoint import Keep
+from fedmx.run.durable import write_document
+from fedmx.run.events import EventLog
 from fedmx.run.identity import new_folder
 from fedmx.run.records import JsonLines, plain
+from layers.logic import ClientLedger, ClientState
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -375,3 +379,42 @@ def test_a_folder_that_cannot_be_locked_is_named_and_no_file_stays_open(
     with pytest.raises(RunError, match=r"cannot lock the run folder \(Input/output error\)"):
         folder.lock().__enter__()
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_reason_is_one_line_whatever_status_json_has(folder: RunFolder) -> None:
+    write_document(
+        folder.path / "status.json",
+        {"status": "failed", "reason": "a\nstate: done\r\nb\x85c", "ended": "", "files": {}},
+    )
+    assert folder.reason == "a state: done b c"
+
+
+def test_many_damaged_lines_are_told_in_ten_and_a_count(
+    folder: RunFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder.path / "clients.jsonl").write_text("{}\n" * 20_000)
+    assert list(folder.clients()) == []
+    told = [line.getMessage() for line in caplog.records]
+    assert len(told) == 11
+    assert "clients.jsonl:10: " in told[9]
+    assert "19,990" in told[10]
+    assert len(folder.damage) == 11
+
+
+def test_only_its_owner_can_read_a_run_folder(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        folder = RunFolder.create(tmp_path / "runs", "digits", "name: digits\n", {"seed": 1})
+        folder.append_round({"round": 1})
+        folder.append_clients([{"round": 1, "client": 0}])
+        folder.save_checkpoint(1, {"a": np.zeros(2)})
+        with folder.lock():
+            EventLog(folder.events_path).close()
+        folder.finish("done")
+        ledger = ClientLedger(ClientState(1, {"a": {"b": 1}}))
+        ClientMemory(tmp_path / "memory", "run", 3).keep(ledger)
+    finally:
+        os.umask(before)
+    for top in (folder.path, tmp_path / "memory"):
+        for path in (top, *top.rglob("*")):
+            assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path

@@ -71,7 +71,7 @@ def read_records(data: bytes) -> None:
     for record in records.read():
         assert isinstance(record, dict)
     if records.damaged:
-        raise RunError(f"damaged lines: {records.damaged}")
+        raise RunError(f"damaged lines: {list(records.damaged)}")
 
 
 def read_one_document(data: bytes) -> None:
