@@ -59,13 +59,20 @@ def test_the_citation_is_of_this_version_and_names_the_five_documents() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"
     assert (citation["version"], citation["license"]) == (__version__, "Apache-2.0")
-    pages = (ROOT / "docs" / "papers.md").read_text()
-    notes = " ".join(one["notes"] for one in citation["references"])
-    documents = set(re.findall(r"^\| ([^|]+) \| (?:table|figure)", pages, re.M))
-    for document in documents - {"others"}:
-        assert document in notes or any(
-            document in one["title"] for one in citation["references"]
-        ), document
-    assert len(citation["references"]) == 5
+    page = (ROOT / "docs" / "papers.md").read_text()
+    documents = set(re.findall(r"^\| ([^|]+) \| (?:table|figure)", page, re.M))
+    documents -= {"document", "others"}
+    works = dict(
+        re.findall(r"^- \*\*([^*]+)\*\*: (.*\. .*)$", page.partition("How to read")[0], re.M)
+    )
+    assert set(works) == documents
+    assert len(citation["references"]) == len(documents) == 5
     for one in citation["references"]:
-        assert set(one) == {"type", "title", "authors", "notes"}
+        (document,) = (name for name in documents if name in one["notes"])
+        work = works[document]
+        assert one["title"].strip() in work
+        for author in one["authors"]:
+            assert author["alias"] in work
+            assert f"{author['family-names']} {author['given-names']}" in work
+        for key in ("journal", "doi", "year", "volume", "start", "end"):
+            assert str(one.get(key, "")) in work, (document, key)
