@@ -375,14 +375,20 @@ def _target_rows(
 
 def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[FigureRow]:
     """Return the bytes of a direction in a round, and the bytes in float32 if they differ."""
-    rows = [FigureRow(label, [one.per_round if one else NOTHING for one in sizes])]
+    bytes_per_round = [one.sent_bytes / one.rounds if one else None for one in sizes]
+    texts = [one.per_round if one else NOTHING for one in sizes]
+    rows = [FigureRow(label, texts, bytes_per_round, mebibytes)]
     if any(one and abs(one.ratio - 1) > TOLERANCE for one in sizes):
         in_float32 = [
-            f"{one.float32_per_round}, {plain(one.ratio)} x as much" if one else NOTHING
-            for one in sizes
+            f"{one.float32_per_round}, {_times(one.ratio)}" if one else NOTHING for one in sizes
         ]
-        rows.append(FigureRow(f"{label} in float32", in_float32))
+        ratios = [one.ratio if one else None for one in sizes]
+        rows.append(FigureRow(f"{label} in float32", in_float32, ratios, _times))
     return rows
+
+
+def _times(ratio: float | None) -> str:
+    return NOTHING if ratio is None else f"{plain(ratio)} x as much"
 
 
 def _lowest(runs: Sequence[RunSummary], setting: str) -> float | None:

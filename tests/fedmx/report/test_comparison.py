@@ -181,6 +181,17 @@ def test_a_seed_that_misses_the_target_leaves_no_mean(tmp_path: Path) -> None:
     assert r"& -- [2 of 3] & -- [2 of 3] \\" in latex_table(compared.groups, 0.4)
 
 
+def test_bytes_a_round_have_a_mean_over_the_seeds(tmp_path: Path) -> None:
+    runs = [make(tmp_path, seed=seed) for seed in (1, 2)]
+    for run, tasks in zip(runs, (1, 2), strict=True):
+        run.facts.update(parameters=2**18, buffers=0)
+        rows = [{**record, "tasks": 4 * tasks, "updates": 1} for record in run.rounds()]
+        run.rounds = lambda rows=rows: rows  # type: ignore[method-assign]
+    cells = cells_of(Comparison.of(runs))
+    assert cells["Down a round"] == [Cell("1.00 MiB")]
+    assert cells["Down a round in float32"] == [Cell("6 x as much", "4 x as much to 8 x as much")]
+
+
 def loss_axes(tmp_path: Path, losses: Sequence[float], train: Sequence[float]) -> Axes:
     run = make(tmp_path, accuracies=[0.5] * len(losses), losses=losses, train_losses=train)
     axes = Figure().add_subplot()
