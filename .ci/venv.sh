@@ -86,17 +86,29 @@ usable_venv() {
     [ "${wanted%% *}" = "$version" ]
 }
 
-# pip with all that it says in the log; a terminal is shown which package it has come to.
+# Shows what pip does: on a terminal one line that changes, elsewhere every twentieth package.
+progress() {
+    if [ -t 2 ]; then
+        printf '\r\033[Kfedmx: %s' "$2" >&2
+    elif [ $(($1 % 20)) -eq 1 ]; then
+        tell "$2"
+    fi
+}
+
+# pip with all that it says in the log.
 run_pip() {
+    found=0
     {
         "$VENV/bin/python" -m pip --no-color install --progress-bar off -c constraints.txt "$@" 2>&1 ||
             echo 'pip failed'
     } | while IFS= read -r line; do
         printf '%s\n' "$line" >>"$LOG"
-        [ -t 2 ] || continue
         case $line in
-        Collecting*) printf '\r\033[Kfedmx: %s' "${line%% (*}" >&2 ;;
-        Installing*) printf '\r\033[Kfedmx: unpacking ...' >&2 ;;
+        Collecting*)
+            found=$((found + 1))
+            progress "$found" "package $found: ${line%% (*}"
+            ;;
+        Installing*) progress 1 "unpacking $found packages and compiling their code (minutes)" ;;
         esac
     done
     [ -t 2 ] && printf '\r\033[K' >&2
@@ -106,7 +118,7 @@ run_pip() {
 # One line for the commonest reasons why pip fails; otherwise pip's own last words.
 explain_pip() {
     if grep -q -i 'no space left on device' "$LOG"; then
-        stop "the disk is full: the installation needs about 1.5 GB in $PWD/$VENV"
+        stop "the disk is full: the installation needs about 2 GB in $PWD/$VENV"
     elif grep -q -E "$UNREACHABLE" "$LOG"; then
         stop "pip could not reach the package index; check the network, or pip's proxy and index settings" \
             "(details: $LOG)"
@@ -147,7 +159,7 @@ if ! usable_venv || ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     fi
 fi
 
-tell "installing into $VENV for Python $version (once; downloads about 300 MB, fills about 1.5 GB)"
+tell "installing into $VENV for Python $version (once; downloads about 300 MB, fills about 2 GB)"
 : >"$LOG"
 run_pip setuptools wheel || explain_pip
 # MXNet's wheel asks for a numpy that Python 3.13 does not have, and works with the one that it has.

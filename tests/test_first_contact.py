@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from pathlib import Path
 
 import yaml
@@ -36,6 +37,32 @@ def test_the_chinese_readme_has_the_links_code_spans_and_rows_of_the_english_one
         ]
         other = {"README.md": "README.zh-CN.md"}
         assert found[0] == sorted(other.get(one, one) for one in found[1])
+
+
+def test_the_picture_is_there_light_and_dark_and_small() -> None:
+    for page in (ENGLISH, CHINESE):
+        pictures = re.findall(r'src(?:set)?="([^"]+)"', page)
+        assert len(pictures) == 2
+        for picture in pictures:
+            assert 0 < (ROOT / picture).stat().st_size < 150_000
+
+
+def test_the_sizes_are_those_of_the_installer_and_of_the_wheel(tmp_path: Path) -> None:
+    script = (ROOT / ".ci" / "venv.sh").read_text()
+    told = {
+        re.search(pattern, script)[1]
+        for pattern in (r"fills about (\S+) GB", r"needs about (\S+) GB")
+    }
+    assert told == {re.search(r"fills\s+(\S+) GB", ENGLISH)[1]}
+    assert told == {re.search(r"共占 (\S+) GB", CHINESE)[1]}
+    wheel = tmp_path / "wheel.zip"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted([*ROOT.glob("fedmx/**/*"), *ROOT.glob("layers/**/*")]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                file.write(path, path.relative_to(ROOT))
+    size_mb = wheel.stat().st_size / 1e6
+    for page in (ENGLISH, CHINESE):
+        assert abs(float(re.search(r"[(（](\S+) MB", page)[1]) - size_mb) < 0.1 * size_mb
 
 
 def test_each_links_to_the_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -158,6 +159,19 @@ def test_a_failing_pip_is_explained_and_tried_again_next_time(
     assert "Traceback" not in said
     assert machine.make_venv()[0] == 2
     assert machine.pip_calls == 2
+
+
+def test_without_a_terminal_the_steps_are_told_line_by_line(machine: Machine) -> None:
+    pip = "\n".join([*(f"Collecting p{n} (from fedmx)" for n in range(1, 43)), "Installing p1"])
+    machine.install_python("python3.11", "3.11.7", pip=pip)
+    _, said = machine.make_venv()
+    steps = [line for line in said.splitlines() if "package" in line and "fedmx: " in line]
+    assert [re.findall(r"package (\d+): Collecting (p\d+)$", line) for line in steps[:3]] == [
+        [("1", "p1")],
+        [("21", "p21")],
+        [("41", "p41")],
+    ]
+    assert "unpacking 42 packages" in steps[3]
 
 
 def test_a_missing_system_library_is_named_with_its_package(machine: Machine) -> None:

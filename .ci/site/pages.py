@@ -19,6 +19,7 @@ OWN_PAGES = [
     "CONTRIBUTING.md",
     "examples/deploy/README.md",
     "examples/docker/README.md",
+    "examples/network/README.md",
 ]
 # The site opens with the README, which would have the address of docs/index.md.
 ELSEWHERE = {"README.md": "index.md", "docs/index.md": "pages.md"}
@@ -26,7 +27,7 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "sh", ".service": "ini", "
 HOMES: dict[str, str] = {}
 """The project's file of each page that is not from docs/ as it is."""
 
-_LINK = re.compile(r"(\]\(\s*<?)([^)>\s]+)")
+_LINK = re.compile(r"(\]\(\s*<?|<(?:img|source)[^>]* src(?:set)?=\")([^)>\s\"]+)")
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
