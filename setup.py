@@ -32,6 +32,8 @@ setup(
     description="Federated learning for MXNet/Gluon, simulated or deployed with the same bits",
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",
+    author="The fedmx developers",
+    keywords="federated learning, MXNet, Gluon, reproducibility, communication efficiency",
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["fedmx", "fedmx.*", "layers", "layers.*"]),

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
+import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
+import typer
 import yaml
 
+from fedmx.cli.main import app
 from fedmx.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,6 +87,47 @@ def test_the_targets_and_paths_of_contributing_exist() -> None:
         assert (ROOT / f"{module.replace('.', '/')}.py").exists()
     for path in re.findall(r"`((?:fedmx|layers|\.ci)/[\w./-]+|\.ci/\w+)`", page):
         assert (ROOT / path).exists(), path
+
+
+def test_the_page_for_agents_names_the_commands_with_json_and_targets_of_make() -> None:
+    page = (ROOT / "AGENTS.md").read_text()
+    told = set(
+        re.findall(
+            r"`([^`\n]+)`", page[page.index("prints one JSON document") :].partition(".\n")[0]
+        )
+    )
+
+    def with_json(command: Any, name: str) -> set[str]:
+        if hasattr(command, "commands"):
+            inside = (
+                with_json(one, f"{name} {key}".strip()) for key, one in command.commands.items()
+            )
+            return set().union(*inside)
+        return {name} if any("--json" in one.opts for one in command.params) else set()
+
+    assert told == with_json(typer.main.get_command(app), "")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = {word for line in re.findall(r"^make ([a-z ]+)", page, re.M) for word in line.split()}
+    assert {"venv", "check", "docs"} <= named <= targets
+
+
+def test_the_source_distribution_has_what_its_tests_need(tmp_path: Path) -> None:
+    copy = tmp_path / "project"
+    leave = shutil.ignore_patterns(
+        ".git", ".venv", "__pycache__", "build", "runs", "*.egg-info", ".*cache", ".hypothesis"
+    )
+    shutil.copytree(ROOT, copy, ignore=leave)
+    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path / "dist")]
+    subprocess.run(command, cwd=copy, check=True, capture_output=True)
+    (archive,) = (tmp_path / "dist").iterdir()
+    with tarfile.open(archive) as file:
+        packed = {name.partition("/")[2] for name in file.getnames()}
+    wanted = {"constraints.txt", "Makefile", "AGENTS.md", "CITATION.cff", "pyproject.toml"}
+    for folder in ("tests", "docs", "examples", ".ci", "fedmx", "layers"):
+        wanted |= {
+            str(path.relative_to(copy)) for path in (copy / folder).rglob("*") if path.is_file()
+        }
+    assert sorted(wanted - packed) == []
 
 
 def test_the_citation_is_of_this_version_and_names_the_five_documents() -> None:

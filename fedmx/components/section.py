@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from fedmx.components.text import in_words, shown, takes_bool
 
 MAX_COUNT = 2**31 - 1
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)  # pydantic has no public name for it
 
 
 def _check_all_or_count(value: Any) -> Any:
@@ -64,7 +69,14 @@ PathText = Annotated[
 ]
 
 
-class Section(BaseModel):
+class _SectionType(ModelMetaclass):
+    def __dir__(self) -> list[str]:
+        """Return the names of fedmx: the keys, and the methods that are not pydantic's."""
+        own = {name for name in super().__dir__() if not hasattr(BaseModel, name)}
+        return sorted({*own, *self.model_fields})  # type: ignore[attr-defined]
+
+
+class Section(BaseModel, metaclass=_SectionType):
     """The root of all sections: frozen, without other keys, NaN and infinities.
 
     Attributes:
@@ -74,6 +86,10 @@ class Section(BaseModel):
     short_form: ClassVar[Any] = None
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def __dir__(self) -> list[str]:
+        """Return the names of its class."""
+        return dir(type(self))
 
     @field_validator("*", mode="before")
     @classmethod

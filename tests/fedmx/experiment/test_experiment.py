@@ -317,3 +317,11 @@ def test_a_wrong_override_is_reported_in_one_line(override: str, message: str) -
     said = refused(LEAST, override)
     assert said.startswith(message)
     assert "\n" not in said
+
+
+def test_dir_has_the_names_of_fedmx_and_none_of_pydantic() -> None:
+    experiment = Experiment(rounds=1, clients=2, compute={"model": "lenet5", "data": "digits"})
+    for names in (set(dir(Experiment)), set(dir(experiment))):
+        assert {"rounds", "clients", "compute", "read", "to_yaml", "digest"} <= names
+        assert not {name for name in names if name.startswith("model_")}
+        assert not names & {"json", "dict", "copy", "construct", "parse_obj"}
