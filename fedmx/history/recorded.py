@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from fedmx.simulation.simulated_clients import SimulatedClients
 from fedmx.simulation.workers import workers_of
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.datasets import Files
-from layers.logic import BrokenModel, ClientReport, Plan, TooFewUpdates
+from layers.logic import BrokenModel, ClientReport, Plan, RoundReport, TooFewUpdates
+from layers.logic.core.state import EXCLUDED
 from layers.logic.round.pipeline import Trace
 from layers.logic.round.round import RoundMachine
 
@@ -212,10 +213,9 @@ def rerun(
     folder.check_begin(0 if checkpoint is None else checkpoint.round)
     _warn_of_differences(run)
     server = _server(run, strict)
-    steps = server.steps_back
     if checkpoint is not None:
         server.restore(checkpoint.state)
-        server.steps_back = steps
+        server.steps_back = RecordedSteps(**vars(server.steps_back), journals=run.journals)
     if server.state.round < round - 1:
         with ExitStack() as stack:
             stack.push(server)  # its workers end if the rounds in between fail
@@ -224,7 +224,9 @@ def rerun(
                     break
             stack.pop_all()
         _warn_of_other_model(server, records, folder)
-    server.reason = ""
+    if round in run.journals:
+        _step_back_before(server, round, run.journals)
+        server.reason = ""
     return server
 
 
@@ -262,10 +264,39 @@ def following(
 
 def follow(server: Server, journals: Mapping[int, Journal], last_round: int) -> Server:
     """Let a server whose carrier is `JournalClients` end after the run's last round; return it."""
-    steps = [StepBack.of(step) for one in journals.values() for step in one.stepped_back]
-    server.steps_back = StepsBack(steps)
+    server.steps_back = RecordedSteps(journals=journals)
     server.stop = EndOfJournal(last_round=last_round)
     return server
+
+
+@dataclass
+class RecordedSteps(StepsBack):
+    """The steps back of a replayed run up to the present round.
+
+    Attributes:
+        journals: the journals of the run, by round; each has the steps that led to its round.
+    """
+
+    journals: Mapping[int, Journal] = field(default_factory=dict)
+
+    def note(self, report: RoundReport) -> None:
+        """Remember the largest updates of a round, and the steps that led to it."""
+        super().note(report)
+        self.lead_to(report.round)
+
+    def lead_to(self, round: int) -> None:
+        """Take the recorded steps after which a round was run."""
+        known = len(self.leading_to(round))
+        self.steps += map(StepBack.of, self.journals[round].stepped_back[known:])
+
+
+def _step_back_before(server: Server, round: int, journals: Mapping[int, Journal]) -> None:
+    """Take the steps back that led to a round; leave the clients out that they excluded."""
+    assert isinstance(server.steps_back, RecordedSteps)
+    server.steps_back.lead_to(round)
+    if excluded := journals[round].excluded:
+        memory = {**server.state.memory, EXCLUDED: dict(excluded)}
+        server.state = replace(server.state, memory=memory)
 
 
 def _server(run: RecordedRun, strict: bool) -> Server:

@@ -17,7 +17,7 @@ from fedmx.run.records import JsonLines
 from tests.fedmx.recorded_runs import TREE, run_of
 from tests.fedmx.timeless import timeless
 
-NO_MEMORY = ("elapsed_s", "clock_s", "reason", "steps_back")  # a replay has them from the journal
+TIMES = ("elapsed_s", "clock_s")
 SCAFFOLD: dict[str, Any] = {"preset": {"name": "scaffold", "fraction": 0.7}}
 
 
@@ -39,7 +39,7 @@ def states(run: RunFolder) -> list[dict[str, Any]]:
 def as_text(tree: Any) -> Any:
     """The memories of a checkpoint without times, with arrays as bytes."""
     if isinstance(tree, dict):
-        return {key: as_text(one) for key, one in tree.items() if key not in NO_MEMORY}
+        return {key: as_text(one) for key, one in tree.items() if key not in TIMES}
     return tree.tobytes() if hasattr(tree, "tobytes") else tree
 
 
@@ -150,7 +150,8 @@ def stepped_back(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         "max_update": None,
     }
     model = {**TREE["compute"], "model": "2nn"}
-    run = run_of(folder, modules=folder, rounds=8, logic=logic, compute=model)
+    often = {"checkpoint": {"every": 1, "keep": {"last": 8, "every": 1}}}
+    run = run_of(folder, modules=folder, rounds=8, logic=logic, compute=model, run=often)
     assert any("stepped_back" in record for record in run.rounds())
     return run
 
@@ -162,6 +163,22 @@ def test_a_run_that_stepped_back_stands_where_it_stood_last(
     with rerun(stepped_back, round, modules=None) as server:
         rounds = {one.round: one.record() for one in server}  # the last one of each number
     assert timeless(rounds.values()) == timeless(stepped_back.rounds()[round - 1 :], "chain")
+
+
+@pytest.mark.parametrize("round", range(2, 10))
+def test_without_a_checkpoint_it_knows_the_steps_back_that_the_run_had_taken(
+    stepped_back: RunFolder, round: int, tmp_path: Path
+) -> None:
+    bare = Path(shutil.copytree(stepped_back.path, tmp_path / "bare"))
+    for checkpoint in (bare / "checkpoints").iterdir():
+        checkpoint.unlink()
+    kept = stepped_back.checkpoint_before(round)
+    assert kept is not None
+    assert kept.round == round - 1
+    with rerun(bare, round, modules=None) as server:
+        found = server.checkpoint()
+    for part in ("server", "steps_back"):  # a round that was taken back left traces on clients
+        assert as_text(found[part]) == as_text(kept.state[part])
 
 
 def test_a_replay_keeps_no_checkpoints(tmp_path: Path) -> None:
