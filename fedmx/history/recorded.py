@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -340,7 +340,7 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientR
     )
     commands = round.start(population)
     working: tuple[int, ...] | None = None
-    with suppress(TooFewUpdates, BrokenModel):  # the part is all that is wanted
+    with closing(round), suppress(TooFewUpdates, BrokenModel):  # the part is all that is wanted
         while not round.done:
             if working is None and round.plan is not None:
                 working = _working(round.plan, state.round + 1, client)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -269,12 +269,13 @@ class Server(Shown):
             self.state.memory.get(EXCLUDED, {}),
             Patience.limit_of(carrier.patience, self.state.memory.get(PATIENCE, {})),
         )
-        commands = round.start(population)
-        while not round.done:
-            event, at_s = carrier.exchange(commands)
-            journal.append(at_s, event, commands)
-            commands = round.handle(event, at_s)
-            del event  # frees a folded update before the next one arrives
+        with closing(round):
+            commands = round.start(population)
+            while not round.done:
+                event, at_s = carrier.exchange(commands)
+                journal.append(at_s, event, commands)
+                commands = round.handle(event, at_s)
+                del event  # frees a folded update before the next one arrives
         return *round.result(), journal
 
     def _step_back(self, error: BrokenModel) -> None:

@@ -72,15 +72,17 @@ class SetTimer:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Stop waiting for a client's update; one that still comes is too late.
+    """Stop waiting for a client's update or answer; one that still comes is too late.
 
     Attributes:
         client: number of the client.
         give_up: why the client is disconnected; empty: it stays connected.
+        within_s: seconds in which its answer had to come; None: no answer is waited for.
     """
 
     client: int
     give_up: str = ""
+    within_s: float | None = None
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ class Port:
                     missing.discard(client)
                 case TimerFired(name):
                     give_up = self.waiting.reason if name == "patience" else ""
-                    self.put(*(Cancel(client, give_up) for client in sorted(missing)))
+                    within_s = self._deadline_s
+                    self.put(*(Cancel(client, give_up, within_s) for client in sorted(missing)))
                     missing.clear()
                 case _:
                     pass  # `step` has noted who joined or left

@@ -122,6 +122,11 @@ class RoundMachine:
         assert self._steps is not None, "start the round first"
         return self._commands(self._steps.send, (event, at_s))
 
+    def close(self) -> None:
+        """Free what the round holds, also if it is not `done`."""
+        if self._steps is not None:
+            self._steps.close()
+
     def result(self) -> tuple[ServerState, RoundReport]:
         """Return the next state, and the report of the round, once it is `done`."""
         assert self._result is not None, "the round is not done"

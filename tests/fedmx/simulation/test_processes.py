@@ -173,6 +173,7 @@ def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
     text = str(raised.value.__cause__)
     assert f'worker_parts.py", line {line}, in act' in text
     assert raised.value.__cause__.place == f"{folder / 'worker_parts.py'}:{line}"
+    del raised  # its traceback keeps this frame, and so the data
 
 
 def test_a_breakpoint_in_a_worker_is_refused(folder: Path, crews: list[ProcessBackend]) -> None:
@@ -269,11 +270,23 @@ def shared_file(maps: str) -> set[tuple[str, str]]:
     return {(words[1], words[4]) for words in lines}
 
 
+def test_a_run_that_failed_frees_its_data_at_once(
+    folder: Path, crews: list[ProcessBackend]
+) -> None:
+    gc.disable()
+    try:
+        before = shared_file(Path("/proc/self/maps").read_text())
+        with pytest.raises(ClientFailed):
+            outcome(experiment(folder, logic={**ALL, "hooks": [hook("Fails")]}), crews[0])
+        assert shared_file(Path("/proc/self/maps").read_text()) == before
+    finally:
+        gc.enable()
+
+
 def test_workers_map_the_arrays_of_the_run_and_a_replacement_maps_them_again(
     folder: Path, tmp_path: Path, crews: list[ProcessBackend]
 ) -> None:
     given = looking(folder, tmp_path, hook("Kills", whom=3, flag=str(tmp_path / "killed")))
-    gc.collect()  # files of earlier simulations of this process
     with simulate(given, crews[1]) as simulation:
         for _ in simulation:
             pass
@@ -339,7 +352,6 @@ def test_a_data_set_without_room_fails_in_one_line_and_leaves_no_file_open(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    gc.collect()  # garbage of another test may hold one, and be freed meanwhile
     open_files = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ExecutorFailed, match=r"data set .*No space left"):
         simulate(experiment(folder), crews[1])
