@@ -280,8 +280,8 @@ class RemoteClients:
                 self._timers.pop(name, None)
                 if at_s is not None:
                     self._timers[name] = at_s
-            case Cancel(client, give_up):
-                self._cancel(client, give_up)
+            case Cancel():
+                self._cancel(command)
             case Ask(question, clients):
                 self._ask(question, clients)
             case Begin():
@@ -338,14 +338,16 @@ class RemoteClients:
             self._ended_rounds[client] = verdict.round
             self._clock.note(client, "ended_s")
 
-    def _cancel(self, client: int, give_up: str) -> None:
+    def _cancel(self, cancel: Cancel) -> None:
+        client = cancel.client
         asked = self._sessions.questions.pop(client, None)
-        if asked is not None and not give_up:
-            self._sessions.rejections.add(f"client {client}: no answer before the deadline")
+        if asked is not None and not cancel.give_up:
+            what = f"no answer before the deadline of {cancel.within_s:g} s"
+            self._sessions.rejections.add(f"client {client}: {what}")
         if asked is None and self._end_task(client) is not None:
             self._late.add(client)
-        if give_up:
-            self._sessions.give_up(client, give_up)
+        if cancel.give_up:
+            self._sessions.give_up(client, cancel.give_up)
 
     def _ask(self, question: Question, clients: Sequence[int]) -> None:
         """Send a question to clients, all at the same time."""

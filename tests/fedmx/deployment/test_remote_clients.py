@@ -222,9 +222,10 @@ def test_a_survey_does_not_wait_for_a_client_that_is_not_back_in_time(
 
 def test_a_cancelled_question_is_reported() -> None:
     round = asking(3)
-    round.carry(Cancel(3))
+    round.carry(Cancel(3, within_s=2.0))
     (reason,) = round.rejections
     assert reason.startswith("client 3: no answer")
+    assert "2 s" in reason
     assert round.sessions.questions == {}
 
 
