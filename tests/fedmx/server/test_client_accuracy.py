@@ -174,6 +174,7 @@ STOP = "rounds: 9\nstop: {client_accuracy: 0.8}\n"
 def test_a_report_counts_to_the_mean_over_clients_and_shows_its_spread(tmp_path: Path) -> None:
     means = [(0.5, 0.04), (None, None), (0.8, 0.01), (0.9, 0.0025)]
     run = folder(tmp_path, [record(n, *m) for n, m in enumerate(means, start=1)], STOP)
+    run.finish("done")
     summary = RunSummary.of(run)
     target = common_client_target([summary])
     assert target == 0.8
@@ -182,7 +183,7 @@ def test_a_report_counts_to_the_mean_over_clients_and_shows_its_spread(tmp_path:
     assert rows["Final accuracy by client, variance"] == ["0.0025"]
     assert rows["To 80 %, mean over clients: rounds"] == ["3"]
     assert rows["To 80 %, mean over clients: bytes"] == ["6.00 MiB"]
-    assert rows["To 80 %, mean over clients: time"] == ["6.0 s"]
+    assert rows["To 80 %, mean over clients: machine time"] == ["6.0 s"]
     assert [point.client_deviation for point in summary.points] == [
         pytest.approx(0.2),
         None,
