@@ -355,7 +355,7 @@ def _own_lines(entry: Callable[..., Preset]) -> Iterator[str]:
 
     own = signature_of(inspect.unwrap(entry)).settings
     text, settings_text = _split(entry)
-    yield from text.splitlines()
+    yield from _paragraphs(text)
     yield ""
     yield "settings, besides those of its parts below:" if own else "settings: those of its parts"
     for setting in own.values():
@@ -442,7 +442,7 @@ def _documentation(
     text, settings_text = _split(entry)
     if inspect.isclass(entry):
         text = _with_module_text(entry, text)
-    lines = text.splitlines()
+    lines = _paragraphs(text)
     settings = list(signature_of(entry).settings.values())[1 if family else 0 :]
     lines += ["", "settings:"] if settings else []
     for one in settings:
@@ -458,7 +458,20 @@ def _setting_lines(
 ) -> list[str]:
     """Return the lines about one setting."""
     first = f"  {value}: {setting.type}{', must be given' if setting.required else ''}"
-    return [first, *(f"      {line}" for line in settings_text.get(setting.name, ()))]
+    about = " ".join(settings_text.get(setting.name, ()))
+    return [first, f"      {about}"] if about else [first]
+
+
+def _paragraphs(text: str) -> list[str]:
+    """Return the lines of a text, each paragraph as one line; indented lines and lists are kept."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        goes_on = lines and lines[-1] and line and not line.startswith((" ", "- ", "* ", "|"))
+        if goes_on and not lines[-1].startswith((" ", "|")):
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return lines
 
 
 def _with_module_text(entry: type, text: str) -> str:

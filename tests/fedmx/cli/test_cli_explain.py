@@ -139,6 +139,15 @@ def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
     assert result.out.splitlines()[-1] == "False"
 
 
+def test_a_paragraph_is_one_line_so_that_any_width_is_filled() -> None:
+    lines = [line.strip() for line in explanation("scaffold")]
+    (paragraph,) = [line for line in lines if line.startswith("Sums are float64")]
+    assert paragraph.endswith("however many updates there are.")
+    (setting,) = [line for line in lines if line.startswith("whether the variates")]
+    assert setting.endswith("the two are refused together.")
+    assert "v = rho v + g + c - c_i, y -= eta v. c_i estimates a gradient." in lines
+
+
 def test_a_narrow_terminal_breaks_texts_between_words_and_a_pipe_not_at_all(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
