@@ -9,7 +9,7 @@ from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from fedmx.monitoring.monitor import Monitor, status_page
+from fedmx.monitoring.monitor import Monitor
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
@@ -79,11 +79,10 @@ def serve(
         patience=Patience(network.patience, network.patience_s),
     )
     server = server_of(assembly, clients, callbacks=callbacks)
-    server.monitor = monitor = Monitor(run, experiment.rounds, clients.now)
+    server.monitor = monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.
-        from fedmx.monitoring.endpoint import MetricsEndpoint, metrics_page
+        from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of
 
-        pages = {"/metrics": metrics_page(monitor), "/status": status_page(monitor)}
-        server.metrics = MetricsEndpoint(network.metrics, pages)
+        server.metrics = MetricsEndpoint(network.metrics, pages_of(monitor))
     return server

@@ -1,10 +1,11 @@
-"""A small HTTP server on loopback that answers GET with a few pages."""
+"""A small HTTP server on loopback that answers GET and HEAD with a few pages."""
 
 from __future__ import annotations
 
 import contextlib
 import http.server
 import ipaddress
+import json
 import socket
 import socketserver
 import threading
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 log = Log("fedmx.server")
 PATIENCE_S = 2.0  # for a whole request
 
-Page = Callable[[str], tuple[str, bytes]]
-"""Takes the request's Accept header; returns the content type and the content."""
+Page = Callable[[str], "tuple[str, bytes] | None"]
+"""Takes the request's Accept header; returns the content type and the content; None: not ready."""
 
 
 class MetricsEndpoint:
@@ -104,19 +105,28 @@ class _Request(http.server.BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
         page = self.server.pages.get(self.path.partition("?")[0])
         if not _is_this_machine(self.headers.get("Host")):
             # Block web pages whose host name resolves to 127.0.0.1 (DNS rebinding).
             self.send_error(403, "use a local host name")
         elif page is None:
             self.send_error(404, f"there are: {', '.join(self.server.pages)}")
+        elif (found := page(self.headers.get("Accept", ""))) is None:
+            self.send_error(503, "not ready")
         else:
-            kind, content = page(self.headers.get("Accept", ""))
+            kind, content = found
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
-            self.wfile.write(content)
+            if self.command != "HEAD":
+                self.wfile.write(content)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass  # requests are not logged
@@ -152,7 +162,27 @@ def check_prometheus() -> None:
         )
 
 
-def metrics_page(monitor: Monitor) -> Callable[[str], tuple[str, bytes]]:
+def pages_of(monitor: Monitor) -> dict[str, Page]:
+    """Return the pages of a server by their paths.
+
+    ``/healthz`` answers while the process serves, ``/readyz`` while its run goes on.
+
+    Raises:
+        FedmxError: the client library of Prometheus is not installed.
+    """
+
+    def ready(accept: str) -> tuple[str, bytes] | None:
+        return ("text/plain", b"ready\n") if monitor.status()["state"] == "running" else None
+
+    return {
+        "/metrics": _metrics_page(monitor),
+        "/status": lambda accept: ("application/json", json.dumps(monitor.status()).encode()),
+        "/healthz": lambda accept: ("text/plain", b"ok\n"),
+        "/readyz": ready,
+    }
+
+
+def _metrics_page(monitor: Monitor) -> Page:
     """Return a function that renders the metrics in the format that the reader accepts.
 
     Raises:
@@ -189,7 +219,7 @@ class _Collector:
         from fedmx.version import __version__
 
         status, counts = self._monitor.status(), self._monitor.counts()
-        info = {"version": __version__, "run": status["run"]}
+        info = {"version": __version__, "run": status["run"], "name": self._monitor.name}
         yield InfoMetricFamily("fedmx", "Which run this is, and of which fedmx.", info)
         round = status["round"] or status["rounds_done"]
         waiting = status["waiting"]

@@ -86,13 +86,17 @@ class Monitor:
     """Records a server's rounds, and returns its status to any thread.
 
     Args:
-        run: the run's name.
+        run: the run's own name, a hash.
+        name: the name of the experiment.
         last_round: the number of the last round.
         clients: returns the clients at this moment; called by any thread.
     """
 
-    def __init__(self, run: str, last_round: int, clients: Callable[[], ClientsNow]) -> None:
+    def __init__(
+        self, run: str, name: str, last_round: int, clients: Callable[[], ClientsNow]
+    ) -> None:
         self.run = run
+        self.name = name
         self.last_round = last_round
         self.clients = clients
         self.started = time.time()
@@ -177,15 +181,6 @@ class Monitor:
             "started": timestamp(self.started),
             "pid": os.getpid(),
         }
-
-
-def status_page(monitor: Monitor) -> Callable[[str], tuple[str, bytes]]:
-    """Return a function that renders the status as JSON."""
-
-    def page(accept: str) -> tuple[str, bytes]:
-        return "application/json", json.dumps(monitor.status()).encode()
-
-    return page
 
 
 def timestamp(seconds: float) -> str:

@@ -321,4 +321,4 @@ def _reason(failure: OSError, address: Address) -> str:
     """Return why a handshake failed."""
     if isinstance(failure, ssl.SSLError):
         return explain(failure, str(address))
-    return f"no TLS handshake ({failure})"
+    return f"no TLS handshake ({str(failure) or type(failure).__name__})"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -248,16 +248,44 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
     return path
 
 
-def read_crl(path: Path, authorities: Sequence[x509.Certificate]) -> frozenset[int]:
+Newest: TypeAlias = "dict[bytes, tuple[int, datetime.datetime]]"
+"""The number and the date of the newest list that was read, by its issuer."""
+
+
+def read_crl(path: Path, authorities: Sequence[x509.Certificate], newest: Newest) -> frozenset[int]:
     """Return the serial numbers in a file's lists, each signed by one of the authorities.
 
     The date of the next list (`nextUpdate`) is ignored: an old list is better than none, and must
     not lock out everybody.
 
+    Args:
+        path: the file.
+        authorities: the certificates of the authorities.
+        newest: the lists that were read before; those of the file are added.
+
     Raises:
-        CertificateError: the file cannot be read, or no authority has signed one of its lists.
+        CertificateError: the file cannot be read, no authority has signed one of its lists, or one
+            is older than a list that was read before, or is missing.
     """
     lists = _verified(path, authorities)
+    found = dict(newest)
+    for crl in lists:
+        issuer, number, date = crl.issuer.public_bytes(), _number_of(crl), crl.last_update_utc
+        known_number, known_date = newest.get(issuer, (number, date))
+        if number < known_number or date < known_date:
+            raise CertificateError(
+                f"{path} is an older revocation list (number {number} of {date:%Y-%m-%d %H:%M}) "
+                f"than the one in use (number {known_number} of {known_date:%Y-%m-%d %H:%M}): "
+                "put back the newest one, or restart the server to use this one"
+            )
+        found[issuer] = max(found.get(issuer, (number, date)), (number, date))
+    trusted = {authority.subject.public_bytes() for authority in authorities}
+    if missing := newest.keys() & trusted - {crl.issuer.public_bytes() for crl in lists}:
+        raise CertificateError(
+            f"{path} lacks {len(missing)} of the lists in use, of an authority that is still "
+            "trusted: put it back, or restart the server to use this file"
+        )
+    newest.update(found)
     return frozenset(entry.serial_number for crl in lists for entry in crl)
 
 

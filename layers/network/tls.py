@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from layers.network.certificates import has_signed, load_pem, read_crl
+from layers.network.certificates import Newest, has_signed, load_pem, read_crl
 from layers.network.errors import BOTH_OR_NEITHER, CertificateError
 from layers.network.events import CertificatesRefused, CertificatesRenewed
 
@@ -45,9 +45,11 @@ class ServerTLS:
         context.num_tickets = 0  # a resumed session would show no certificate
         return context
 
-    def revoked(self) -> frozenset[int]:
-        """Return the serial numbers of the revoked certificates."""
-        return frozenset() if self.crl is None else read_crl(self.crl, _authorities(self.ca))
+    def revoked(self, newest: Newest | None = None) -> frozenset[int]:
+        """Return the serial numbers of the revoked certificates; see `read_crl`."""
+        if self.crl is None:
+            return frozenset()
+        return read_crl(self.crl, _authorities(self.ca), {} if newest is None else newest)
 
 
 @dataclass(frozen=True)
@@ -270,7 +272,8 @@ class Trust:
         self._context = Renewed(own, tls.context)
         self._revoked: Renewed[frozenset[int]] | None = None
         if isinstance(tls, ServerTLS) and tls.crl is not None:
-            self._revoked = Renewed((tls.crl, tls.ca), tls.revoked)
+            newest: Newest = {}
+            self._revoked = Renewed((tls.crl, tls.ca), lambda: tls.revoked(newest))
 
     @property
     def context(self) -> ssl.SSLContext:

@@ -123,7 +123,7 @@ def test_services_wait_for_the_certificates_and_start_again_when_killed() -> Non
     for name in ["server", *CLIENTS]:
         waits = SERVICES[name]["depends_on"]["certificates"]["condition"]
         assert waits == "service_completed_successfully"
-        assert SERVICES[name]["restart"] == "on-failure"
+        assert SERVICES[name]["restart"] == "on-failure:5"
 
 
 def copied() -> list[str]:

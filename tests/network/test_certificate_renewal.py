@@ -270,6 +270,21 @@ def test_a_list_of_another_authority_does_not_replace_the_one_in_use(
             assert "revoked" in await_event(thief, GaveUp).reason
 
 
+def test_an_older_list_does_not_replace_the_one_in_use(authority: Authority) -> None:
+    tls = authority.client("client-2")
+    assert tls.certificate is not None
+    older = (authority.folder / "crl.pem").read_bytes()
+    revoke(authority.folder, [tls.certificate])
+    with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
+        (authority.folder / "crl.pem").write_bytes(older)
+        reason = await_event(listener, CertificatesRefused).reason
+        assert "older" in reason
+        assert "(number 1 of" in reason
+        assert "(number 2 of" in reason
+        with Connector(listener.address, "client-2", CODEC, tls=tls) as thief:
+            assert "revoked" in await_event(thief, GaveUp).reason
+
+
 @pytest.mark.parametrize("order", [1, -1])
 def test_revocation_lists_of_two_authorities_in_one_file_both_count(
     authority: Authority, tmp_path: Path, order: int

@@ -28,7 +28,8 @@ from layers.network import (
     acceptor,
     address,
 )
-from layers.network.address import KEPT_FOR_HANDSHAKES, free_descriptors
+from layers.network.acceptor import _reason
+from layers.network.address import KEPT_FOR_HANDSHAKES, Address, free_descriptors
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.limits import CLIENT_PATIENCE
 from layers.network.tls import AlertingSSLObject
@@ -317,3 +318,8 @@ def test_the_acceptor_keeps_nothing_of_a_closed_connection() -> None:
             assert time.monotonic() < ends
             gc.collect()
             time.sleep(0.01)
+
+
+@pytest.mark.parametrize("failure", [ConnectionResetError(), OSError(), OSError(104, "reset")])
+def test_a_failed_handshake_has_a_reason(failure: OSError) -> None:
+    assert "()" not in _reason(failure, Address("127.0.0.1", 1))

@@ -23,8 +23,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
 from fedmx.monitoring import endpoint as endpoint_module
-from fedmx.monitoring.endpoint import MetricsEndpoint, metrics_page
-from fedmx.monitoring.monitor import LiveFile, Monitor, status_page
+from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of
+from fedmx.monitoring.monitor import ClientsNow, LiveFile, Monitor
 from fedmx.monitoring.reading import status_of_address
 from fedmx.server.server import Server
 from tests.fedmx.command_line import fedmx
@@ -49,9 +49,8 @@ network:
 def watched(certificates: Certificates, **settings: Any) -> tuple[Server, MetricsEndpoint]:
     server = listening(certificates, **settings)
     assert isinstance(server.network, RemoteClients)
-    server.monitor = monitor = Monitor("a-run", server.last_round, server.network.now)
-    pages = {"/metrics": metrics_page(monitor), "/status": status_page(monitor)}
-    server.metrics = endpoint = MetricsEndpoint("127.0.0.1:0", pages)
+    server.monitor = monitor = Monitor("a-run", "digits", server.last_round, server.network.now)
+    server.metrics = endpoint = MetricsEndpoint("127.0.0.1:0", pages_of(monitor))
     return server, endpoint
 
 
@@ -166,6 +165,32 @@ def test_prometheus_reads_the_metrics_of_a_running_server(certificates: Certific
         assert kind.startswith("application/openmetrics-text")
         names = {family.name for family in openmetrics_families(text)}
         assert {"fedmx", "fedmx_round", "fedmx_updates", "fedmx_round_duration_seconds"} <= names
+
+
+def code_of(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(address, timeout=20)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    code, content = answer.status, answer.read()
+    connection.close()
+    return code, content
+
+
+def test_a_server_is_healthy_while_it_serves_and_ready_while_its_run_goes_on() -> None:
+    monitor = Monitor("a-run", "digits", 3, lambda: ClientsNow(2))
+    with MetricsEndpoint("127.0.0.1:0", pages_of(monitor)) as end:
+        assert code_of(end.address, "/healthz")[0] == code_of(end.address, "/readyz")[0] == 200
+        for path in ("/metrics", "/status", "/healthz"):
+            assert code_of(end.address, path, "HEAD") == (200, b"")
+            assert code_of(end.address, path)[1]
+        _, text = get(end.address, "/metrics")
+        (info,) = [line for line in text.splitlines() if line.startswith("fedmx_info{")]
+        assert 'name="digits"' in info
+        fates = dict.fromkeys(("rejected", "declined", "lost"), 0)
+        record = {"round": 3, "seconds": 1.0, "participants": [], **fates}
+        monitor.concluded({**record, "accuracy": None, "loss": None}, "all 3 rounds were run")
+        assert code_of(end.address, "/readyz")[0] == 503
+        assert code_of(end.address, "/healthz")[0] == 200
 
 
 @contextlib.contextmanager
