@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ import numpy as np
 from fedmx.components.component import Component
 from fedmx.experiment import Experiment
 from fedmx.experiment.model import NOT_IN_DIGEST, tree_of
+from fedmx.history.divergence import Divergence, RoundRecords, other_bits, other_records
 from fedmx.history.recorded import NoPart, RecordedRun, other_versions, rerun
 from fedmx.history.replay import SERIAL, Part, replay_part
 from fedmx.history.values import OtherValues, first_other
-from fedmx.journal.chain import CHAIN, TIMES, model_hash
+from fedmx.journal.chain import CHAIN, model_hash
 from fedmx.run import RunError, RunFolder
 from layers.compute.data.datasets import Files
 
@@ -32,7 +33,7 @@ def diff(
     modules: Collection[str] | None = (),
     files: Files | None = None,
 ) -> DiffReport:
-    """Return where two runs part: settings, data, then the first round, client and step.
+    """Return where two runs diverge: settings, data, then the first round, client and step.
 
     The round is found by bisection over the recorded chains, the client by its recorded hashes, and
     the step by replaying that client's part of both runs from their nearest checkpoints.
@@ -57,7 +58,7 @@ def diff(
         else RecordedRun.open(run, modules=modules, overrides=SERIAL, files=files)
         for run in (one, other)
     )
-    found = parting(mine, theirs)
+    found, rounds = divergence_of(mine, theirs)
     facts = mine.folder.facts, theirs.folder.facts
     why, step = _before_a_fork(found, mine, theirs), None
     if not why:
@@ -75,18 +76,19 @@ def diff(
             if name in facts[0] and name in facts[1] and facts[0][name] != facts[1][name]
         ),
         last_rounds=(max(mine.round_records()), max(theirs.round_records())),
-        parting=found,
+        rounds=rounds,
+        divergence=found,
         step=step,
         not_replayed=why,
     )
 
 
-def _before_a_fork(found: Parting, *runs: RecordedRun) -> str:
-    """Return why a round that was to be replayed is not: a fork begins later; empty: none does."""
-    if not _is_replayed(found):
+def _before_a_fork(found: Divergence | None, *runs: RecordedRun) -> str:
+    """Return why the round is not replayed, if a run is a fork after it; empty: none is."""
+    if found is None or found.what not in ("fold", "update"):
         return ""
     for run in runs:
-        if found.round is not None and found.round <= run.folder.forked_after:
+        if found.round <= run.folder.forked_after:
             return (
                 f"not replayed, since {run.folder.path} is a fork after round "
                 f"{run.folder.forked_after}: give the run before it, "
@@ -95,42 +97,17 @@ def _before_a_fork(found: Parting, *runs: RecordedRun) -> str:
     return ""
 
 
-def _is_replayed(found: Parting) -> bool:
-    """Return whether a replay can tell more of where two runs part."""
-    return found.what == "fold" or (found.what == "update" and found.client is not None)
+def _step(one: RecordedRun, other: RecordedRun, found: Divergence | None) -> OtherStep | None:
+    match found:
+        case Divergence(what="update", round=round, clients=(client, *_)):
+            return step_of(one, other, round, client)
+        case Divergence(what="fold", round=round):
+            return fold_of(one, other, round)
+    return None
 
 
-def _step(one: RecordedRun, other: RecordedRun, found: Parting) -> OtherStep | None:
-    if found.round is None:
-        return None
-    if found.what == "update" and found.client is not None:
-        return step_of(one, other, found.round, found.client)
-    return fold_of(one, other, found.round) if found.what == "fold" else None
-
-
-@dataclass(frozen=True)
-class Parting:
-    """Where two runs part, as far as their records say.
-
-    Attributes:
-        round: the first round that differs; None: none of those that both have.
-        rounds: how many rounds both have.
-        client: the first client of the round whose update or fate differs; None: no client's does.
-        what: what differs: records, clients, samples, fate, update or fold.
-        text: the same in words.
-        number: how many updates of the round differ.
-    """
-
-    round: int | None
-    rounds: int
-    client: int | None = None
-    what: str = ""
-    text: str = ""
-    number: int = 0
-
-
-def parting(one: RecordedRun, other: RecordedRun) -> Parting:
-    """Return where two runs part.
+def divergence_of(one: RecordedRun, other: RecordedRun) -> tuple[Divergence | None, int]:
+    """Return where two runs diverge, as far as their records say, and how many rounds both have.
 
     Each link of the chain holds all rounds before it. So the first round that differs is found by
     bisection, whatever the number of rounds.
@@ -141,29 +118,30 @@ def parting(one: RecordedRun, other: RecordedRun) -> Parting:
     records = _records(one), _records(other)
     common = sorted(records[0].keys() & records[1].keys())
 
-    def parted(round: int) -> bool:
+    def differs(round: int) -> bool:
         return bool(records[0][round][CHAIN] != records[1][round][CHAIN])
 
-    place = bisect_left(common, True, key=parted)
+    place = bisect_left(common, True, key=differs)
     if place == len(common):
-        return Parting(None, len(common))
-    # What is evaluated and what is counted in bytes may differ where the models do not.
+        return None, len(common)
+    # Where the models do not differ, evaluations and counted bytes may.
     first = common[place]
     later = (number for number in common[place:] if _models_differ(records, number))
     until = next(later, common[-1])
     clients = _clients(one, first, until), _clients(other, first, until)
+
+    def versions(round: int) -> tuple[RoundRecords, RoundRecords]:
+        mine, theirs = (
+            RoundRecords.of(kept[round], found.get(round, ()))
+            for kept, found in zip(records, clients, strict=True)
+        )
+        return mine, theirs
+
     for number in common[place : common.index(until) + 1]:
-        here = [found.get(number, {}) for found in clients]
-        found = _in_round(number, len(common), *here)
+        found = other_bits(number, *versions(number))
         if found is not None:
-            return found
-    if _models_differ(records, until):
-        updates = sum(len(one["update_sha256"]) for one in clients[0].get(until, {}).values())
-        text = f"the models after it differ, and its {updates} updates do not"
-        return Parting(until, len(common), what="fold", text=text)
-    keys = _other_keys(records[0][first], records[1][first])
-    text = f"the records differ in {', '.join(keys)}; all models and updates are the same bits"
-    return Parting(first, len(common), what="records", text=text)
+            return found, len(common)
+    return other_records(first, *versions(first)), len(common)
 
 
 def _records(run: RecordedRun) -> dict[int, dict[str, Any]]:
@@ -184,58 +162,13 @@ def _models_differ(records: Sequence[Mapping[int, Mapping[str, Any]]], round: in
     return bool(one != other)
 
 
-def _clients(run: RecordedRun, first: int, last: int) -> dict[int, dict[int, dict[str, Any]]]:
-    """Return the records of clients, by round, then by client in the order of the plan."""
-    found: dict[int, dict[int, dict[str, Any]]] = {}
+def _clients(run: RecordedRun, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
+    """Return the records of clients by round."""
+    found: dict[int, list[dict[str, Any]]] = {}
     for record in run.folder.clients():
         if first <= record["round"] <= last:
-            found.setdefault(record["round"], {}).setdefault(record["client"], record)
+            found.setdefault(record["round"], []).append(record)
     return found
-
-
-def _in_round(
-    round: int,
-    rounds: int,
-    one: Mapping[int, Mapping[str, Any]],
-    other: Mapping[int, Mapping[str, Any]],
-) -> Parting | None:
-    """Return how two versions of a round part by their clients; None: they do not."""
-    if list(one) != list(other):
-        text = f"its clients are {_listed(one)} against {_listed(other)}"
-        return Parting(round, rounds, what="clients", text=text)
-    differing = [
-        client
-        for client in one
-        if any(one[client][key] != other[client][key] for key in ("update_sha256", "status"))
-    ]
-    if not differing:
-        return None
-    client = differing[0]
-    mine, theirs = one[client], other[client]
-    number = len(differing)
-    if mine["samples"] != theirs["samples"]:
-        text = f"it has {mine['samples']} samples against {theirs['samples']}"
-        return Parting(round, rounds, client, "samples", text, number)
-    if mine["status"] != theirs["status"]:
-        text = f"it was {_fate(mine)} against {_fate(theirs)}"
-        return Parting(round, rounds, client, "fate", text, number)
-    return Parting(round, rounds, client, "update", "its updates differ", number)
-
-
-def _fate(record: Mapping[str, Any]) -> str:
-    return f"{record['status']} ({record['reason']})" if record["reason"] else record["status"]
-
-
-def _listed(clients: Mapping[int, Any]) -> str:
-    return ", ".join(map(str, clients)) or "nobody"
-
-
-def _other_keys(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    return [
-        key
-        for key in dict.fromkeys((*one, *other))
-        if key not in (*TIMES, CHAIN) and one.get(key) != other.get(key)
-    ]
 
 
 MOST = 5  # settings in the sentence
@@ -243,7 +176,7 @@ MOST = 5  # settings in the sentence
 
 @dataclass(frozen=True)
 class DiffReport:
-    """Where two runs part.
+    """Where two runs diverge.
 
     Attributes:
         runs: the names of their folders.
@@ -251,9 +184,10 @@ class DiffReport:
         versions: the versions and machine facts that differ and decide bits, each in words.
         data: how the data differ, as far as the runs say, each in words.
         last_rounds: the last round that each has recorded.
-        parting: where their records part.
-        step: what replaying that part in both says; None: nothing was to be replayed.
-        not_replayed: why something that was to be replayed is not; empty: nothing was left out.
+        rounds: number of rounds that both have.
+        divergence: the first round whose records differ; None: all rounds that both have agree.
+        step: the result of replaying it in both runs; None: it was not replayed.
+        not_replayed: why a replay was left out; empty: none was.
     """
 
     runs: tuple[str, str]
@@ -261,18 +195,19 @@ class DiffReport:
     versions: tuple[str, ...]
     data: tuple[str, ...]
     last_rounds: tuple[int, int]
-    parting: Parting
+    rounds: int
+    divergence: Divergence | None
     step: OtherStep | None = None
     not_replayed: str = ""
 
     @property
     def same(self) -> bool:
         """Whether all rounds that both have are the same bits."""
-        return self.parting.round is None
+        return self.divergence is None
 
     @property
     def sentence(self) -> str:
-        """Where the runs part, in one sentence with the numbers."""
+        """Where the runs diverge, in one sentence with the numbers."""
         text = self._found()
         if self.settings:
             listed = [*self.settings[:MOST]]
@@ -295,44 +230,41 @@ class DiffReport:
             "versions": list(self.versions),
             "data": list(self.data),
             "last_rounds": list(self.last_rounds),
-            **asdict(self.parting),
+            "rounds": self.rounds,
+            "divergence": None if self.divergence is None else self.divergence.record(),
             "step": None if self.step is None else self.step.record(),
             "not_replayed": self.not_replayed,
         }
 
     def _found(self) -> str:
-        parting, step = self.parting, self.step
-        if parting.round is None:
+        found, step = self.divergence, self.step
+        if found is None:
             return self._same_text()
-        where = f"round {parting.round}"
-        if parting.client is not None:
-            where += f", client {parting.client}"
+        where = f"round {found.round}"
+        if found.client is not None:
+            where += f", client {found.client}"
         if step is None:
-            why = f"; {self.not_replayed}" if self.not_replayed else ""
-            return f"{where}: {parting.text}{self._others()}{why}"
+            return f"{found}; {self.not_replayed}" if self.not_replayed else str(found)
         if not step.step:
-            return f"{where}: {parting.text}{self._others()}; {self._who_is_right(step)}"
+            return f"{found}; {self._who_is_right(step)}"
         name, values = step.step, f"{step.other or 'only one of the runs has it'}"
         if name == FOLD:
-            return f"{where}, in the fold: {parting.text}: {values}"
+            return f"{where}, in the fold: {found.text}: {values}"
         if name == START:
             return f"before round 1, the initial weights: {values}"
         place = "in the task" if name == "task" else f"after {name}"
-        text = f"{where}, {place}: {values}{self._others()}"
+        more = len(found.clients) - 1
+        text = f"{where}, {place}: {values}"
+        if more:
+            text += f" ({more} other {'client differs' if more == 1 else 'clients differ'}, too)"
         for run, agrees in zip(self.runs, step.agrees, strict=True):
             if agrees is False:
                 text += f"; replayed here, {run} ends in other bits than it recorded"
         return text
 
-    def _others(self) -> str:
-        more = self.parting.number - 1
-        if more < 1:
-            return ""
-        return f" ({more} other {'client differs' if more == 1 else 'clients differ'}, too)"
-
     def _same_text(self) -> str:
         one, other = self.last_rounds
-        text = f"all {self.parting.rounds} rounds that both have are the same bits"
+        text = f"all {self.rounds} rounds that both have are the same bits"
         if one == other:
             return text
         ends = f"{self.runs[one > other]} ends there, {self.runs[one < other]} goes on"
@@ -342,13 +274,13 @@ class DiffReport:
         text = "replayed here, both give the same bits"
         match step.agrees:
             case (True, _):
-                agreeing, parting = self.runs
+                agreeing, differing = self.runs
             case (_, True):
-                parting, agreeing = self.runs
+                differing, agreeing = self.runs
             case _:
                 return f"{text}, which neither run recorded: both ran other code or elsewhere"
         return (
-            f"{text}, those that {agreeing} recorded, so that {parting} ran other code, in another "
+            f"{text}, and {agreeing} recorded them; so {differing} ran other code, in another "
             "environment, or on another machine"
         )
 

@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +19,10 @@ from fedmx.components.user_code import NamedCode, named_code
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.experiment.sections import CheckpointSection
+from fedmx.history.divergence import Divergence, RoundRecords, other_bits, other_records
 from fedmx.history.pack import MODULES, Data, PackError, PackFile, roots_of
 from fedmx.history.packing import Recorded, check_records, data_facts
 from fedmx.history.recorded import RecordedRun, other_versions, rerun
-from fedmx.journal.chain import CHAIN, TIMES
 from fedmx.journal.journal import JournalError
 from fedmx.run import RunFolder, gather_facts
 from fedmx.run.checkpoint import Keep
@@ -35,7 +35,7 @@ from layers.compute.bits import NATIVE, is_portable, portable_environment
 from layers.compute.data.datasets import DataError
 from layers.compute.engines.mxnet.runtime import one_thread
 from layers.compute.errors import ComputeError
-from layers.logic import BrokenModel, LogicError, ServerState, Times, TooFewUpdates
+from layers.logic import BrokenModel, LogicError, ServerState, TooFewUpdates
 
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from fedmx.history.verify import main; main()"
 """The pack's modules stand in the place of the working directory, before all others."""
@@ -53,8 +53,8 @@ class Verification:
         run: the name of the run folder.
         recorded: what the records say: rounds, and the last hashes.
         outcome: whether running it again gave the same bits; or it was not run.
-        reason: why it was not run, or how it parted; empty for the same bits.
-        parted: where it parted from the records; None: nowhere.
+        reason: why it was not run, or how it differs; empty for the same bits.
+        divergence: the first round that differs from its records; None: there is none.
         code: the code that is not fedmx's and that the run needs, one line each.
         versions: what decides bits and differs between the pack and here.
         ended: that the records end before the experiment's last round, and the pack's word for why,
@@ -68,7 +68,7 @@ class Verification:
     recorded: Recorded
     outcome: Outcome
     reason: str = ""
-    parted: Parted | None = None
+    divergence: Divergence | None = None
     code: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     ended: str = ""
@@ -90,7 +90,7 @@ class Verification:
             "model_sha256": self.recorded.model_sha256,
             "outcome": self.outcome,
             "reason": self.reason,
-            "parted": None if self.parted is None else self.parted.record(),
+            "divergence": None if self.divergence is None else self.divergence.record(),
             "code": list(self.code),
             "versions": list(self.versions),
             "ended": self.ended,
@@ -193,11 +193,11 @@ def _run_again(
                 on_round(round, found.recorded.rounds)
             case {"error": str(text)}:
                 error = text.replace(f"{folder.path}{os.sep}", "")
-            case {"parted": None}:
+            case {"divergence": None}:
                 found, ended = replace(found, outcome="same bits"), True
-            case {"parted": dict(parted)}:
-                where = Parted.of_record(parted)
-                found = replace(found, outcome="other bits", parted=where, reason=where.text)
+            case {"divergence": dict(record)}:
+                first = Divergence.of_record(record)
+                found = replace(found, outcome="other bits", divergence=first, reason=str(first))
                 ended = True
     if not ended:
         raise PackError(f"{found.pack}: {error}")
@@ -284,25 +284,26 @@ def main() -> None:
             )
             here = gather_facts(seed=0, mode="simulation", digest="")
             tell({"facts": here})
-            parted = run_again(run, Data.model_validate(options["data"], strict=False), tell)
+            data = Data.model_validate(options["data"], strict=False)
+            divergence = run_again(run, data, tell)
         except (FedmxError, ComputeError, LogicError) as error:
             tell({"error": " ".join(str(error).split())})
         else:
-            tell({"parted": None if parted is None else parted.record()})
+            tell({"divergence": None if divergence is None else divergence.record()})
     with one_thread():
         pass  # MXNet, if nothing used it, would write a line when the process ends
 
 
-def run_again(run: RecordedRun, data: Data, tell: Tell) -> Parted | None:
-    """Run a recorded run again, until it parts from its records or they end.
+def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:
+    """Run a recorded run again, until it differs from its records or they end.
 
     Args:
         run: the run.
-        data: by what its data are known.
-        tell: is told the number of each round that ended in the same bits.
+        data: the facts that identify its data.
+        tell: gets the number of each round that ended in the same bits.
 
     Returns:
-        Where it parted; None: nowhere.
+        The first round that differs; None: all rounds are the same.
 
     Raises:
         PackError: the data are not here, or are other ones.
@@ -310,7 +311,7 @@ def run_again(run: RecordedRun, data: Data, tell: Tell) -> Parted | None:
     """
     here = _data_here(run, data)
     if (here.partition_sha256, here.sizes) != (data.partition_sha256, data.sizes):
-        return Parted(1, (), "the partition divides the same data in another way here")
+        return Divergence(1, "run", "the partition divides the same data in another way here")
     records, clients, steps = run.round_records(), _by_round(run), 0
     with _server(run) as server:
         rounds = server.rounds()
@@ -324,15 +325,16 @@ def run_again(run: RecordedRun, data: Data, tell: Tell) -> Parted | None:
                     if round.round >= number and len(server.steps_back.steps) >= steps:
                         break
                 else:
-                    return Parted(number, (), f"round {number}: here the run ended before it")
+                    return Divergence(number, "run", "here the run ended before it")
             except JournalError as error:
                 differing = () if error.client is None else (error.client,)
-                return Parted(number, differing, str(error))
+                text = f"it does not follow its journal: {error}"
+                return Divergence(number, "run", text, differing)
             except (TooFewUpdates, BrokenModel) as error:
-                return Parted(number, (), f"round {number}: here it failed: {error}")
-            parted = parting(record, clients.get(number, []), round, run.deployed)
-            if parted is not None:
-                return parted
+                return Divergence(number, "run", f"here it failed: {error}")
+            divergence = divergence_of(record, clients.get(number, []), round, run.deployed)
+            if divergence is not None:
+                return divergence
             tell({"round": number})
     return None
 
@@ -422,50 +424,19 @@ def _by_round(run: RecordedRun) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-_NOT_OF_A_CLIENT = frozenset({"traceback", *(one.name for one in fields(Times))})
-"""Keys of a client's record that tell times, or where a machine keeps its files."""
-
-_NOT_OF_A_ROUND = frozenset({CHAIN, *TIMES})
-
 OF_THE_NETWORK = frozenset({"control_bytes", "file_bytes", "rejected_connections", "virtual"})
 """Keys of a deployed round's record that tell of connections; a simulation has none."""
 
-_MOST_CLIENTS = 10
 
-
-@dataclass(frozen=True)
-class Parted:
-    """The first round that parted.
-
-    Attributes:
-        round: its number.
-        clients: whose updates, or records, are other ones.
-        text: what parted, in words.
-    """
-
-    round: int
-    clients: tuple[int, ...]
-    text: str
-
-    def record(self) -> dict[str, Any]:
-        """Return it as values that JSON can hold."""
-        return asdict(self)
-
-    @classmethod
-    def of_record(cls, record: Mapping[str, Any]) -> Parted:
-        """Return what `record` gave."""
-        return cls(record["round"], tuple(record["clients"]), record["text"])
-
-
-def parting(
+def divergence_of(
     record: Mapping[str, Any],
     clients: Sequence[Mapping[str, Any]],
     round: Round,
     deployed: bool = False,
-) -> Parted | None:
-    """Return where a round parts from its records; None: nowhere.
+) -> Divergence | None:
+    """Return how a round differs from its records; None: it does not.
 
-    Updates are compared first, then the model, then all else that was recorded but times.
+    Updates are compared first, then the model, then all other records without times.
 
     Args:
         record: the round's record.
@@ -473,54 +444,9 @@ def parting(
         round: the round as it was run again.
         deployed: whether the recorded round went over a network.
     """
-    number = round.round
-    here = {one["client"]: one for one in round.client_records()}
-    there = {one.get("client"): one for one in clients}
-    keys = ("update_sha256", *(key for one in clients for key in one))
-    for key in dict.fromkeys(keys):
-        if key in _NOT_OF_A_CLIENT or (deployed and key == "reason"):
-            continue
-        others = _others(key, there, here)
-        if others:
-            what = "the updates" if key == "update_sha256" else f"{key!r} in the records"
-            return Parted(number, others, f"round {number}: {what} of {_listed(others)} differ")
-    if record.get("model_sha256") != round.model_sha256:
-        text = f"round {number}: all updates are the same, and the model after them is another one"
-        return Parted(number, (), text)
-    again = plain(round.record(), "record")
-    left_out = _NOT_OF_A_ROUND | (OF_THE_NETWORK if deployed else frozenset())
-    for key in dict.fromkeys((*record, *again)):
-        if key not in left_out and not _same(record.get(key), again.get(key)):
-            values = f"{_shown(record.get(key))} in the pack, {_shown(again.get(key))} here"
-            return Parted(number, (), f"round {number}: {key!r} in the record is {values}")
-    return None
-
-
-def _others(
-    key: str, there: Mapping[Any, Mapping[str, Any]], here: Mapping[Any, Mapping[str, Any]]
-) -> tuple[int, ...]:
-    """Return the clients whose records differ in a key."""
-    none: Mapping[str, Any] = {}
-    return tuple(
-        client
-        for client in dict.fromkeys((*there, *here))
-        if not _same(
-            there.get(client, none).get(key), plain(here.get(client, none).get(key), "record")
-        )
+    recorded = RoundRecords.of(record, clients)
+    here = RoundRecords.of(plain(round.record(), "record"), plain(round.client_records(), "record"))
+    left_out = {"reason", *OF_THE_NETWORK} if deployed else ()
+    return other_bits(round.round, recorded, here) or other_records(
+        round.round, recorded, here, left_out
     )
-
-
-def _same(one: object, other: object) -> bool:
-    """Return whether two values have the same JSON, so that 1, 1.0 and true are three."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _listed(clients: Iterable[object]) -> str:
-    names = [str(one) for one in clients]
-    more = f" and {len(names) - _MOST_CLIENTS} more" if len(names) > _MOST_CLIENTS else ""
-    return f"client{'s' if len(names) > 1 else ''} {', '.join(names[:_MOST_CLIENTS])}{more}"
-
-
-def _shown(value: object) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."

@@ -124,7 +124,7 @@ def test_a_flipped_bit_is_named_with_round_client_and_step(
         "logic.hooks.0.round: not given against 6",
         "logic.hooks.0.victim: not given against 4",
     )
-    assert (report.parting.round, report.parting.client) == (6, 4)
+    assert (report.divergence.round, report.divergence.client) == (6, 4)
     assert report.step is not None
     assert report.step.step == "Plant.send"
     assert report.step.agrees == (True, True)
@@ -137,13 +137,13 @@ def test_a_flipped_bit_is_named_with_round_client_and_step(
 def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=5, victim=2, step="receive"), modules=None)
     assert report.step is not None
-    assert (report.parting.round, report.parting.client) == (5, 2)
+    assert (report.divergence.round, report.divergence.client) == (5, 2)
     assert (report.step.end, report.step.step) == ("client", "Plant.receive")
 
 
 def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=3, step="conclude"), modules=None)
-    assert (report.parting.round, report.parting.client) == (3, None)
+    assert (report.divergence.round, report.divergence.client) == (3, None)
     assert report.step is not None
     assert report.step.step == "fold"
     assert (
@@ -156,7 +156,7 @@ def test_other_initial_weights_are_named(planted: Plants) -> None:
     even = {**SMALL, "rounds": 2, "compute": {**TREE["compute"], "partition": "iid"}}
     report = diff(planted(even), planted({**even, "seed": 5}), modules=None)
     assert report.settings == ("seed: 1 against 5",)
-    assert report.parting.round == 1
+    assert report.divergence.round == 1
     assert report.step is not None
     assert report.step.step == "initial weights"
 
@@ -169,12 +169,12 @@ def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
         faulty = planted()
     report = diff(faulty, sound, modules=None)
     assert report.settings == ()
-    assert (report.parting.round, report.parting.client) == (7, 1)
+    assert (report.divergence.round, report.divergence.client) == (7, 1)
     assert report.step is not None
     assert report.step.agrees == (False, True)
     assert report.sentence == (
-        "round 7, client 1: its updates differ; replayed here, both give the same bits, those that "
-        f"{sound.path} recorded, so that {faulty.path} ran other code, in another environment, or "
+        "round 7: the updates of client 1 differ; replayed here, both give the same bits, and "
+        f"{sound.path} recorded them; so {faulty.path} ran other code, in another environment, or "
         "on another machine"
     )
 
@@ -198,7 +198,7 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
 
     monkeypatch.setattr(Server, "_run_round", noted)
     report = diff(*runs, modules=None)
-    assert (report.parting.round, report.parting.client) == (137, 3)
+    assert (report.divergence.round, report.divergence.client) == (137, 3)
     assert report.step is not None
     assert report.step.step == "Plant.send"
     assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
@@ -220,12 +220,12 @@ def test_clients_with_other_fates_or_samples_are_named(
 ) -> None:
     slower = planted(round=3, victim=5)
     for values, text in (
-        ({"status": "lost", "reason": "too late"}, "it was accepted against lost (too late)"),
+        ({"status": "lost", "reason": "too late"}, "client 5 was accepted against lost (too late)"),
         ({"samples": 7}, "samples against 7"),
     ):
         other = changed(slower, tmp_path / text[:6].strip(), "clients.jsonl", **values)
         report = diff(sound, other, modules=None)
-        assert (report.parting.round, report.parting.client) == (3, 5)
+        assert (report.divergence.round, report.divergence.client) == (3, 5)
         assert text in report.sentence
 
 

@@ -146,8 +146,8 @@ def test_a_fork_that_parts_from_another_run_before_it_began_is_told(
     made = ended(fork(parent, 2))
     for pair in ((made, other), (other, made)):
         report = diff(*pair)
-        assert (report.parting.round, report.step) == (1, None)
-        assert f"round 1, client {report.parting.client}: " in report.sentence
+        assert (report.divergence.round, report.step) == (1, None)
+        assert "round 1: the updates of clients " in report.sentence
         told = f"not replayed, since {made.path} is a fork after round 2: give the run before it, "
         assert f"{told}{parent.path}" in report.sentence
     assert diff(parent, other).step is not None

@@ -71,7 +71,7 @@ def test_a_changed_record_does_not_fit_the_chain(
         verify(path)
 
 
-def parted_after(change: object, plain: Path, path: Path) -> Verification:
+def verified_after(change: object, plain: Path, path: Path) -> Verification:
     def with_chain(members: Members) -> None:
         change(members)  # type: ignore[operator]
         chain_anew(members)
@@ -86,26 +86,25 @@ def test_changed_records_with_a_new_chain_are_found_by_running_it_again(
 ) -> None:
     members = dict(PackFile.read(plain).members)
     accuracy = records(members, "rounds.jsonl")[1]["accuracy"]
-    found = parted_after(claim_accuracy, plain, tmp_path / "1.fedmx")
-    assert found.reason == f"round 2: 'accuracy' in the record is 0.99 in the pack, {accuracy} here"
+    found = verified_after(claim_accuracy, plain, tmp_path / "1.fedmx")
+    assert found.reason.startswith("round 2: the records differ in accuracy")
+    assert f"0.99 against {accuracy}" in found.reason
     in_round = [one for one in records(members, "clients.jsonl") if one["round"] == 2]
     client = next(one["client"] for one in in_round if one["update_sha256"])
-    found = parted_after(claim_update, plain, tmp_path / "2.fedmx")
+    found = verified_after(claim_update, plain, tmp_path / "2.fedmx")
     assert found.reason == f"round 2: the updates of client {client} differ"
-    found = parted_after(claim_loss_of_a_client, plain, tmp_path / "3.fedmx")
+    found = verified_after(claim_loss_of_a_client, plain, tmp_path / "3.fedmx")
     client = in_round[0]["client"]
-    assert found.reason == f"round 2: 'loss' in the records of client {client} differ"
+    assert found.reason == f"round 2: the records of client {client} differ in 'loss'"
 
 
 def test_another_model_with_a_new_chain_is_found_by_running_it_again(
     plain: Path, tmp_path: Path
 ) -> None:
-    found = parted_after(claim_model, plain, tmp_path / "x.fedmx")
-    assert found.parted is not None
-    assert (found.parted.round, found.parted.clients) == (rounds_of(plain), ())
-    assert found.reason.endswith(
-        "all updates are the same, and the model after them is another one"
-    )
+    found = verified_after(claim_model, plain, tmp_path / "x.fedmx")
+    assert found.divergence is not None
+    assert (found.divergence.round, found.divergence.what) == (rounds_of(plain), "fold")
+    assert found.divergence.clients == ()
 
 
 def test_another_model_alone_is_found_without_running_anything(plain: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A pack that is run again ends in the same bits, or the first thing that parted is named."""
+"""A pack that is run again ends in the same bits, or the first divergence is named."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_pack_of_fedmxs_own_code_runs_again_in_the_same_bits(plain: Path) -> N
     told: list[tuple[int, int]] = []
     found = verify(plain, on_round=lambda round, rounds: told.append((round, rounds)))
     assert found.same
-    assert (found.code, found.versions, found.parted) == ((), (), None)
+    assert (found.code, found.versions, found.divergence) == ((), (), None)
     assert found.ended.startswith(f"after {rounds_of(plain)} of 9 rounds, as the pack says because")
     rounds = rounds_of(plain)
     assert 1 < rounds < 9  # it was ended by its accuracy, and ends there again
@@ -104,22 +104,22 @@ def test_another_module_parts_in_the_updates_of_the_first_round(own: Path, tmp_p
     first = records(dict(PackFile.read(own).members), "rounds.jsonl")[0]
     found = verify(path, trust=True)
     assert (found.outcome, found.versions) == ("other bits", ())
-    assert found.parted is not None
-    assert found.parted.round == 1
-    assert sorted(found.parted.clients) == sorted(first["participants"])
+    assert found.divergence is not None
+    assert found.divergence.round == 1
+    assert sorted(found.divergence.clients) == sorted(first["participants"])
     done = fedmx("verify", path, "--trust", cwd=tmp_path)
     assert done.code == 3
-    clients = ", ".join(map(str, found.parted.clients))
+    clients = ", ".join(map(str, found.divergence.clients))
     expected = f"result:   other bits: round 1: the updates of clients {clients} differ"
     assert done.out.splitlines()[-1] == expected
 
 
-def test_a_run_that_fails_here_has_parted(own: Path, tmp_path: Path) -> None:
+def test_a_run_that_fails_here_diverges(own: Path, tmp_path: Path) -> None:
     def change(members: Members) -> None:
         members["modules/shared_by_mine.py"] = b"FACTOR = 1e12\n"
 
     found = verify(forged(own, change, tmp_path / "x.fedmx"), trust=True)
-    assert (found.outcome, found.parted and found.parted.round) == ("other bits", 1)
+    assert (found.outcome, found.divergence and found.divergence.round) == ("other bits", 1)
     assert found.reason.startswith("round 1: here it failed: "), found.reason
 
 
@@ -196,9 +196,11 @@ def test_a_deployed_run_is_run_again_by_its_journal(tmp_path: Path) -> None:
         write_records(members, "rounds.jsonl", lines)
         chain_anew(members)
 
-    parted = verify(forged(tmp_path / "deployed.fedmx", change, tmp_path / "x.fedmx")).parted
-    assert parted is not None
-    assert parted.round == 2
+    divergence = verify(
+        forged(tmp_path / "deployed.fedmx", change, tmp_path / "x.fedmx")
+    ).divergence
+    assert divergence is not None
+    assert divergence.round == 2
 
 
 def test_a_deployed_run_without_its_journal_is_checked_and_not_run(
