@@ -219,7 +219,7 @@ def fork(
     folder = RunFolder.open(path)
     overrides = [*(set_ or []), *executor_override(executor)]
     text, source = folder.experiment_yaml, str(folder.path / "experiment.yaml")
-    # The fork needs the code of the run, too, even if it does not name it any more.
+    # The fork also needs the code of the run, even if its experiment no longer names it.
     experiment = Experiment.parse(text, source, folder=folder.modules_path)
     changed = Experiment.parse(text, source, overrides, folder=folder.modules_path)
     modules = allowed_modules(experiment, module, own_modules)

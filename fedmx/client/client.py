@@ -54,7 +54,7 @@ MOST_EVENTS = 64  # that wait here; the network layer bounds what waits behind t
 
 
 class ServerRefusedError(FedmxError):
-    """The server rejects this client, or does not answer any more."""
+    """The server rejects this client, or no longer answers."""
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Client:
         """Take part until the run has ended; return why it has.
 
         Raises:
-            ServerRefusedError: the server rejects this client, or does not answer any more.
+            ServerRefusedError: the server rejects this client, or no longer answers.
             FedmxError: this client cannot take part in the experiment.
             LogicError: its logic cannot be made here.
             ComputeError: its model or data cannot be made here.
@@ -229,7 +229,7 @@ class Client:
         self._send(Ready(setup.run, setup.client, samples, kept, digests))
 
     def _load_assets(self, setup: Setup, participant: Participant) -> set[str]:
-        """Give the participant the received assets; return the names of those that it lacks."""
+        """Give the participant the received assets; return the names of the missing ones."""
         for asset in setup.assets:
             if asset.name not in participant.assets:
                 self._load_asset(asset, participant)

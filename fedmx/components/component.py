@@ -44,7 +44,7 @@ class Source:
     def problem(self, where: Where, text: str) -> str:
         """Return a message of one line: file, line, dotted path and ``text``.
 
-        The line is that of the place, or of the nearest place above it whose line is known.
+        It gives the line of the place, or of the nearest place above it with a known line.
         """
         line, path = self.line_of(where), dotted(where)
         if line == OVERRIDDEN:

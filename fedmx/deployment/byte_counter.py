@@ -35,7 +35,7 @@ class ByteCounter:
         self._add(client, Traffic(up_bytes=size_bytes))
 
     def replaced(self, client: int, name: str, size_bytes: int) -> None:
-        """Subtract a queued message in whose place another one is sent."""
+        """Subtract a queued message that another message replaces."""
         if self._leaves_queue(client, name, size_bytes):
             self._subtract(client, size_bytes)
 

@@ -1,4 +1,4 @@
-"""Log lines about clients: so many a minute for each, and a count of those that were left out."""
+"""Log lines about clients: a limit per minute and client, and a count of suppressed lines."""
 
 from __future__ import annotations
 

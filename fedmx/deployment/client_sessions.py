@@ -89,7 +89,7 @@ class ClientSessions:
         rejections: the reasons of rejections, and each client's protocol violations.
         refused_connections: how many were turned away, or ended for what they sent.
         memory_rounds: by client, the rounds after which it has its hooks' memory.
-        outstanding: a view of the round's tasks of which an update may still come, by client.
+        outstanding: a view of the round's tasks that may still get an update, by client.
         reconnected: the clients that have become ready without an outstanding task since the last
             round began, or must be asked again in the next one for another reason.
         questions: the unanswered questions of the current survey, by client.
@@ -434,7 +434,7 @@ class ClientSessions:
             how=what,
             samples=ready.samples,
         )
-        if before not in (None, ready.samples):  # a client's data may grow, or be other ones
+        if before not in (None, ready.samples):  # a client's data may grow or change
             self.log.warning(
                 who,
                 "client_samples_changed",

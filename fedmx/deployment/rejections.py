@@ -38,7 +38,7 @@ class Rejections:
         return self._violations[client] > self._most
 
     def count_out_of_place(self, client: int) -> bool:
-        """Count a message that an honest client may send a few times, though nobody needs it.
+        """Count an unneeded message that an honest client may send a few times.
 
         Return whether the client has sent too many on this connection.
         """

@@ -26,7 +26,7 @@ def serve(
     Args:
         experiment: the experiment, or its assembly.
         run: name of the run; a resumed run has the same name.
-        callbacks: hear of each round, and may end the run.
+        callbacks: called after each round; they may end the run.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.

@@ -49,7 +49,7 @@ class Fork:
     Attributes:
         folder: the folder of the fork.
         experiment: its experiment.
-        origin: of which run it is a fork, and what happened at its begin.
+        origin: the run and round that it comes from, and the changes at its beginning.
         server: the server that goes on with it.
     """
 
@@ -313,7 +313,7 @@ class Memories:
 
     @classmethod
     def of(cls, before: Preset, after: Preset) -> Memories:
-        """Return what goes on from the parts of a run to the parts of its fork."""
+        """Return which memories of a run's parts the parts of its fork continue."""
         keys = {key: key for key in _OF_NO_PART}
         names = {SELECT: _name(before.selector), SURVEY: f"answers to {_name(before.selector)}"}
         names[AGGREGATE] = _name(before.aggregator)
@@ -341,7 +341,7 @@ class Memories:
         return {self.keys[key]: kept for key, kept in memory.items() if key in self.keys}
 
     def split(self, checkpoint: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the names of the parts whose memory goes on, and of those whose memory ends."""
+        """Return the names of the parts that keep their memory, and of the parts that lose it."""
         there = {key: None for memory in _memories_in(checkpoint) for key in memory}
         named = [key for key in self.names if key in there]
         kept = [self.names[key] for key in named if key in self.keys]
@@ -352,7 +352,7 @@ class Memories:
 
         Args:
             before: the run's checkpoint of the same round.
-            without: the clients whose memory is not needed any more.
+            without: the clients that the fork leaves out; their memory is dropped.
         """
         server, clients = before["server"], before["clients"]
         ledgers = {
@@ -409,7 +409,7 @@ def _name(part: object) -> str:
 
 @dataclass(frozen=True)
 class Removal:
-    """The clients that a fork is without, and what of them is in the rounds before it.
+    """The clients that a fork leaves out, and their traces in the rounds before it.
 
     Attributes:
         clients: the clients.
@@ -452,7 +452,7 @@ class Removal:
         return not self.dependence and not took_part
 
     def note(self, round: int, same_settings: bool) -> str:
-        """Return what to say of a fork that begins after a round.
+        """Return the note about a fork that begins after a round.
 
         Args:
             round: the round; 0: it begins from the initial model.
@@ -521,7 +521,7 @@ def check_settings(before: Experiment, after: Experiment) -> None:
 
     Args:
         before: the experiment of the run.
-        after: that of the fork.
+        after: the fork's value.
 
     Raises:
         ExperimentError: they would not; one line for each setting that cannot change.

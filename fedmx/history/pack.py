@@ -359,7 +359,7 @@ def fork_round(facts: Mapping[str, Any]) -> int:
     fork = facts["fork"]
     round, name = (fork.get("round"), fork.get("run")) if isinstance(fork, dict) else (None, None)
     if type(round) is not int or not 0 <= round < 1_000_000 or not isinstance(name, str):
-        raise PackError("its run is a fork, and run.json does not say of which run and round")
+        raise PackError("its run is a fork, and run.json names no run and round that it comes from")
     return round
 
 

@@ -181,7 +181,7 @@ def own_modules(experiment: Path, folder: Path) -> OwnModules:
 
 
 def _add(found: OwnModules, root: str, folder: Path, code: NamedCode | None = None) -> None:
-    """Add a module or package, and what of the user's own it imports; `code` is what names it."""
+    """Add a module or package and the user's modules that it imports; `code` names it."""
     if root in FEDMX or root in sys.stdlib_module_names or root in found.packages:
         return
     _, file = owner_of(root, folder)
@@ -235,7 +235,7 @@ def _version(root: str) -> str:
 
 
 def data_facts(assembly: Assembly) -> Data:
-    """Return by what the data of an experiment are known.
+    """Return the facts that identify the data of an experiment.
 
     Raises:
         DataError: the data are not at hand, or are wrong.

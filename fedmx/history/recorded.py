@@ -92,7 +92,7 @@ class RecordedRun:
         """The parts of the experiment, with the weights that the run began from.
 
         Raises:
-            RunError: the weights that it began from are gone, or are other ones.
+            RunError: the file of its initial weights is gone or has changed.
         """
         return Assembly(self.experiment, self.files, start_file=kept_start(self.folder))
 
@@ -177,7 +177,7 @@ def rerun(
     It starts from the nearest checkpoint before the round, or from the beginning, and its rounds
     follow the run's journal, whether the run was simulated or deployed. A deployed run starts from
     the beginning if its clients keep memory, which is in no checkpoint. The server writes nothing.
-    A warning tells if the data differ, or what decides bits of versions and of the machine.
+    It logs a warning if the data differ, or versions or machine facts that affect the bits.
 
     Args:
         run: the run folder, or a run that is open.

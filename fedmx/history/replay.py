@@ -158,7 +158,7 @@ class ReplayedRound:
 def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[ReplayedRound]:
     """Run a recorded run again, and yield its rounds beside their records.
 
-    A run that stepped back yields some numbers twice; the record is that of the last time.
+    A run that stepped back runs some rounds twice; its record is the later one.
 
     Args:
         run: the run.
@@ -290,7 +290,7 @@ class Part:
         round: number of the round.
         client: number of the client.
         steps: its task and its update after each step, in order.
-        fate: what became of its update here; None: nothing did, since the round ended before.
+        fate: the report on its update here; None: the round ended before there was one.
         record: its record in the run; empty: there is none.
     """
 

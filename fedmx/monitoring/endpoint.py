@@ -220,7 +220,7 @@ class _Collector:
 
         status, counts = self._monitor.status(), self._monitor.counts()
         info = {"version": __version__, "run": status["run"], "name": self._monitor.name}
-        yield InfoMetricFamily("fedmx", "Which run this is, and of which fedmx.", info)
+        yield InfoMetricFamily("fedmx", "The run, and its version of fedmx.", info)
         round = status["round"] or status["rounds_done"]
         waiting = status["waiting"]
         for name, text, value in (

@@ -131,7 +131,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     recorded, _, content = metadata.get(METADATA_KEY, "").partition("\n")
     if recorded != _digest(content, arrays):
         raise CheckpointError(f"{path}: the checkpoint is damaged (its SHA-256 does not match)")
-    # The digest is right: a version of fedmx wrote the file, or someone who can make a digest.
+    # The digest is right, so fedmx wrote the file, or somebody who can compute a digest.
     try:
         match json.loads(content):
             case {"format": int(found)} if found > FORMAT:

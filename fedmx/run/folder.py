@@ -311,7 +311,7 @@ class RunFolder(RunRecords):
 
     @property
     def checkpoint_rounds(self) -> list[int]:
-        """The rounds of which there are checkpoints, the newest first."""
+        """The rounds that have a checkpoint, the newest first."""
         return [number for number, _ in checkpoints_in(self.checkpoints_path)]
 
     def latest_checkpoint(self) -> Checkpoint | None:

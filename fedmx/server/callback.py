@@ -1,4 +1,4 @@
-"""Callbacks: code of the user's that hears of each round, and may end the run."""
+"""Callbacks: user code that runs after each round and may end the run."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Running(Protocol):
 class Callback:
     """Hears of each round of a run, simulated or deployed. Override what you need.
 
-    A callback decides by what the rounds say and by nothing else (time, chance), so that a resumed
+    A callback decides by the results of the rounds alone, not by time or chance, so that a resumed
     run ends where the uninterrupted one does: `on_begin` is given the rounds before the resume.
     """
 

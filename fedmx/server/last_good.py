@@ -21,7 +21,7 @@ class Checkpoints(Protocol):
 
     @property
     def checkpoint_rounds(self) -> Sequence[int]:
-        """The rounds of which there are checkpoints."""
+        """The rounds that have a checkpoint."""
 
     def earlier(self, round: int) -> Mapping[str, Any] | None:
         """Return the newest checkpoint that was recorded before a round; None: there is none."""

@@ -35,7 +35,7 @@ def server_of(
         assembly: the parts of the experiment.
         clients: its clients, simulated or remote.
         scores: evaluates models elsewhere, where that is faster; None: the server evaluates.
-        callbacks: hear of each round, and may end the run.
+        callbacks: called after each round; they may end the run.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.

@@ -64,7 +64,7 @@ class FolderRecorder:
 
     @property
     def checkpoint_rounds(self) -> Sequence[int]:
-        """The rounds of which there are checkpoints."""
+        """The rounds that have a checkpoint."""
         return self.folder.checkpoint_rounds
 
     def earlier(self, round: int) -> Mapping[str, Any] | None:

@@ -84,7 +84,7 @@ def _with_records(checkpoint: Checkpoint, folder: RunFolder) -> Checkpoint | Non
 
 
 def _lost_text(rounds: Sequence[int], of_clients: Sequence[int]) -> str:
-    """Return what is lost: records of these rounds, and of the clients of those."""
+    """Return the lost records: the rounds without one, and the rounds whose clients lack theirs."""
     lost = [f"rounds {_listed(rounds)}"] if rounds else []
     lost += [f"the clients of rounds {_listed(of_clients)}"] if of_clients else []
     return f"the records of {' and of '.join(lost)}"

@@ -1,7 +1,7 @@
 """Stepping back: a model that clients cannot train on is replaced by an earlier one.
 
 Who sent it is not known. So the clients whose updates counted since then are suspected, the one
-that changed weights or buffers most first, and that one is not asked any more.
+that changed weights or buffers most first. The first suspect is excluded.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from layers.logic import RoundReport
 MOST_IN_A_ROW = 10
 """How often a run steps back before it gets past the round that failed."""
 
-MOST_ROUNDS = 100  # of which the largest updates are remembered
+MOST_ROUNDS = 100  # whose largest updates are remembered
 MOST_SUSPECTS = 5  # of a round
 
 
@@ -28,7 +28,7 @@ class StepBack:
         to: the run goes on from the state after this round.
         reason: why the round failed.
         suspects: the clients whose updates counted since `to`, the largest update first.
-        excluded: the clients that are not asked any more from now on.
+        excluded: the clients that get no task from now on.
     """
 
     round: int

@@ -21,7 +21,7 @@ def trains(
     """Return whether the loss and the weights are finite after training as a client does.
 
     Args:
-        compute: the engine, and the samples, of which the first 1000 are used.
+        compute: the engine and the samples; the first 1000 are used.
         weights: float32 (d,), the model.
         buffers: float32 (b,), its non-trainable state.
         training: how clients train; at most 200 steps are taken.

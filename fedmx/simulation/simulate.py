@@ -37,7 +37,7 @@ def simulate(
         experiment: what to simulate.
         backend: workers to use instead of new ones, for several simulations one after the other;
             the caller closes it.
-        callbacks: hear of each round, and may end the run.
+        callbacks: called after each round; they may end the run.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.

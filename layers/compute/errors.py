@@ -14,7 +14,7 @@ class DataError(ComputeError):
 
 
 class DownloadError(DataError):
-    """A file could not be downloaded, or the downloaded file is another one."""
+    """A file could not be downloaded, or its checksum is wrong."""
 
 
 class NormaliseError(DataError):

@@ -16,7 +16,7 @@ class CannotTrain(Rejected):
 
 
 class NotUsable(LogicError):
-    """A model that nobody can go on with: it is not finite, or a round moved it too far."""
+    """An unusable model: it is not finite, or a round moved it too far."""
 
 
 class ClientFailed(LogicError):

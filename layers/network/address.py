@@ -118,7 +118,7 @@ def file_limit() -> int:
 def free_descriptors() -> int:
     """Return how many connections can be accepted while `KEPT_FILES` stay free; below 1: none.
 
-    A new socket gets the lowest free descriptor: a probe tells that of the next connection.
+    A new socket gets the lowest free descriptor, so a probe finds the next connection's.
     """
     limit = file_limit()
     try:

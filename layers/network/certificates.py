@@ -339,7 +339,7 @@ def _number_of(crl: x509.CertificateRevocationList) -> int:
 
 
 def load_pem(path: Path, load: Callable[[bytes], T], kind: str, advice: str) -> T:
-    """Return what `load` makes of a file's content.
+    """Return the result of `load` for a file's content.
 
     Raises:
         CertificateError: the file cannot be read (with `advice`), or is not of this kind.

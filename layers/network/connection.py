@@ -75,7 +75,7 @@ class Owner(Protocol):
 
 
 class _Closed(asyncio.Transport):
-    """Replaces a closed transport, so that nothing refers to that one any more."""
+    """Replaces a closed transport, so that no reference to it is left."""
 
     def is_closing(self) -> bool:
         return True

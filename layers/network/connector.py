@@ -223,7 +223,7 @@ class Connector(Endpoint):
             self._give_up(GaveUp(f"{self.address}: {type(error).__name__}: {error}", True))
 
     def _give_up(self, event: GaveUp) -> None:
-        """Report the last event; a caller that waits for another one gets None."""
+        """Report the last event; a caller that waits for the next one gets None."""
         self._report(event)
         self._events.close()
 

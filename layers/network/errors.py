@@ -89,7 +89,7 @@ class TransferError(NetworkError):
 
 
 class NotWanted(TransferError):
-    """Nobody waits for a file any more: its connection has ended, or it was cancelled."""
+    """A file is no longer wanted: its connection has ended, or it was cancelled."""
 
 
 class UnexpectedFile(NetworkError):

@@ -58,7 +58,7 @@ WINDOWS_A_MESSAGE = 60  # the most `stall_s` that a message may take while other
 
 
 class Account:
-    """The share of one connection; `granted` is called when its message need not wait any more.
+    """The share of one connection; `granted` is called when its message no longer has to wait.
 
     Attributes:
         held: bytes reserved for its unfinished messages.
@@ -91,9 +91,9 @@ class MemoryBudget:
     """Reserves memory for whole messages, in the order in which they are announced.
 
     A message that has its memory can always be completed. A message larger than the budget is
-    admitted alone. A connection with an unfinished message that announces another one must not
-    wait, since the rest of the first comes behind the second: one such connection at a time may
-    exceed the budget, until none of its messages is unfinished.
+    admitted alone. A connection that announces a second message before the first is complete must
+    not wait, since the rest of the first comes behind the second: one connection at a time may
+    exceed the budget, until all of its messages are complete.
 
     Args:
         most: the upper bound of the budget in bytes.

@@ -143,7 +143,7 @@ class Session(ABC):
         except NetworkError as error:
             events += self.refuse(error, blamed=True)
         self.meter.received_total(len(data) - self.unread)
-        if self.ended:  # a client that has ended its session waits for no decision any more
+        if self.ended:  # a client that has ended its session waits for no decision
             events = [event for event in events if not isinstance(event, Verified)]
         return events
 

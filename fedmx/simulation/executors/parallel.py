@@ -59,7 +59,7 @@ class WorkerDied:
 
 
 class Backend(Protocol):
-    """Numbered workers, each of which does one job at a time.
+    """Numbered workers; each does one job at a time.
 
     Attributes:
         depth: number of jobs that a worker may hold without a reply.
@@ -139,7 +139,7 @@ class _Job:
         client: the client in messages; None: the job belongs to no client.
         round: the client's round.
         queued: whether no worker has it yet.
-        cancelled: whether nobody needs its reply.
+        cancelled: whether its reply is ignored.
         deaths: number of workers that died over it.
         reply: the reply, until it is taken.
     """

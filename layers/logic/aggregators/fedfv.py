@@ -111,7 +111,7 @@ class FedFV(Aggregator):
         return replace(state, memory={**state.memory, AGGREGATE: {"history": kept}})
 
     def _internal(self, total: _Updates) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the mean of the projected updates, float64 (d,), and lengths of those received.
+        """Return the mean of the projected updates, float64 (d,), and the received lengths.
 
         The lengths are those of the updates, float64 (m,), and that of their mean.
         """
@@ -156,7 +156,7 @@ def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def projection_order(losses: Sequence[float], alpha: float) -> tuple[list[int], set[int]]:
-    """Return the places of the vectors by ascending loss, and the places of those that are kept.
+    """Return the places of the vectors by ascending loss, and the places of the kept vectors.
 
     Equal losses stay in their order. The share `alpha` with the highest losses is kept as it is: at
     least one vector, if alpha is not 0.

@@ -39,7 +39,7 @@ class FedNova(Aggregator):
     the sum.
 
     Attributes:
-        mu: that of the hook `fedprox`; 0 without this hook.
+        mu: mu of the hook `fedprox`; 0 without this hook.
         effective: tau_eff: ``"a"`` is sum_i (n_i / n) ||a_i||_1, ``"steps"`` the mean number of
             steps sum_i (n_i / n) tau_i; ``"auto"`` is ``"a"``, and ``"steps"`` with mu, as in the
             authors' own code.
@@ -60,7 +60,7 @@ class FedNova(Aggregator):
             raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
 
     def check(self, logic: Parts) -> None:
-        """Refuse local solvers of which ||a||_1 is another, or not known."""
+        """Refuse local solvers whose ||a||_1 differs or is not known."""
         mu = sum_in_order(hook.mu for hook in logic.hooks if isinstance(hook, FedProx))
         if mu != self.mu:
             raise LogicError(

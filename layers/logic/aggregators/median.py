@@ -96,7 +96,7 @@ class Median(Aggregator):
 
     @property
     def requires(self) -> frozenset[Need]:
-        """Single clients, and updates of which most values are sent unless `sparse` is set."""
+        """Single clients, and updates that send most values unless `sparse` is set."""
         return frozenset({Need.EACH_CLIENT, *(() if self.sparse else (Need.DENSE,))})
 
     def init(self, state: ServerState) -> StoredUpdates:
@@ -159,7 +159,7 @@ class TrimmedMean(Aggregator):
 
     @property
     def requires(self) -> frozenset[Need]:
-        """Single clients, and updates of which most values are sent if it compares them."""
+        """Single clients, and updates that send most values if it compares them."""
         compares = self.trim > 0 and not self.sparse
         return frozenset({Need.EACH_CLIENT, *((Need.DENSE,) if compares else ())})
 

@@ -437,7 +437,7 @@ def ask_all(population: Population) -> Sequence[Inquiry]:
 
 
 def all_in_time(population: Population, asked: bool) -> Plan:
-    """Return the plan of all clients or, if they were asked, of those that will train in time.
+    """Return the plan of all clients, or of the clients that say they will train in time.
 
     Args:
         population: with the clients' answers, if they were asked.

@@ -45,7 +45,7 @@ LEAST_SPAN = 1e-4
 
 LEAST_DURATION_S = 1e-4
 
-FLAT = 0.1  # change of the utility gained, in shares of what it was, up to which it is the same
+FLAT = 0.1  # relative change of the gained utility that counts as no change
 
 SHARP = 5.0  # likewise, from which it has changed sharply
 
@@ -54,7 +54,7 @@ NOTHING = 1e-4  # of a client, so that the mean of none is 0
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """The clients to choose from in a round, and what Oort makes of them; n of them are there.
+    """The n clients to choose from in a round, with their statistics.
 
     Attributes:
         clients: int64 (n,), ascending; those that are barred are left out.
@@ -322,7 +322,7 @@ def _loss(report: ClientReport) -> float | None:
 def measured_s(
     memory: Mapping[str, Any], planned: Sequence[ClientReport], took_s: float
 ) -> dict[int, float]:
-    """Return the seconds from task to update, or at least so many, of those that have times.
+    """Return the seconds from task to update, or a lower bound, of the clients that have times.
 
     A client that did not arrive takes at least as long as it was given: the longer of that and of
     what was known before counts.
@@ -330,7 +330,7 @@ def measured_s(
     Args:
         memory: what was known before the round.
         planned: the clients that were asked.
-        took_s: seconds of the round, for those of which no end is known.
+        took_s: seconds of the round, for clients without a known end.
     """
     clients = np.array([one.client for one in planned], np.int64)
     measured = {}
@@ -466,7 +466,7 @@ class Pacer:
         return np.append(history, mean)[-2 * self.step :]
 
     def percentile(self, percentile: float, history: np.ndarray, round: int) -> float:
-        """Return the percentile of round `round`, from that of the round before it.
+        """Return the percentile of round `round`, from the percentile of the round before.
 
         Args:
             percentile: of the round before.
@@ -488,7 +488,7 @@ def preferred_s(durations_s: np.ndarray, percentile: float) -> float:
     """Return T, in seconds; infinite from the 100th percentile on, or if no duration is known.
 
     Args:
-        durations_s: float64 (n,), of all clients of which it is known.
+        durations_s: float64 (n,), of all clients with a known duration.
         percentile: above 0.
     """
     if percentile >= 100 or not durations_s.size:

@@ -264,7 +264,7 @@ def _check_parameters(full: str, own: Any, theirs: Any) -> None:
         ) from None
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise LogicError(
-            f"{full} is a coroutine or a generator, of which a call runs nothing; write a plain "
+            f"{full} is a coroutine or a generator, so a call runs nothing; write a plain "
             f"function without async and yield{at_place(function)}"
         )
 

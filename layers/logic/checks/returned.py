@@ -51,7 +51,7 @@ def checked(
         method: takes a task, an update or a state, and a context, and returns the first, changed.
         given: the task, the update or the state.
         at: the context.
-        server: whether it is a server side, of which errors get the part's name, round and client;
+        server: whether it is a server side, whose errors get the part's name, round and client;
             the runner of a client adds them to those of a client side.
 
     Raises:
@@ -161,7 +161,7 @@ def checked_samples(side: ClientSide, data: Data, at: ClientContext) -> Data:
 
 
 def wrong_form(given: Any, after: Any, layout: Layout) -> str | None:
-    """Return what is wrong with the form of a returned task, update or state; None: nothing."""
+    """Return the first formal error of a returned task, update or state; None: it has none."""
     word = _FIELDS[type(given)][0]
     if not isinstance(after, type(given)):
         return f"{_shown(after)}; it must return the {word}, changed or not"

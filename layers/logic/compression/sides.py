@@ -37,14 +37,14 @@ class CodecHook(Hook):
 
     Attributes:
         flat: treat the whole vector as one tensor.
-        feedback: add what a codec left out of one vector to the next vector.
+        feedback: whether the error of one encoded vector is added to the next vector.
     """
 
     flat = False
     feedback = True
 
     def codecs(self) -> tuple[Codec | None, Codec | None]:
-        """Return the codec of updates, and that of the model's changes; None: dense."""
+        """Return the codecs of updates and of the model's changes; None: dense."""
         raise NotImplementedError
 
     @property
@@ -69,7 +69,7 @@ class CodecServerSide(ServerSide):
         up: codec of the updates; None: updates are dense.
         down: codec of the model's changes; None: the model is sent dense.
         flat: treat the whole vector as one tensor.
-        feedback: add what the codec left out of one change to the next change.
+        feedback: whether the error of one encoded change is added to the next change.
     """
 
     def __init__(
@@ -193,7 +193,7 @@ class CodecClientSide(ClientSide):
         up: codec of the updates; None: updates are dense.
         down: codec of the model's changes; None: the model is received dense.
         flat: treat the whole vector as one tensor.
-        feedback: add what the codec left out of one update to the next update.
+        feedback: whether the error of one encoded update is added to the next update.
     """
 
     def __init__(

@@ -131,7 +131,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Rule:
-    """A declaration that does not go with another one, or not without it.
+    """A declaration that excludes or needs another declaration.
 
     Attributes:
         one: the declaration of one part, or a condition of the experiment.

@@ -153,7 +153,7 @@ class ServerContext(Context):
         auxiliary: trains a model on the samples that the server keeps (`Facilities.auxiliary`).
         train_on_asset: trains a model on an asset (`Facilities.train_on_asset`).
         asset_sizes: the number of samples of each asset, by name.
-        max_update: the largest norm of an update as a multiple of that of the model plus 1; None:
+        max_update: the largest norm of an update, as a multiple of the model's norm plus 1; None:
             no bound.
         numbers: the numbers that `record` has added to the round's record.
     """

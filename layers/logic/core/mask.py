@@ -58,10 +58,10 @@ class Mask:
         return vector[self.travels] if vector.size else vector
 
     def expand(self, values: np.ndarray) -> np.ndarray:
-        """Return the update (d,) of which `values` were sent; an empty one stays empty.
+        """Return the update (d,) from the sent `values`; an empty one stays empty.
 
         Raises:
-            Rejected: the number of values is not that of the mask.
+            Rejected: the mask has another number of values.
         """
         if not values.size:
             return values

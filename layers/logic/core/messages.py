@@ -90,7 +90,7 @@ class Task:
         weights: float32 (d,); empty if a hook put an encoded form into its slot.
         buffers: float32 (b,), the non-trainable state (BatchNorm statistics).
         last_accepted_round: the last round in which an update of this client was accepted, in a
-            later pass this round itself; it tells the client which of its memories is valid. 0:
+            later pass this round itself; the client takes the memory after it. 0:
             there is none, or the client lost its memory.
         offer: whether the client first offers its update, and sends it only if that is granted.
         model_version: version of the model that the client starts from: the number of rounds that

@@ -157,7 +157,7 @@ QUESTIONS: Mapping[str, Callable[[int, Question, Engine, Data], Slot]] = {
 def is_answer_to(question: Question, answer: Answer) -> bool:
     """Return whether an answer has no other names than the question's, and no more values.
 
-    What the values say is for the selector to judge. This keeps out what nobody would read.
+    The selector judges the values. This check removes values that no selector reads.
     """
     if question.name in HOOKS:
         return not answer.values

@@ -87,7 +87,7 @@ class Stc(CodecHook):
         p_up: share of an update's values that are sent; None sends updates dense.
         p_down: share of the model's values that are sent; None sends the model dense.
         flat: whether the whole vector counts as one tensor, with one threshold and one mu.
-        exact_k: whether exactly k values are kept: of those equal to the threshold the first ones.
+        exact_k: whether exactly k values are kept; among values at the threshold, the first ones.
         literal: whether mu is what algorithm 1 says when it is read literally (see `ternarise`).
         ternary: whether mu takes the place of the values; if not, the values themselves travel,
             and with p 1.0 nothing is compressed.

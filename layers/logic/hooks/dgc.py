@@ -35,7 +35,7 @@ class Dgc(Hook):
     Attributes:
         p: the share of each tensor's values that is sent after the warm-up.
         threshold: if given, every |v| above it is sent, instead of a share.
-        momentum: m of the correction; the clients' own `train.momentum` is another one.
+        momentum: m of the correction; it is independent of the clients' `train.momentum`.
         nesterov: whether the correction has Nesterov's form.
         masking: whether the momentum starts again at zero where a value was sent.
         clip: the largest Euclidean norm of an update; None sets no limit.

@@ -163,7 +163,7 @@ class _Bounds:
         with np.errstate(divide="ignore"):
             density = value / weight
         self.order = np.lexsort((np.arange(value.size), -density))
-        # After the last item comes one without density, a part of which adds nothing.
+        # After the last item comes one of density 0, so that a part of it adds nothing.
         self._density = np.append(density[self.order], 0.0)
         self._value = np.concatenate([[0], np.cumsum(value[self.order])])
         self._weight = np.concatenate([[0], np.cumsum(weight[self.order])])

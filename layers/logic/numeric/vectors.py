@@ -96,7 +96,7 @@ def sketch(vector: np.ndarray, values: int, seed: int) -> np.ndarray:
 
     Each value of the vector is added, with a random sign, at a random place (Charikar, Chen and
     Farach-Colton 2002). Places and signs are the same for all vectors of a length, so the distance
-    between two sketches is that of the vectors, with a relative error of about sqrt(2 / values).
+    between two sketches has a relative error of about sqrt(2 / values).
 
     Args:
         vector: float32 (d,).

@@ -85,7 +85,7 @@ def draw_weighted(rng: np.random.Generator, weights: np.ndarray, number: int) ->
 def replaced(
     plan: Plan, clients: Sequence[int], without: Sequence[int], seed: int, round: int
 ) -> Plan:
-    """Return a plan with other clients in the place of those that are left out.
+    """Return a plan in which other clients replace those that are left out.
 
     If there are too few others, the cohort is smaller. It fits selectors that go by the clients'
     numbers alone. Let S be a uniform draw of m clients. Given that it holds k of those that are

@@ -145,7 +145,7 @@ def resnet18_cifar(classes: int = 10) -> Any:
     """Return ResNet-18 for inputs (3, 32, 32); 11,173,962 parameters.
 
     A stem of one 3 x 3 convolution of 64 channels with batch normalisation and ReLU, no pooling;
-    four stages of two basic blocks, all but the first of which halve the image; global average
+    four stages of two basic blocks, which halve the image except in the first; global average
     pooling; a dense layer. Running statistics (9,600 numbers) are not among the parameters.
     Source: He et al., "Deep Residual Learning for Image Recognition", 2016.
     """

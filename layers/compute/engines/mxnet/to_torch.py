@@ -248,7 +248,7 @@ def _batch_norm(layers: Layers, node: Node, x: list[str]) -> str:
     if node.value("axis", 1) != 1:
         raise _untranslated(f"operator BatchNorm with axis {node.value('axis')}")
     eps = node.value("eps", 1e-3)
-    # PyTorch's momentum is the share of the new value, MXNet's that of the old one.
+    # PyTorch's momentum weights the new value, MXNet's the old one.
     momentum = round(1 - node.value("momentum", 0.9), 12)
     settings = _settings(("eps", eps, 1e-5), ("momentum", momentum, 0.1))
     kind = {2: 1, 3: 1, 4: 2, 5: 3}[len(shape)]

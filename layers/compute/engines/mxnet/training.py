@@ -108,7 +108,7 @@ class Sgd:
         weights -= gradient
 
 
-# The smallest normal float32, the least likelihood of which the logarithm is taken.
+# The smallest normal float32: likelihoods are raised to it before the logarithm.
 TINY = np.finfo(np.float32).tiny
 
 
