@@ -248,14 +248,23 @@ def test_a_misspelt_setting_of_user_code_creates_no_folder(tmp_path: Path) -> No
 
 def test_a_cell_that_fails_at_once_is_tried_with_one_seed(tmp_path: Path) -> None:
     folder = place(tmp_path)
-    words = ["sweep", "small.yaml", "--vary", "compute.partition.alpha=-3,-4", "--seeds", "3"]
+    words = ["sweep", "small.yaml", "--vary", "clients=5000,6000", "--seeds", "3"]
     words += ["--set", "compute.partition=dirichlet", "--own-modules", "--at-once", "1"]
     result = fedmx(*words, cwd=folder)
     assert result.code == 2
     states = [state.state for state in SweepResult.of(sweep_in(folder)).states]
     assert sorted(states) == ["failed"] * 2 + ["waiting"] * 4
     assert "2 of 6 runs failed; 4 other" in result.err
-    assert "alpha" in result.err
+    assert "5000 clients" in result.err
+
+
+def test_a_wrong_part_of_any_cell_is_refused_before_the_first_run(tmp_path: Path) -> None:
+    folder = place(tmp_path)
+    words = ["sweep", "small.yaml", "--vary", "compute.partition.alpha=0.5,-4", "--own-modules"]
+    result = fedmx(*words, "--set", "compute.partition=dirichlet", cwd=folder)
+    assert result.code == 2
+    assert "-4" in result.error_text
+    assert not (folder / "runs").exists()
 
 
 def test_ctrl_c_interrupts_all_runs(tmp_path: Path, interruptible: None) -> None:
