@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import Assembly, Round, RunFolder, Server, join, recorded, serve, simulate
+from fedmx import Assembly, Experiment, Round, RunFolder, Server, join, recorded, serve, simulate
 from fedmx.assembly.assets import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
+from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import Setup
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.deployment.test_deployment_by_hand import Running
@@ -307,3 +309,32 @@ def test_a_copy_that_was_damaged_is_one_that_the_client_lacks(tmp_path: Path) ->
     assert copy.find(announced, 2) is None, "another client's copy"
     copy.discard(Setup("run", "", "", 3, (2,), 0, (announced,)))
     assert copy.find(announced, 3) is None
+
+
+def test_a_file_that_an_earlier_process_left_is_not_sent_unless_it_is_the_asset(
+    tmp_path: Path,
+) -> None:
+    sent: list[tuple[str, bytes]] = []
+
+    class Sending:
+        def send_file(self, peer: str, path: Path, name: str) -> None:
+            sent.append((peer, path.read_bytes()))
+
+    (tmp_path / "shared.safetensors").write_bytes(b"stale")
+    sender = AssetSender([AssetFile("shared", b"new")], Sending())  # type: ignore[arg-type]
+    sender.folder = tmp_path
+    sender.send("client-0", 0, ["shared"])
+    assert sent == [("client-0", b"new")]
+
+
+def test_a_server_without_a_least_number_of_updates_waits_for_a_client(
+    certificates: Certificates,
+) -> None:
+    compute = {"model": "2nn", "data": "digits", "normalise": {"scale": 16}}
+    text = {"rounds": 1, "clients": 2, "compute": compute}
+    network = {"address": "127.0.0.1:0", "insecure": True, "wait_for": 1}
+    for least, needed in ((0, 1), (2, 2)):
+        given = Experiment.from_dict({**text, "logic": {"min_updates": least}, "network": network})
+        server = serve(given, "a-run")
+        assert isinstance(server.network, RemoteClients)
+        assert server.network._at_least == needed

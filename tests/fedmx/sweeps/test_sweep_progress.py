@@ -87,3 +87,16 @@ def test_a_log_is_read_line_by_line_between_other_lines(tmp_path: Path) -> None:
         file.write(f"{two[20:]}\n[]\n")
     assert reader.rounds() == [{"round": 2}]
     assert reader.rounds() == []
+
+
+def test_only_the_events_of_rounds_are_read_from_a_log(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    other = {"event": "note", "fields": {"round": 9}}
+    event = {"event": "round", "fields": {"round": 1}}
+    lines = ["of a library", "[1]", json.dumps(other), json.dumps(event)]
+    path.write_text("".join(f"{line}\n" for line in lines) + '{"event": "round", "fie')
+    reader = LogReader(path, 0)
+    assert reader.rounds() == [{"round": 1}]
+    with path.open("a") as file:
+        file.write('lds": {"round": 2}}\n')
+    assert reader.rounds() == [{"round": 2}]

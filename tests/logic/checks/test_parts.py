@@ -323,6 +323,30 @@ def test_a_setting_that_code_elsewhere_may_read_is_doubted_and_not_refused(tmp_p
     assert doubt.endswith("hands_itself_on.py:4)")
 
 
+def test_a_setting_that_a_module_beside_reads_is_doubted_and_not_refused(tmp_path: Path) -> None:
+    source = (
+        "from dataclasses import dataclass\n"
+        "from layers.logic import Hook, ServerSide\n"
+        "@dataclass(frozen=True)\n"
+        "class ReadBeside(Hook):\n"
+        "    strength: float = 0.1\n"
+        "    def server(self): return ServerSide()\n"
+    )
+    (tmp_path / "read_beside.py").write_text(source)
+    (tmp_path / "reads_it.py").write_text("def strength_of(hook): return hook.strength\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        from read_beside import ReadBeside  # type: ignore[import-not-found]
+
+        with pytest.raises(LogicError, match="has the setting strength"):
+            check_part(ReadBeside())
+        import reads_it  # type: ignore[import-not-found]  # noqa: F401
+
+        check_part(ReadBeside())
+        (doubt,) = possible_mistakes([ReadBeside()])
+    assert "strength" in doubt
+
+
 def test_every_part_of_fedmx_has_its_halves_and_nothing_to_doubt() -> None:
     parts: list = [LocalSgd()]
     for table in (HOOKS, SELECTORS, AGGREGATORS):
