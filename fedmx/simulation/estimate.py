@@ -15,9 +15,10 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
 from fedmx.protocol.loopback import carried
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.logic import ClientLedger, Population, Selector, Task
+from layers.logic import ClientLedger, Task
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.seeds import derive, generator
+from layers.logic.round.round import RoundMachine
+from layers.logic.seeds import derive
 
 _ENOUGH_S = 0.2  # of measurement, after the first step, which compiles the model
 
@@ -79,7 +80,7 @@ def estimate(assembly: Assembly) -> Estimate:
     client = int(list(sizes)[int(np.abs(numbers - np.median(numbers)).argmin())])
     training = logic.training_of(1)
 
-    pipeline = logic.server_pipeline(state, experiment.clients)
+    pipeline = logic.server_pipeline(state, logic.clients or 0)
     seed = derive(logic.seed, "train", 1, client)
     one_step = dataclasses.replace(training, steps=1)
     task = pipeline.send(Task(1, client, seed, one_step, state.weights, state.buffers))
@@ -97,7 +98,7 @@ def estimate(assembly: Assembly) -> Estimate:
     some = dataclasses.replace(training, steps=min(10, max(1, round(steps))))
     return Estimate(
         samples=numbers,
-        cohort=_cohort(assembly, numbers),
+        cohort=_cohort(assembly, state),
         steps=float(steps),
         task_bytes=task_bytes,
         update_bytes=update_bytes,
@@ -111,21 +112,16 @@ def estimate(assembly: Assembly) -> Estimate:
     )
 
 
-def _cohort(assembly: Assembly, numbers: np.ndarray) -> int | None:
-    """Return the number of tasks in round 1, or None if it depends on the clients' answers."""
-    logic = assembly.logic
-    selector = logic.selector
-    if selector.surveys() or type(selector).inquire is not Selector.inquire:
-        return None
-    population = Population(
-        assembly.sizes(),
-        training=logic.training_of(1),
-        deadline_s=logic.deadline_s,
-        over_select=logic.over_select,
-        total=logic.clients,
-    )
-    plan = selector.select(population, {}, 1, generator(logic.seed, "select", 1))
-    return len(plan.clients) * plan.passes
+def _cohort(assembly: Assembly, state: ServerState) -> int | None:
+    """Return the number of tasks in round 1, or None if it depends on the clients' answers.
+
+    Raises:
+        LogicError: the selector's plan cannot be carried out.
+    """
+    machine = RoundMachine(state, assembly.server_logic)
+    machine.start(assembly.population())
+    plan = machine.plan
+    return None if plan is None else len(plan.clients) * plan.passes
 
 
 def _timed(work: Callable[[], object]) -> float:
