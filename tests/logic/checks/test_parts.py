@@ -185,7 +185,7 @@ MISTAKES = {
     ),
     "generator": (
         hook_of(client=Generates),
-        "Generates.send is a coroutine or a generator, of which a call runs nothing",
+        "Generates.send is a coroutine or a generator, so a call runs nothing",
     ),
     "no dataclass": (
         Forgotten(),
