@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.core.declaration import Part
-from layers.logic.core.messages import Training, Update
+from layers.logic.core.messages import EMPTY, Training, Update
 from layers.logic.core.state import ServerState
 from layers.logic.storage import Vector
 
@@ -34,7 +34,8 @@ class Contribution:
         group: group of the lane (see `Plan.groups`).
         weight: weight of the lane in the mean, if the plan gives weights.
         staleness: by how many versions the model that the lane started from is older than the
-            global model; 0 unless the plan accepts late updates.
+            global model; 0 unless tasks may outlive their round.
+        start: float32 (d,), the weights that the lane started from.
     """
 
     lane: int
@@ -46,6 +47,7 @@ class Contribution:
     group: str = ""
     weight: float | None = None
     staleness: int = 0
+    start: np.ndarray = field(default_factory=lambda: EMPTY)
 
 
 class Aggregator(Part, ABC):
@@ -58,6 +60,11 @@ class Aggregator(Part, ABC):
     def least_updates(self) -> int:
         """The fewest accepted updates of a round that it can use."""
         return 0
+
+    @property
+    def most_staleness(self) -> int | None:
+        """The largest staleness of an update that it uses; None: any."""
+        return None
 
     def inspect(self, update: Update) -> None:
         """Check a decoded update; called when it arrives.

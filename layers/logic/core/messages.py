@@ -83,7 +83,8 @@ class Task:
     """Down: asks a client to train from these weights.
 
     Attributes:
-        round: number of the round, from 1.
+        round: number of the round, from 1. A round that sends tasks more than once numbers each of
+            these moments: the numbers increase, and no client has two tasks with one number.
         client: number of the client.
         seed: seed of every random draw of this client's local work in this round.
         training: how to train.

@@ -24,8 +24,8 @@ class Population:
         training: how the clients will train in this round.
         deadline_s: seconds that the round may take; None: no limit.
         over_select: factor by which more clients are asked than are needed, 1 or more.
-        in_flight: the clients that still work on a task of an earlier round: those that the plan of
-            the round before kept or waited for.
+        in_flight: the clients that still work on an earlier task, which the plan of the last round
+            kept.
         total: N, the number of clients of the experiment; None: of the clients with samples.
     """
 
@@ -86,11 +86,13 @@ class Plan:
         in_turn: whether uploads that cannot overlap follow the order of the plan, each after those
             before it, instead of the order in which they are ready.
         late: clients in flight whose update of an earlier round is accepted in this one; they are
-            folded after the lanes, in this order. Clients in flight that are not named here are in
-            flight no longer, and no later plan can accept their update. Simulations refuse it.
+            folded after the lanes, in this order. All other tasks in flight are cancelled.
         keeps_stragglers: whether clients that have not returned when `enough` lanes have, or at the
             deadline, stay in flight, those of `late` included, so that the plan of the next round
-            may accept their update. Simulations refuse it.
+            may accept their update.
+        refills: whether the round sends further tasks while it collects (asynchronous rounds). All
+            tasks in flight continue. The round calls `Selector.refill` at its start, and when
+            clients have returned or were lost. It ends with the `enough`-th update.
         passes: how many times each lane is gone through: after its last client comes its first
             again, from the weights that the last one returned.
         before_s: virtual seconds that pass before the first task leaves, such as for the selection;
@@ -110,6 +112,7 @@ class Plan:
     in_turn: bool = False
     late: tuple[int, ...] = ()
     keeps_stragglers: bool = False
+    refills: bool = False
     passes: int = 1
     before_s: float = 0.0
     after_s: float = 0.0
@@ -135,6 +138,11 @@ class Plan:
             raise LogicError(
                 "a plan that keeps stragglers has lanes of several clients, of which one that is "
                 "behind holds up the others; use single_lanes()"
+            )
+        if self.refills and (not self.keeps_stragglers or self.enough is None or self.lanes):
+            raise LogicError(
+                "a plan with refills has lanes, no number of updates that ends the round, or drops "
+                "stragglers; use Plan((), enough=K, keeps_stragglers=True, refills=True)"
             )
         if self.passes < 1:
             raise LogicError(f"passes={self.passes} of a lane; it must be 1 or more")

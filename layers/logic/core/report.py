@@ -60,6 +60,13 @@ class Overhead:
     file_bytes: int = 0
     rejected_connections: tuple[str, ...] = ()
 
+    def __add__(self, other: Overhead) -> Overhead:
+        return Overhead(
+            self.control_bytes + other.control_bytes,
+            self.file_bytes + other.file_bytes,
+            self.rejected_connections + other.rejected_connections,
+        )
+
 
 @dataclass(frozen=True)
 class ClientReport:
@@ -67,7 +74,8 @@ class ClientReport:
 
     Attributes:
         client: number of the client.
-        status: the fate of its update: accepted, rejected, declined or lost.
+        status: the fate of its update: accepted, rejected, declined or lost; in-flight: the round
+            has sent the task, and has ended before the update arrived.
         reason: why the update was not accepted; empty if it was.
         traceback: traceback of an error, the client's or of a server side; empty without one.
         samples: number of its samples, n_k.
@@ -79,10 +87,17 @@ class ClientReport:
         code: ``"cannot-train"`` if it could not train on the model that it was sent; else empty.
         peak: how far its accepted update goes, in weights or in buffers (see `check_content`).
         counted_before: whether earlier passes of its lane were accepted, and this one was not.
+        task_round: the number of its task (see `Task.round`); 0: it had none.
+        version: the version of the model that its task started from, in a round whose tasks may
+            outlive it; otherwise None.
+        staleness: the number of versions between that one and the model of this round; otherwise
+            None.
+        tasks: the tasks that this round sent to it, as far as they are not in another of its
+            reports.
     """
 
     client: int
-    status: Literal["accepted", "rejected", "declined", "lost"]
+    status: Literal["accepted", "rejected", "declined", "lost", "in-flight"]
     reason: str = ""
     traceback: str = ""
     samples: int = 0
@@ -94,6 +109,10 @@ class ClientReport:
     code: str = ""
     peak: float = 0.0
     counted_before: bool = False
+    task_round: int = field(default=0, compare=False)
+    version: int | None = None
+    staleness: int | None = None
+    tasks: int = field(default=0, compare=False)
 
     @property
     def why(self) -> str:
@@ -109,14 +128,18 @@ class RoundReport:
     Attributes:
         round: number of the round, from 1.
         learning_rate: learning rate of this round.
-        selected: number of clients in the plan.
+        selected: number of clients in the plan; in a round that refills, of clients that were
+            selected while it collected.
         clients: the clients in the order of the plan; then rejected updates of other clients, and
-            second updates.
+            second updates. In a round that refills, a client has one report for each task that
+            ended, in the order of their ends; then come the tasks that were sent and are in flight.
         traffic: sum over all clients, with surveys and clients outside of the plan.
         took_s: duration in seconds by the clock, virtual or real, from the first task to the end.
         waited_s: virtual seconds before the round in which no client was available.
         overhead: the cost besides messages.
         numbers: numbers from hooks for the round's record, such as a privacy budget.
+        in_flight: number of tasks in flight at the end of a round whose tasks may outlive it;
+            otherwise None.
     """
 
     round: int
@@ -128,6 +151,12 @@ class RoundReport:
     waited_s: float = field(default=0.0, compare=False)
     overhead: Overhead = field(default_factory=Overhead, compare=False)
     numbers: Mapping[str, float] = field(default_factory=dict)
+    in_flight: int | None = None
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks that this round has sent."""
+        return sum(one.tasks for one in self.clients)
 
     def of(self, status: str) -> tuple[int, ...]:
         """Return the clients with this status."""

@@ -148,6 +148,29 @@ class Selector(Part, ABC):
         """
         return None
 
+    def refill(
+        self,
+        population: Population,
+        in_flight: Collection[int],
+        memory: Mapping[str, Any],
+        rng: np.random.Generator,
+    ) -> Sequence[int]:
+        """Return the clients that get a task now, in a round whose plan has `refills`.
+
+        It is called when the round begins, and after clients have returned or were lost: once for
+        all clients that did so at the same virtual time.
+
+        Args:
+            population: the clients that can be asked; those in flight are among them.
+            in_flight: the clients that have a task.
+            memory: the selector's memory.
+            rng: the generator for random draws.
+
+        Returns:
+            Clients that have no task; empty: nobody is asked now.
+        """
+        return ()
+
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Return the selector's memory after a round."""
         return memory

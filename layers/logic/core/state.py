@@ -28,6 +28,11 @@ class ServerState:
         memory: the memory of selector, aggregator, surveys and hooks, by their keys.
         last_accepted: by client, the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
+        versions: by version, float32 (d,), the models that tasks in flight started from.
+        base: by client, the version that its last accepted update started from, where that is not
+            the round before `last_accepted`.
+        moment: the number of the last tasks that were sent (see `Task.round`), if rounds have sent
+            tasks more than once; 0: that number is `round`.
         change: float32 (d,), the vector that was added to the weights at the end of a round, before
             rounding; empty if it is not known, and between rounds.
     """
@@ -38,11 +43,25 @@ class ServerState:
     memory: Mapping[str, Memory] = field(default_factory=dict)
     last_accepted: Mapping[int, int] = field(default_factory=dict)
     in_flight: Mapping[int, Task] = field(default_factory=dict)
+    versions: Mapping[int, np.ndarray] = field(default_factory=dict)
+    base: Mapping[int, int] = field(default_factory=dict)
+    moment: int = 0
     change: np.ndarray = field(default_factory=lambda: EMPTY)
+
+    def base_of(self, client: int) -> int | None:
+        """Return the version that a client's last accepted update started from; None: unknown."""
+        last = self.last_accepted.get(client)
+        return None if last is None else self.base.get(client, last - 1)
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""
+        asynchronous = {
+            "versions": dict(self.versions),
+            "base": dict(self.base),
+            "moment": self.moment,
+        }
         return {
+            **{name: kept for name, kept in asynchronous.items() if kept},
             "round": self.round,
             "weights": self.weights,
             "buffers": self.buffers,
@@ -61,6 +80,9 @@ class ServerState:
             memory=tree["memory"],
             last_accepted=tree["last_accepted"],
             in_flight={one: Task.of_header(head) for one, head in tree["in_flight"].items()},
+            versions={one: frozen(kept) for one, kept in tree.get("versions", {}).items()},
+            base=tree.get("base", {}),
+            moment=tree.get("moment", 0),
         )
 
 

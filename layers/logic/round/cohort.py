@@ -70,7 +70,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
     """Ask the clients that have not answered the surveys yet; return the state with the answers."""
     excluded = set[Any](state.memory.get(EXCLUDED, ()))
     population = Population(
-        _available(state, port.samples, logic.without),
+        available(state, port.samples, logic.without),
         training=logic.training_of(state.round + 1),
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
@@ -96,7 +96,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
         answers = state.memory[SURVEY]
     # A client that has left in the meantime cannot be selected.
     return state, replace(
-        population, samples=_available(state, port.samples, logic.without), answers=answers
+        population, samples=available(state, port.samples, logic.without), answers=answers
     )
 
 
@@ -114,13 +114,13 @@ def _inquire(
         given = answers.setdefault(question.name, {})
         given.update((yield from _ask(question, clients, state, port, logic)))
     # A client that has left in the meantime cannot be selected, whatever it answered.
-    population = replace(population, samples=_available(state, port.samples, logic.without))
+    population = replace(population, samples=available(state, port.samples, logic.without))
     for name in {question.name for question, _ in inquiries}:
         answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
     return replace(population, answers=answers)
 
 
-def _available(
+def available(
     state: ServerState, samples: Mapping[int, int], without: Sequence[int]
 ) -> Mapping[int, int]:
     """Return the clients that can be asked and are not excluded, with their numbers of samples.

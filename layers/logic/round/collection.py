@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from layers.logic.core.declaration import Need
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.report import ClientReport
+from layers.logic.core.report import ClientReport, Times, Traffic
 from layers.logic.core.selector import SELECT, PendingOffers, Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, PartFailed, Rejected
-from layers.logic.round.exchange import Cancel, ClientLost, StateLost
+from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
@@ -45,6 +46,7 @@ class Collection:
     Attributes:
         plan, dispatch, fold: as given.
         outcomes: the reports of the clients of the plan whose part has ended, by client.
+        earlier: the reports of tasks that ended before another task of the same client did.
         passed: the reports of the clients whose updates were accepted in passes before their last
             one, by client.
         unexpected: the reports of updates that no task asked for.
@@ -68,11 +70,15 @@ class Collection:
         self._pipeline = pipeline
         self._aggregator, self._mask = logic.aggregator, logic.mask
         self._max_update = logic.max_update
+        self._most_staleness = logic.aggregator.most_staleness
         # How many steps another trainer takes is not known here.
         self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
         self._foreign, self._samples_of = foreign, samples_of
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
+        self.earlier: list[ClientReport] = []
+        self._costs: dict[int, tuple[Traffic, Times | None]] = {}  # that no report has yet
+        self._counted: Counter[int] = Counter()  # by client, the tasks in reports
         self.passed: dict[int, ClientReport] = {}
         self.unexpected: list[ClientReport] = []
 
@@ -95,6 +101,51 @@ class Collection:
     def has_enough(self) -> bool:
         """Whether as many lanes have returned as the plan needs."""
         return self.plan.enough is not None and self._returned_lanes >= self.plan.enough
+
+    def has_part(self, clients: Iterable[int]) -> bool:
+        """Return whether a task of any of these clients has ended in this round."""
+        return any(client in self.outcomes for client in clients)
+
+    def account(self, accounts: Accounts) -> None:
+        """Add the costs of the clients to the reports of those whose tasks have ended."""
+        for client in accounts.traffic.keys() | accounts.times.keys():
+            before, _ = self._costs.get(client, (Traffic(), None))
+            traffic = before + accounts.traffic.get(client, Traffic())
+            self._costs[client] = traffic, accounts.times.get(client)
+        for client, report in self.outcomes.items():
+            self.outcomes[client] = self._with_costs(report)
+
+    def reports(self) -> list[ClientReport]:
+        """Return the reports of the round, with those of tasks that were sent and are in flight."""
+        plan, outcomes = self.plan, self.outcomes
+        order = outcomes if plan.refills else (*plan.clients, *plan.late)
+        ended = [*self.earlier, *(outcomes[one] for one in order if one in outcomes)]
+        sent = [
+            ClientReport(
+                client,
+                "in-flight",
+                task_round=task.round,
+                version=task.model_version,
+                staleness=self.dispatch.lane_of(client).staleness,
+            )
+            for client, task in self.dispatch.outstanding.items()
+            if client in self._costs and self.dispatch.sent[client] > self._counted[client]
+        ]
+        return [*ended, *map(self._with_costs, sent)]
+
+    def _with_costs(self, report: ClientReport) -> ClientReport:
+        client = report.client
+        traffic, times = self._costs.pop(client, (Traffic(), None))
+        tasks = self.dispatch.sent[client] - self._counted[client]
+        if not (traffic.down_bytes or traffic.up_bytes or times or tasks):
+            return report
+        self._counted[client] += tasks
+        return replace(
+            report,
+            traffic=report.traffic + traffic,
+            times=times or report.times,
+            tasks=report.tasks + tasks,
+        )
 
     def expect(self, tasks: Sequence[Task]) -> Sequence[Task]:
         """Record that these tasks are sent now; return them."""
@@ -190,7 +241,7 @@ class Collection:
         """Whether no client of the round is waited for any more."""
         if self.plan.keeps_stragglers and self.has_enough:
             return True
-        return not self.dispatch.outstanding
+        return not self.dispatch.outstanding and not self.plan.refills
 
     def close(self) -> Sequence[Verdict | Cancel]:
         """End the round for the clients that are left; return the last commands to them."""
@@ -221,6 +272,8 @@ class Collection:
             raise Rejected("an update whose offer was not granted")
         if self._mask is not None:
             update = replace(update, delta=self._mask.expand(update.delta))
+        if self._most_staleness is not None and lane.staleness > self._most_staleness:
+            raise Rejected(f"staleness {lane.staleness}, above the limit {self._most_staleness}")
         decoded = self._pipeline.receive(update)
         peak = check_content(decoded, lane.weights, lane.buffers, self._max_update)
         if self._mask is not None:
@@ -251,19 +304,26 @@ class Collection:
 
     def _end(self, report: ClientReport) -> Sequence[Task]:
         """End a client's part, and fold what can be folded; return the next task of its lane."""
+        task = self.dispatch.outstanding[report.client]
         lane = self.dispatch.end(report.client)
+        report = replace(report, task_round=task.round)
+        if self.plan.keeps_stragglers or self.plan.late:
+            report = replace(report, version=task.model_version, staleness=lane.staleness)
         offer = self._offers.all.get(report.client)
         report = replace(self._with_passes_before(report), offer=offer)
         if report.status == "accepted" and lane.passes > 1 and report.client in lane.waiting:
             self.passed[report.client] = report
         else:
             lane.leave(report.client)
+            if report.client in self.outcomes:  # a round that refills has asked it again
+                self.earlier.append(self.outcomes.pop(report.client))
             self.outcomes[report.client] = report
         tasks = self.expect(self.dispatch.next(lane))
+        lane.ended = not tasks
         if not tasks and lane.updates:
             self._returned_lanes += 1
             self.fold.keep(lane)
-        self.fold.advance(self.outcomes)
+        self.fold.advance()
         return tasks
 
     def _end_lanes(self, status: Literal["declined", "lost"], reason: str) -> None:
@@ -274,6 +334,7 @@ class Collection:
                     report = ClientReport(client, status, reason)
                     self.outcomes[client] = self._with_passes_before(report)
             lane.waiting.clear()
+            lane.ended |= not any(one in self.dispatch.outstanding for one in lane.clients)
 
     def _with_passes_before(self, report: ClientReport) -> ClientReport:
         """Return a client's report with its steps in the passes before, and with a note of them."""

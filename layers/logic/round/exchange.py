@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, TypeAlias
 
 from layers.logic.core.messages import Offer, Task, Update, Verdict
@@ -34,6 +34,7 @@ class Begin:
         late: tasks of earlier rounds, without vectors, whose updates this round accepts. The
             carrier drops all other tasks that are in flight.
         keeps_stragglers: whether tasks may stay in flight when the round ends.
+        refills: whether `late` are all tasks in flight, and further tasks follow later.
     """
 
     round: int
@@ -42,6 +43,7 @@ class Begin:
     turns: tuple[int, ...] | None = None
     late: tuple[Task, ...] = ()
     keeps_stragglers: bool = False
+    refills: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class SendTask:
     task: Task
 
 
-TimerName: TypeAlias = Literal["deadline", "offers", "patience"]
+TimerName: TypeAlias = Literal["deadline", "offers", "patience", "refill"]
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ class StateLost:
 
 @dataclass(frozen=True)
 class TimerFired:
-    """A timer of the round has fired.
+    """A timer of the round has fired; it follows all other events of the same time.
 
     The timer "deadline" also fires when nothing more can come from any client.
     """
@@ -179,6 +181,13 @@ class Accounts:
     traffic: Mapping[int, Traffic] = field(default_factory=dict)
     times: Mapping[int, Times] = field(default_factory=dict)
     overhead: Overhead = field(default_factory=Overhead)
+
+    def __add__(self, later: Accounts) -> Accounts:
+        """Return the cost up to `later`, which was reported after this one in the same round."""
+        traffic = dict(self.traffic)
+        for client, one in later.traffic.items():
+            traffic[client] = traffic.get(client, Traffic()) + one
+        return replace(later, traffic=traffic, overhead=self.overhead + later.overhead)
 
 
 Event: TypeAlias = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -30,6 +30,7 @@ class Lane:
 
     Attributes:
         place: place of the lane in the plan.
+        round: the number of the tasks of the lane (see `Task.round`).
         clients: clients of the lane, in order.
         start: float32 (d,), the weights that the lane starts from.
         buffers: float32 (b,), the buffers that the next client starts from.
@@ -41,9 +42,11 @@ class Lane:
         waiting: the clients that wait for a task, in order; with several passes, each once for each
             pass that it has not begun.
         updates: the decoded updates of the accepted clients, in order.
+        ended: whether no update will be added.
     """
 
     place: int
+    round: int
     clients: tuple[int, ...]
     start: np.ndarray
     buffers: np.ndarray
@@ -53,6 +56,7 @@ class Lane:
     passes: int = 1
     waiting: deque[int] = field(init=False)
     updates: list[Update] = field(default_factory=list)
+    ended: bool = False
 
     def __post_init__(self) -> None:
         self.waiting = deque(self.clients * self.passes)
@@ -135,6 +139,7 @@ class Lane:
             group=self.group,
             weight=self.weight,
             staleness=self.staleness,
+            start=self.start,
         )
         self._delta, self.weights, self.buffers, self.updates = EMPTY, EMPTY, EMPTY, []
         self._on_disk = []
@@ -151,9 +156,12 @@ class Dispatch:
         logic: logic of the experiment.
         excluded: clients of the plan that get no task, since a hook leaves them out or they did not
             answer the cohort's question.
+        in_flight: the clients whose earlier tasks continue, besides those of `plan.late`.
 
     Attributes:
-        lanes: the lanes in the order of the plan, then one for each late update.
+        lanes: the lanes in the order of the plan, then one for each late update. In a round that
+            refills: the lanes of this round's tasks, and of the late updates that have arrived.
+        sent: the number of tasks that this round has sent to each client.
     """
 
     def __init__(
@@ -163,17 +171,27 @@ class Dispatch:
         pipeline: ServerPipeline,
         logic: Logic,
         excluded: Collection[int] = (),
+        in_flight: Collection[int] = (),
     ) -> None:
         self._state = state
+        self._aggregator = logic.aggregator
+        self._keeps = plan.keeps_stragglers
+        self._moment = max(state.round, state.moment) + (not plan.refills)
+        self.sent: Counter[int] = Counter()
         self._offers = plan.offers
         self._pipeline = pipeline
         self._seed, self._mask = logic.seed, logic.mask
         self._training = logic.training_of(state.round + 1)
-        self.lanes = _lanes(plan, state, logic)
+        self.lanes = _lanes(plan, state, logic, self._moment)
         self._lane_of = {client: lane for lane in self.lanes for client in lane.clients}
-        self._outstanding: dict[int, Task] = {one: state.in_flight[one] for one in plan.late}
+        continuing = (*plan.late, *in_flight)
+        self._outstanding: dict[int, Task] = {one: state.in_flight[one] for one in continuing}
+        for client in plan.late:
+            self._add_late_lane(client)
         for client in excluded:
-            self._lane_of[client].leave(client)
+            lane = self._lane_of[client]
+            lane.leave(client)
+            lane.ended = not lane.waiting
 
     @property
     def outstanding(self) -> Mapping[int, Task]:
@@ -190,8 +208,28 @@ class Dispatch:
             return []
         client = lane.waiting.popleft()
         if lane.pass_of(client) > 1:  # this round's update of the pass before was accepted
-            return [self._task(client, self._state.round + 1)]
+            return [self._task(client, lane.round)]
+        self.sent[client] += 1
         return [self._task(client, self._state.last_accepted.get(client, 0))]
+
+    @property
+    def next_moment(self) -> int:
+        """The number of the tasks that `refill` returns next."""
+        return self._moment + 1
+
+    def refill(self, clients: Sequence[int]) -> list[Task]:
+        """Return new tasks of these clients, which have none."""
+        if not clients:
+            return []
+        self._moment += 1
+        weights, buffers = self._aggregator.start(self._state, "")
+        tasks = []
+        for client in clients:
+            lane = Lane(len(self.lanes), self._moment, (client,), weights, buffers)
+            self.lanes.append(lane)
+            self._lane_of[client] = lane
+            tasks += self.next(lane)
+        return tasks
 
     def retry(self, lost: StateLost) -> list[Task]:
         """Return a task without earlier memory, for a client that lost its memory in the round."""
@@ -202,25 +240,50 @@ class Dispatch:
 
     def end(self, client: int) -> Lane:
         """End a client's task; return its lane."""
+        lane = self.lane_of(client)
         del self._outstanding[client]
-        return self._lane_of[client]
+        return lane
 
     def lane_of(self, client: int) -> Lane:
-        """Return a client's lane."""
+        """Return the lane of a client's last task."""
+        if client not in self._lane_of:
+            self._add_late_lane(client)
         return self._lane_of[client]
 
-    def in_flight(self) -> dict[int, Task]:
-        """Return the outstanding tasks without vectors, for the state."""
-        return {client: task.without_vectors() for client, task in self._outstanding.items()}
+    def kept(self) -> dict[str, Any]:
+        """Return what the next state knows of the tasks that may outlive the round."""
+        in_flight = {
+            client: task.without_vectors() if task.has_model else task
+            for client, task in self._outstanding.items()
+        }
+        models = {**self._state.versions, self._state.round: self._state.weights}
+        used = {task.model_version for task in in_flight.values()}
+        moment = self._moment if self._moment > self._state.round + 1 else 0
+        return {
+            "in_flight": in_flight,
+            "versions": {one: models[one] for one in sorted(used) if one in models},
+            "moment": moment,
+        }
+
+    def _add_late_lane(self, client: int) -> None:
+        """Add the lane of a client that has a task of an earlier round."""
+        state, task = self._state, self._state.in_flight[client]
+        start = state.versions.get(task.model_version, state.weights)
+        staleness = state.round - task.model_version
+        place = len(self.lanes)
+        lane = Lane(place, task.round, (client,), start, state.buffers, staleness=staleness)
+        lane.waiting.clear()  # it has its task already
+        self.lanes.append(lane)
+        self._lane_of[client] = lane
 
     def _task(self, client: int, last_accepted_round: int) -> Task:
-        lane, round = self._lane_of[client], self._state.round + 1
+        lane = self._lane_of[client]
         pass_number = lane.pass_of(client)
         again = () if pass_number == 1 else (pass_number,)
         task = Task(
-            round=round,
+            round=lane.round,
             client=client,
-            seed=derive(self._seed, "train", round, client, *again),
+            seed=derive(self._seed, "train", lane.round, client, *again),
             training=self._training,
             weights=lane.weights,
             buffers=lane.buffers,
@@ -236,35 +299,30 @@ class Dispatch:
         return task
 
 
-def _lanes(plan: Plan, state: ServerState, logic: Logic) -> list[Lane]:
-    """Return the plan's lanes, then one for each late update that it accepts."""
+def _lanes(plan: Plan, state: ServerState, logic: Logic, round: int) -> list[Lane]:
+    """Return the plan's lanes."""
     groups = plan.groups or ("",) * len(plan.lanes)
     weights = plan.weights or (None,) * len(plan.lanes)
     starts = {group: logic.aggregator.start(state, group) for group in groups}
-    lanes = [
-        Lane(place, clients, *starts[group], group, weight, passes=plan.passes)
+    return [
+        Lane(place, round, clients, *starts[group], group, weight, passes=plan.passes)
         for place, (clients, group, weight) in enumerate(
             zip(plan.lanes, groups, weights, strict=True)
         )
     ]
-    for client in plan.late:
-        staleness = state.round - state.in_flight[client].model_version
-        lane = Lane(len(lanes), (client,), state.weights, state.buffers, staleness=staleness)
-        lane.waiting.clear()  # it has its task already
-        lanes.append(lane)
-    return lanes
 
 
 class Fold:
     """Folds each lane as soon as it and all lanes before it have ended.
 
     Args:
-        lanes: the lanes in the order of the plan.
+        lanes: the lanes in the order of the plan; a round that refills appends to them.
         state: state after the last round.
         aggregator: adds contributions.
         pipeline: the server sides, which process each accepted update.
         training: how the clients of this round train.
-        wait: whether no lane is folded before `rest`, since a hook asks the clients first.
+        wait: whether no lane is folded before `rest`, since a hook asks the clients first, or the
+            order of the lanes is not known.
         store: where the lanes' vectors wait until they are folded; None: in memory.
 
     Raises:
@@ -303,19 +361,21 @@ class Fold:
         if self._store is not None:
             lane.store(self._store)
 
-    def advance(self, ended: Container[int]) -> None:
-        """Fold the lanes whose clients have all ended, up to the first lane with another client."""
-        while not self._wait and self._next < len(self._lanes):
-            lane = self._lanes[self._next]
-            if not all(client in ended for client in lane.clients):
-                return
-            self._fold(lane)
+    def advance(self) -> None:
+        """Fold the lanes that have ended, up to the first one that has not."""
+        while not self._wait and self._next < len(self._lanes) and self._lanes[self._next].ended:
+            self._fold(self._lanes[self._next])
             self._next += 1
 
-    def rest(self, ended: Container[int]) -> None:
-        """Fold the remaining lanes at the end of the round, except those with clients in flight."""
-        for lane in self._lanes[self._next :]:
-            if all(client in ended for client in lane.clients):
+    def rest(self, by_task: bool = False) -> None:
+        """Fold the remaining lanes at the end of the round, except those with clients in flight.
+
+        Args:
+            by_task: whether to fold in the order of their tasks, not in that of the lanes.
+        """
+        rest = self._lanes[self._next :]
+        for lane in sorted(rest, key=lambda one: (one.round, one.clients)) if by_task else rest:
+            if lane.ended:
                 self._fold(lane)
         self._next = len(self._lanes)
 

@@ -9,12 +9,12 @@ from typing import Any
 from layers.logic.checks.parts import at_place
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
-from layers.logic.core.plan import Plan
+from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.errors import NotUsable
-from layers.logic.round.cohort import ask_cohort, ask_hooks, choose_cohort
+from layers.logic.errors import LogicError, NotUsable
+from layers.logic.round.cohort import ask_cohort, ask_hooks, available, choose_cohort
 from layers.logic.round.collection import Collection, OfferBook
 from layers.logic.round.exchange import (
     Account,
@@ -26,6 +26,7 @@ from layers.logic.round.exchange import (
     Close,
     Command,
     Event,
+    Joined,
     SendTask,
     StateLost,
     TimerFired,
@@ -36,7 +37,7 @@ from layers.logic.round.patience import PATIENCE, Patience, Waiting
 from layers.logic.round.pipeline import ServerPipeline, Trace
 from layers.logic.round.port import Port, Steps
 from layers.logic.round.validation import check_model
-from layers.logic.seeds import derive
+from layers.logic.seeds import derive, generator
 from layers.logic.storage import UpdateStore
 
 
@@ -80,6 +81,7 @@ class RoundMachine:
         self._store = store
         self._trace = trace
         self._collection: Collection | None = None
+        self._accounts: list[Accounts] = []  # of before a client was asked again
         self._steps: Steps[tuple[ServerState, RoundReport]] | None = None
         self._result: tuple[ServerState, RoundReport] | None = None
 
@@ -149,9 +151,10 @@ class RoundMachine:
         pipeline = logic.server_pipeline(state, cohort.population.number, self._trace)
         excluded = yield from ask_cohort(plan.clients, state, pipeline, port, logic)
 
-        dispatch = Dispatch(state, plan, pipeline, logic, excluded)
+        continuing = cohort.population.in_flight if plan.refills else ()
+        dispatch = Dispatch(state, plan, pipeline, logic, excluded, continuing)
         offers = OfferBook(logic.selector, cohort.population, state, simulated=not self._foreign)
-        training, wait = cohort.population.training, pipeline.asks("returned")
+        training, wait = cohort.population.training, plan.refills or pipeline.asks("returned")
         fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, training, wait, self._store)
         self._collection = collection = Collection(
             plan, dispatch, offers, fold, pipeline, logic, self._foreign, port.samples_of
@@ -159,31 +162,42 @@ class RoundMachine:
         collection.note_lost(excluded)
         turns = plan.clients if plan.in_turn else None
         late = tuple(dispatch.outstanding.values())
-        port.put(Begin(round, plan.before_s, plan.after_s, turns, late, plan.keeps_stragglers))
-        waiting.resume(plan.late, 0.0)
+        keeps, refills = plan.keeps_stragglers, plan.refills
+        port.put(Begin(round, plan.before_s, plan.after_s, turns, late, keeps, refills))
+        waiting.resume(dispatch.outstanding, 0.0)
         port.now_s = 0.0
         if logic.deadline_s is not None:
             # What comes after the last update is virtual; real time passes by itself.
             after_s = 0.0 if self._foreign else plan.after_s
             port.set_timer("deadline", max(logic.deadline_s - after_s, 0.0))
+        if plan.refills:
+            port.set_timer("refill", 0.0)
         _send(collection.expect(dispatch.first()), port)
-        yield from self._collect(collection, offers, port)
+        yield from self._collect(collection, offers, port, cohort.population)
 
         port.put(*collection.close())
         port.set_timer("deadline", None)
         port.set_timer("offers", None)
         port.set_timer("patience", None)
+        port.set_timer("refill", None)
         port.put(Close())
         in_flight = waiting.memory(dispatch.outstanding, port.now_s)
         yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
         port.put(Account())
-        while not isinstance(accounts := (yield from port.step()), Accounts):
+        while not isinstance(last := (yield from port.step()), Accounts):
             pass  # somebody joined or left
+        collection.account(last)
+        accounts = sum(self._accounts, Accounts(0.0)) + last
         return _conclude(state, collection, pipeline, accounts, logic, in_flight)
 
-    def _collect(self, collection: Collection, offers: OfferBook, port: Port) -> Steps[None]:
+    def _collect(
+        self, collection: Collection, offers: OfferBook, port: Port, population: Population
+    ) -> Steps[None]:
         """Handle events until no client is waited for, or the deadline has passed."""
         waiting = port.waiting
+        again: tuple[
+            int, ...
+        ] = ()  # the clients to ask once the costs of their last tasks are known
         while not collection.ended:
             if collection.plan.offers:
                 port.set_timer("offers", offers.timer_s(port.now_s))
@@ -208,8 +222,47 @@ class RoundMachine:
                     _answer(collection.on_timer(now_s), port)
                 case TimerFired("patience"):
                     _give_up(waiting.spent(now_s), collection, port)
+                case TimerFired("refill"):
+                    clients = self._selected(collection, port, population)
+                    if collection.has_part(clients):
+                        again = clients
+                        port.put(Account())
+                    else:
+                        _send(collection.dispatch.refill(clients), port)
+                case Accounts():
+                    self._accounts.append(event)
+                    collection.account(event)
+                    _send(collection.dispatch.refill(again), port)
+                    again = ()
+            freed = isinstance(event, Update | ClientLost | Joined)
+            if collection.plan.refills and freed and not again:
+                port.set_timer("refill", now_s)
             del event  # frees a folded update before the next one arrives
             _answer(collection.decide(now_s), port)
+
+    def _selected(
+        self, collection: Collection, port: Port, population: Population
+    ) -> tuple[int, ...]:
+        """Return the clients that the selector lets train now, besides those in flight.
+
+        Raises:
+            LogicError: the selector chose a client that cannot be asked or has a task.
+        """
+        logic, state, dispatch = self.logic, self.state, collection.dispatch
+        population = replace(population, samples=available(state, port.samples, logic.without))
+        outstanding = dispatch.outstanding
+        rng = generator(logic.seed, "select", dispatch.next_moment)
+        refill, memory = logic.selector.refill, state.memory.get(SELECT, {})
+        chosen = guarded(refill, population, outstanding, memory, rng, round=state.round + 1)
+        clients = tuple(chosen)
+        wrong = sorted(one for one in clients if one in outstanding or not population.has(one))
+        if wrong or len(set(clients)) < len(clients):
+            raise LogicError(
+                f"{type(logic.selector).__name__}.refill selected clients {wrong or clients} in "
+                f"round {state.round + 1}, which have a task, are not available or are there "
+                "twice; select from population.clients those that are not in in_flight"
+            )
+        return clients
 
 
 def run_round(
@@ -286,7 +339,7 @@ def _conclude(
             that are not finite, or is too far from this one.
     """
     round, plan, fold = state.round + 1, collection.plan, collection.fold
-    fold.rest(collection.outcomes)
+    fold.rest(by_task=plan.refills)
     report = _report(round, collection, accounts, logic)
     accepted = report.of("accepted")
     _check_trainable(state, report, logic)
@@ -307,10 +360,15 @@ def _conclude(
         what = f"returned a {type(kept).__name__}; it must return its memory, a dict"
         raise failure(end, what, round)
     memory = {**after.memory, **pipeline.memory, SELECT: dict(kept), PATIENCE: dict(patience)}
-    # A client knows its memory by the round of its task, which may have been an earlier one.
-    late = {client: state.in_flight[client].round for client in plan.late}
-    task_rounds = {client: late.get(client, round) for client in accepted}
-    last_accepted = {**state.last_accepted, **task_rounds}
+    # A client knows its memory by the number of its task.
+    ended = [one for one in report.clients if one.status == "accepted"]
+    last_accepted = {**state.last_accepted, **{one.client: one.task_round for one in ended}}
+    base = dict(state.base)
+    for one in ended:
+        if one.version is not None and one.version != one.task_round - 1:
+            base[one.client] = one.version
+        else:
+            base.pop(one.client, None)
     for client in collection.cut_off:  # it begins anew: its memory is of a pass that counts in part
         last_accepted.pop(client, None)
     after = ServerState(
@@ -319,7 +377,8 @@ def _conclude(
         buffers=frozen(after.buffers),
         memory={key: kept for key, kept in memory.items() if kept},
         last_accepted=last_accepted,
-        in_flight=collection.dispatch.in_flight(),
+        base=base,
+        **collection.dispatch.kept(),
     )
     return after, replace(report, numbers=pipeline.numbers)
 
@@ -352,23 +411,16 @@ def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> N
 
 
 def _report(round: int, collection: Collection, accounts: Accounts, logic: Logic) -> RoundReport:
-    plan, traffic, times = collection.plan, accounts.traffic, accounts.times
-    outcomes = [
-        replace(
-            collection.outcomes[client],
-            traffic=traffic.get(client, Traffic()),
-            times=times.get(client),
-        )
-        for client in (*plan.clients, *plan.late)
-        if client in collection.outcomes  # stragglers that stay in flight have no outcome yet
-    ]
+    plan, dispatch = collection.plan, collection.dispatch
+    selected = len(plan.clients) or sum(dispatch.sent.values())
     return RoundReport(
         round=round,
         learning_rate=logic.training_of(round).learning_rate,
-        selected=len(plan.clients),
-        clients=(*outcomes, *collection.unexpected),
-        traffic=sum(traffic.values(), Traffic()),
+        selected=selected,
+        clients=(*collection.reports(), *collection.unexpected),
+        traffic=sum(accounts.traffic.values(), Traffic()),
         took_s=accounts.took_s,
         waited_s=accounts.waited_s,
         overhead=accounts.overhead,
+        in_flight=len(dispatch.outstanding) if plan.keeps_stragglers or plan.late else None,
     )
