@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,6 @@ from layers.logic import (
     Answer,
     ClientLedger,
     ClientLost,
-    LogicError,
     Overhead,
     Question,
     ServerState,
@@ -29,6 +28,7 @@ from layers.logic import (
 )
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import ClockEvent, InstantClock, VirtualClock
+from layers.logic.core.state import frozen
 from layers.logic.round.exchange import (
     Account,
     Accounts,
@@ -77,6 +77,7 @@ class SimulatedClients:
         self._file_bytes = file_bytes  # not yet reported by a round
         self._ledgers: dict[int, ClientLedger] = {}
         self._tasks: dict[int, Task] = {}  # by client, the task that it works on
+        self._keeps = False  # whether tasks stay in flight when the round ends
         self._work: dict[int, Work] = {}  # by client, of tasks without a result
         self._results: dict[int, TrainResult] = {}  # by client, before their updates are sent
         self._traffic: dict[int, Traffic] = {}
@@ -94,7 +95,8 @@ class SimulatedClients:
 
     def open_round(self, state: ServerState) -> tuple[ServerState, Mapping[int, int]]:
         """Return the state, and the clients that are available with their numbers of samples."""
-        self.finish("")  # a round that ended with an error may have left work
+        if not self._keeps:
+            self.finish("")  # a round that ended with an error may have left work
         self._clock.settle()
         return state, self._population_now()
 
@@ -103,7 +105,6 @@ class SimulatedClients:
 
         Raises:
             ClientFailed: a client's own code failed.
-            LogicError: a round waits for updates of an earlier one.
         """
         for command in commands:
             self._carry(command)
@@ -129,21 +130,26 @@ class SimulatedClients:
 
     def population_at(self, run_s: float) -> Mapping[int, int]:
         """Return the clients that are available at this virtual time of the run."""
-        self._clock.restore(run_s)
+        self._clock.restore({"run_s": run_s})
         return self._population_now()
 
     def tree(self) -> dict[str, Any]:
-        """Return the clients' ledgers and the time of the run, as named arrays and numbers."""
+        """Return the ledgers, the time, and the tasks in flight, as named arrays and numbers."""
         ledgers = {client: kept.tree() for client, kept in self._ledgers.items()}
-        return {"ledgers": ledgers, "run_s": self._clock.run_s}
+        tasks = {"tasks": tree_of_tasks(self._tasks.values())} if self._tasks else {}
+        return {"ledgers": ledgers, **self._clock.tree(), **tasks}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
         """Go on from what `tree` returned."""
         self._ledgers = {
             client: ClientLedger.of_tree(kept) for client, kept in tree["ledgers"].items()
         }
-        self._clock.restore(tree["run_s"])
+        self._clock.restore(tree)
         self._file_bytes = 0  # the run's first round reported them
+        self._tasks = {one.client: one for one in tasks_of_tree(tree.get("tasks", {}))}
+        self._keeps = bool(self._tasks)
+        self._work.clear()
+        self._results.clear()
 
     def keep_assets(self, folder: Path) -> None:
         """Do nothing: clients have the assets in memory."""
@@ -151,6 +157,7 @@ class SimulatedClients:
     def forget(self, reason: str) -> None:
         """Cancel all work."""
         self.finish(reason)
+        self._clock.drop()
 
     def finish(self, reason: str) -> None:
         """Cancel all work that is left."""
@@ -190,13 +197,18 @@ class SimulatedClients:
                 self._events.append(self._accounts())
 
     def _begin(self, begin: Begin) -> None:
-        if begin.late or begin.keeps_stragglers:
-            raise LogicError(
-                f"round {begin.round}: the plan has late updates, and simulated clients end their "
-                "work with the round; use a plan without keeps_stragglers and late, or deploy"
-            )
         self._events.clear()
-        self._clock.begin(begin.round, begin.turns, begin.before_s, begin.after_s)
+        late = {task.client for task in begin.late}
+        for client in self._tasks.keys() - late:
+            self._cancel(client)
+            self._clock.cancel(client)
+        for client, task in self._tasks.items():
+            if client not in self._work and client not in self._results:  # of a checkpoint
+                ledger = self._ledgers.get(client, ClientLedger())
+                self._work[client] = self._executor.submit(task, ledger)
+        self._keeps = begin.keeps_stragglers
+        continues = begin.keeps_stragglers or bool(late)
+        self._clock.begin(begin.turns, begin.before_s, begin.after_s, continues)
 
     def _ask(self, question: Question, clients: Sequence[int]) -> None:
         """Ask clients one after the other; all of them answer."""
@@ -218,8 +230,9 @@ class SimulatedClients:
             return
         work = self._executor.submit(task, ledger)
         self._count(client, Traffic(down_bytes=work.down_bytes))
-        self._tasks[client], self._work[client] = task.without_vectors(), work
-        self._clock.ask(client, self._samples[client], task.training, work.down_bytes)
+        self._tasks[client] = task if self._keeps else task.without_vectors()
+        self._work[client] = work
+        self._clock.ask(client, self._samples[client], task.training, work.down_bytes, task.round)
 
     def _answer(self, verdict: Verdict) -> None:
         """Send a verdict: a granted client sends its update, the work of a declined one ends."""
@@ -252,11 +265,10 @@ class SimulatedClients:
             return ClientLost(task.round, client, f"{event.reason} after {event.at_s:g} s")
         if event.kind == "arrived":
             del self._tasks[client]
-            result = self._results.pop(client)
+            result = self._results.pop(client, None) or self._trained(client)
             self._count(client, Traffic(up_bytes=result.up_bytes))
             return result.update
-        self._results[client] = result = self._work.pop(client).result()
-        self._ledgers[client] = result.ledger
+        self._results[client] = result = self._trained(client)
         self._clock.trained(client)
         if not task.offer:
             self._clock.upload(client, result.up_bytes)
@@ -265,6 +277,12 @@ class SimulatedClients:
         _, upload_s = self._clock.estimate(client, samples, training, result.up_bytes, task.round)
         offer = self._up(client, offer_of(result.update, upload_s))
         return replace(offer, at_s=event.at_s)
+
+    def _trained(self, client: int) -> TrainResult:
+        """Return the result of a client's task, and keep the client's memory."""
+        result = self._work.pop(client).result()
+        self._ledgers[client] = result.ledger
+        return result
 
     def _device_times(self, question: Question, client: int) -> Answer:
         """Return a client's answer to a question about times, from its simulated device."""
@@ -299,3 +317,30 @@ class SimulatedClients:
 
     def _count(self, client: int, traffic: Traffic) -> None:
         self._traffic[client] = self._traffic.get(client, Traffic()) + traffic
+
+
+def tree_of_tasks(tasks: Iterable[Task]) -> dict[str, Any]:
+    """Return tasks as named arrays and numbers; tasks that share a vector share it there."""
+    vectors: dict[int, np.ndarray] = {}
+    headers = {}
+    for task in tasks:
+        for vector in (task.weights, task.buffers):
+            vectors[id(vector)] = vector
+        places = {"weights": id(task.weights), "buffers": id(task.buffers)}
+        headers[task.client] = {**task.header(), "vectors": places, "slots": task.slots}
+    place = {key: number for number, key in enumerate(vectors)}
+    for header in headers.values():
+        header["vectors"] = {name: place[key] for name, key in header["vectors"].items()}
+    return {"tasks": headers, "vectors": dict(enumerate(vectors.values()))}
+
+
+def tasks_of_tree(tree: Mapping[str, Any]) -> list[Task]:
+    """Return the tasks that `tree_of_tasks` was given."""
+    vectors = {place: frozen(vector) for place, vector in tree.get("vectors", {}).items()}
+    tasks = []
+    for kept in tree.get("tasks", {}).values():
+        header = {name: value for name, value in kept.items() if name not in ("vectors", "slots")}
+        weights, buffers = (vectors[kept["vectors"][name]] for name in ("weights", "buffers"))
+        task = Task.of_header(header)
+        tasks.append(replace(task, weights=weights, buffers=buffers, slots=dict(kept["slots"])))
+    return tasks

@@ -86,7 +86,7 @@ class TimedCarrier(MemoryCarrier):
         match command:
             case Begin(round, before_s, after_s, turns):
                 self._arrived.clear()
-                self.clock.begin(round, turns, before_s, after_s)
+                self.clock.begin(turns, before_s, after_s)
             case SetTimer(name, at_s):
                 self.clock.set_timer(name, at_s)
             case Cancel(client):
@@ -114,7 +114,7 @@ class TimedCarrier(MemoryCarrier):
     def _send(self, task: Task) -> None:
         self.tasks.append(task)
         self._work_of[task.client] = task
-        self.clock.ask(task.client, len(self.clients[task.client]), task.training, 0)
+        self.clock.ask(task.client, len(self.clients[task.client]), task.training, 0, task.round)
 
     def _answer(self, verdict: Verdict) -> None:
         self.verdicts.append(verdict)

@@ -57,7 +57,7 @@ class FedFV(Aggregator):
     alpha: float = 0.1
     tau: int = 1
 
-    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT})
+    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

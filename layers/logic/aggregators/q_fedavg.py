@@ -44,7 +44,7 @@ class QFedAvg(Aggregator):
 
     q: float = 1.0
 
-    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT})
+    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
     provides = frozenset({Trait.BY_SLICES})
 
     def __post_init__(self) -> None:

@@ -99,9 +99,10 @@ class Scaffold(Hook):
 
     @property
     def requires(self) -> frozenset[Need]:
-        """The received model's gradient in option I, and exact updates unless `dense` is set."""
+        """One model, its gradient in option I, and exact updates unless `dense` is set."""
         gradient = {Need.RECEIVED_GRADIENT} if self.option == "I" else set()
-        return frozenset(gradient if self.dense else {*gradient, Need.EXACT})
+        exact = set() if self.dense else {Need.EXACT}
+        return frozenset({Need.ONE_VERSION, *gradient, *exact})
 
     def server(self) -> ServerSide:
         """Return the side that keeps c."""

@@ -38,14 +38,14 @@ class InstantClock(VirtualClock):
 
     def begin(
         self,
-        round: int,
         turns: Sequence[int] | None = None,
         before_s: float = 0.0,
         after_s: float = 0.0,
+        continues: bool = False,
     ) -> None:
         """Begin a round; nothing takes virtual time."""
-        super().begin(round, turns)
-        self._real.begin()
+        super().begin(turns, continues=continues)
+        self._real.begin(self._outstanding)
 
     def set_timer(self, name: str, at_s: float | None) -> None:
         """Set a timer, but for the deadline: without devices nothing takes time."""
@@ -62,10 +62,10 @@ class InstantClock(VirtualClock):
         """Virtual seconds since the run began, always 0."""
         return 0.0
 
-    def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
+    def ask(self, client: int, samples: int, training: Training, bytes: int, round: int) -> None:
         """Give a client a task now."""
-        super().ask(client, samples, training, bytes)
-        self._real.ask(client)
+        super().ask(client, samples, training, bytes, round)
+        self._real.ask(client, again=self._continues)
 
     def close(self) -> None:
         """End the round."""

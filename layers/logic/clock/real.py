@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from layers.logic.clock.timesheet import Moment, Timesheet
 from layers.logic.core.report import Times
@@ -20,7 +19,6 @@ class RealClock:
         self._began: float | None = None
         self._ended_s: float | None = None
         self._sheet = Timesheet()
-        self._deadline_s = math.inf
 
     @property
     def elapsed_s(self) -> float:
@@ -34,23 +32,21 @@ class RealClock:
         """Whether a round is under way."""
         return self._began is not None and self._ended_s is None
 
-    def begin(self, deadline_s: float | None = None) -> None:
-        """Begin a round that may take `deadline_s` seconds; None: any time."""
-        self._began, self._ended_s, self._sheet = time.monotonic(), None, Timesheet()
-        self._deadline_s = math.inf if deadline_s is None else deadline_s
-
-    @property
-    def left_s(self) -> float:
-        """Seconds until the deadline of the round under way; infinite without one."""
-        return self._deadline_s - self.elapsed_s
+    def begin(self, in_flight: Collection[int] = ()) -> None:
+        """Begin a round, in which the tasks of these clients continue."""
+        now = time.monotonic()
+        self._sheet = self._sheet.later(in_flight, now - (self._began or now))
+        self._began, self._ended_s = now, None
 
     def end(self) -> None:
         """End the round; later notes get its last moment as their time."""
         if self.running:
             self._ended_s = self.elapsed_s
 
-    def ask(self, client: int) -> None:
-        """Record that a task was sent to a client."""
+    def ask(self, client: int, again: bool = False) -> None:
+        """Record that a task was sent to a client; `again`: another one has ended before."""
+        if again:
+            self._sheet.forget(client)
         self._sheet.ask(client, self.elapsed_s)
 
     def note(self, client: int, moment: Moment) -> None:
@@ -58,5 +54,5 @@ class RealClock:
         self._sheet.note(client, moment, self.elapsed_s)
 
     def times(self) -> Mapping[int, Times]:
-        """Return the times of each client of the round."""
-        return self._sheet.times()
+        """Return the times of the clients that had a task in the round."""
+        return self._sheet.later(self._sheet.since(0.0), 0.0).times()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 from layers.logic.core.report import Times
@@ -20,9 +20,42 @@ class Timesheet:
         """Record when a client was asked; its other times are unknown until they are recorded.
 
         In a plan of several passes a client is asked several times: the first moment stays, and of
-        all others the last one counts.
+        all others the last one counts. A client that has another task has new times.
         """
         self._times.setdefault(client, {"asked_s": at_s})
+
+    def forget(self, client: int) -> None:
+        """Forget the times of a client that gets another task."""
+        self._times.pop(client, None)
+
+    def since(self, at_s: float) -> list[int]:
+        """Return the clients that were asked since this time, or have ended."""
+        return [
+            client
+            for client, known in self._times.items()
+            if known["asked_s"] >= at_s or "ended_s" in known
+        ]
+
+    def later(self, clients: Collection[int], by_s: float) -> Timesheet:
+        """Return the times of these clients in a round that began `by_s` seconds later."""
+        sheet = Timesheet()
+        sheet._times = {
+            client: {moment: at_s - by_s for moment, at_s in self._times[client].items()}
+            for client in clients
+            if client in self._times
+        }
+        return sheet
+
+    def tree(self) -> dict[int, dict[str, float]]:
+        """Return the times as named numbers."""
+        return {client: dict(times) for client, times in self._times.items()}
+
+    @classmethod
+    def of_tree(cls, tree: Mapping[int, Mapping[str, float]]) -> Timesheet:
+        """Return the sheet that `tree` was made from."""
+        sheet = cls()
+        sheet._times = {client: dict(times) for client, times in tree.items()}
+        return sheet
 
     def note(self, client: int, moment: Moment, at_s: float) -> None:
         """Record the time of a moment, for a client that was asked."""

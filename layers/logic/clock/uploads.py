@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from layers.logic.errors import LogicError
 
@@ -29,6 +30,14 @@ class Channel(ABC):
     @abstractmethod
     def end(self, client: int) -> None:
         """End the upload that `next_end` returned."""
+
+    @abstractmethod
+    def tree(self) -> dict[str, Any]:
+        """Return the uploads as named numbers."""
+
+    @abstractmethod
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Go on with the uploads that `tree` was made from."""
 
 
 class Uploads(ABC):
@@ -84,6 +93,16 @@ class _Line(Channel):
         if self.turns is not None:
             self.turns.remove(client)
         self._begin_next()
+
+    def tree(self) -> dict[str, Any]:
+        waiting = {client: list(times) for client, times in self.waiting.items()}
+        return {"free_s": self.free_s, "waiting": waiting, "current": self.current}
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        self.free_s = tree["free_s"]
+        self.waiting = {client: (times[0], times[1]) for client, times in tree["waiting"].items()}
+        current = tree["current"]
+        self.current = None if current is None else (current[0], current[1], current[2])
 
     def _begin_next(self, now_s: float = 0.0) -> None:
         if self.current is not None or not self.waiting:
@@ -146,6 +165,14 @@ class _Free(Channel):
     def end(self, client: int) -> None:
         heapq.heappop(self.ends)
 
+    def tree(self) -> dict[str, Any]:
+        ends = [list(one) for one in sorted(self.ends) if one[2] not in self.gone]
+        return {"ends": ends, "entered": self.entered}
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        self.ends = [(one[0], one[1], one[2], one[3]) for one in tree["ends"]]
+        self.entered = tree["entered"]
+
 
 @dataclass
 class _Upload:
@@ -188,6 +215,14 @@ class _Shared(Channel):
         self._pass_time(found[0])
         del self.uploads[client]
         self._share()
+
+    def tree(self) -> dict[str, Any]:
+        uploads = {client: asdict(upload) for client, upload in self.uploads.items()}
+        return {"uploads": uploads, "now_s": self.now_s}
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        self.uploads = {client: _Upload(**upload) for client, upload in tree["uploads"].items()}
+        self.now_s = tree["now_s"]
 
     def _pass_time(self, now_s: float) -> None:
         passed = now_s - self.now_s

@@ -1,4 +1,9 @@
-"""Virtual time: the events of a round's clients, in the order in which they would happen."""
+"""Virtual time: the events of clients, in the order in which they would happen.
+
+Times in the interface are seconds since the round began. Inside, they are seconds since the last
+round began that found no task in flight, so that no time of a task that outlives its round is
+rounded.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ import heapq
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -43,7 +48,7 @@ class ClockEvent:
 
 
 class VirtualClock:
-    """A queue of events; all times are seconds since the round began, except `run_s`.
+    """A queue of events.
 
     Args:
         clients: N, the number of clients of the run.
@@ -83,17 +88,14 @@ class VirtualClock:
         self._base_s = 0.0  # time of the run at which the round under way began
         self._ended_s = 0.0  # time of the run at which the round before it ended
         self._begun = False  # whether a round was begun and not settled
+        self._continues = False  # whether the tasks of the last round may outlive it
         self._reset()
 
-    def _reset(self, round: int = 0, turns: Sequence[int] | None = None) -> None:
-        self._round = round
-        self._outstanding: set[int] = set()  # the clients that have a task
+    def _reset(self, turns: Sequence[int] | None = None) -> None:
+        self._outstanding: dict[int, int] = {}  # by client, the number of the task that it has
         self._now_s = 0.0
-        self._after_s = 0.0
-        self._took_s: float | None = None
-        self._timers: dict[str, float] = {}
-        self._deadline_s = math.inf
         self._sheet = Timesheet()
+        self._reset_round(0.0)
         # Events at the same time are ordered as the clients were asked.
         self._order: dict[int, int] = {}
         self._asked = 0  # tasks so far
@@ -102,6 +104,13 @@ class VirtualClock:
             int, float
         ] = {}  # by client, the time of the run at which to look again
         self._channel: Channel = self._uploads.open(turns)
+
+    def _reset_round(self, began_s: float) -> None:
+        self._began_s = began_s
+        self._after_s = 0.0
+        self._took_s: float | None = None
+        self._timers: dict[str, float] = {}
+        self._deadline_s = math.inf
         self._arrived = False
 
     # --- between rounds ---------------------------------------------------------------------
@@ -109,30 +118,64 @@ class VirtualClock:
     @property
     def run_s(self) -> float:
         """Seconds since the run began."""
-        return self._base_s + self.elapsed_s
+        return self._base_s + (self._began_s + self._passed_s)
 
     @property
     def opened_s(self) -> float:
         """Seconds since the run began, when the round under way was opened."""
-        return self._base_s
+        closed = self._continues and self._took_s is not None
+        return self.run_s if closed else self._base_s + self._began_s
 
-    def restore(self, run_s: float) -> None:
-        """Go on from `run_s`."""
-        self._base_s = self._ended_s = run_s
-        self._begun = False
+    def tree(self) -> dict[str, Any]:
+        """Return the time of the run, and that of the tasks in flight, as named numbers."""
+        if not (self._continues and self._outstanding):
+            return {"run_s": self.run_s}
+        return {
+            "run_s": self.run_s,
+            "base_s": self._base_s,
+            "now_s": self._began_s + self._passed_s,
+            "outstanding": dict(self._outstanding),
+            "order": {one: self._order[one] for one in self._outstanding},
+            "asked": self._asked,
+            "queue": [list(one) for one in sorted(self._queue) if not self._is_over(*one[1:3])],
+            "changes": {one: at for one, at in self._changes.items() if one in self._outstanding},
+            "channel": self._channel.tree(),
+            "times": self._sheet.later(self._outstanding, 0.0).tree(),
+        }
+
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Go on from what `tree` returned."""
+        self._base_s = self._ended_s = tree["run_s"]
+        self._begun = self._continues = "base_s" in tree
         self._reset()
+        if not self._continues:
+            return
+        self._base_s, self._now_s = tree["base_s"], tree["now_s"]
+        self._outstanding = dict(tree["outstanding"])
+        self._order, self._asked = dict(tree["order"]), tree["asked"]
+        self._queue = [(one[0], one[1], one[2], one[3]) for one in tree["queue"]]
+        self._changes = dict(tree["changes"])
+        self._channel.restore(tree["channel"])
+        self._sheet = Timesheet.of_tree(tree["times"])
+        self._began_s, self._took_s = self._now_s, 0.0
 
     def settle(self) -> None:
-        """Advance the time of the run by the duration of the last round."""
-        if self._begun:
+        """Advance the time of the run by the duration of the last round, if no task is left."""
+        if self._begun and not (self._continues and self._outstanding):
             self._base_s = self._ended_s = self.run_s
-            self._begun = False
-            self._reset(self._round)
+            self._begun = self._continues = False
+            self._reset()
+
+    def drop(self) -> None:
+        """End all tasks in flight."""
+        for client in list(self._outstanding):
+            self.cancel(client)
+        self._continues = False
 
     @property
     def waited_s(self) -> float:
         """Seconds between the last round and this one in which no client was available."""
-        return self._base_s - self._ended_s
+        return 0.0 if self._continues else self._base_s - self._ended_s
 
     @property
     def everybody_there(self) -> bool:
@@ -157,7 +200,12 @@ class VirtualClock:
         if self._always or not clients.size:
             return clients
         asked, found, from_s, until_s = self._available
-        if asked is clients and found.size and from_s <= self._base_s < until_s:
+        now_s = self.opened_s
+        if asked is clients and found.size and from_s <= now_s < until_s:
+            return found
+        if self._continues and self._outstanding:  # their events come first, whoever is there
+            found, until_s = self._presence.those_there(clients, now_s)
+            self._available = clients, found, now_s, until_s
             return found
         while True:
             found, until_s = self._presence.those_there(clients, self._base_s)
@@ -175,28 +223,43 @@ class VirtualClock:
 
     def begin(
         self,
-        round: int,
         turns: Sequence[int] | None = None,
         before_s: float = 0.0,
         after_s: float = 0.0,
+        continues: bool = False,
     ) -> None:
         """Begin a round.
 
         Args:
-            round: number of the round, from 1.
             turns: the order in which clients must upload; None: as they are ready.
             before_s: seconds that pass before clients can be asked.
             after_s: seconds that pass after the last update.
+            continues: whether tasks of earlier rounds are in flight, or those of this round may
+                outlive it.
         """
+        if not (continues and self._outstanding):
+            self._continues = False
         self.settle()
         self._begun = True
-        self._reset(round, turns)
-        self._now_s, self._after_s = before_s, after_s
+        if self._continues:
+            self._now_s = self._began_s + self._passed_s
+            self._reset_round(self._now_s)
+            self._sheet = self._sheet.later(self._outstanding, 0.0)
+        else:
+            self._reset(turns)
+        self._continues = continues
+        self._now_s += before_s
+        self._after_s = after_s
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the round began; its duration once it is closed."""
-        return self._now_s if self._took_s is None else self._took_s + self._after_s
+        return self._passed_s
+
+    @property
+    def _passed_s(self) -> float:
+        now_s = self._now_s - self._began_s
+        return now_s if self._took_s is None else self._took_s + self._after_s
 
     def estimate(
         self, client: int, samples: int, training: Training, bytes: int, round: int
@@ -206,15 +269,17 @@ class VirtualClock:
         train_s += self._fleet.train_s(client, samples, training)
         return train_s, self._fleet.upload_s(client, bytes, round)
 
-    def ask(self, client: int, samples: int, training: Training, bytes: int) -> None:
-        """Give a client a task now, whose download takes `bytes`."""
-        train_s, upload_s = self.estimate(client, samples, training, bytes, self._round)
-        self._outstanding.add(client)
+    def ask(self, client: int, samples: int, training: Training, bytes: int, round: int) -> None:
+        """Give a client a task now, whose number is `round` and whose download takes `bytes`."""
+        train_s, upload_s = self.estimate(client, samples, training, bytes, round)
+        self._outstanding[client] = round
         self._order[client] = self._asked
         self._asked += 1
+        if self._continues:
+            self._sheet.forget(client)
         self._sheet.ask(client, self._now_s)
         if self._dropout:
-            fails, when = generator(self._seed, "dropout", self._round, client).random(2)
+            fails, when = generator(self._seed, "dropout", round, client).random(2)
             if fails < self._dropout:
                 self._push(self._now_s + when * (train_s + upload_s), client, "dropped")
         if not self._always:
@@ -228,8 +293,8 @@ class VirtualClock:
         """
         if client not in self._outstanding:
             return
-        ready_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
-        alone_s = self._fleet.upload_s(client, bytes, self._round)
+        ready_s = self._now_s if dated_s is None else min(self._began_s + dated_s, self._now_s)
+        alone_s = self._fleet.upload_s(client, bytes, self._outstanding[client])
         self._channel.enter(client, bytes, alone_s, ready_s)
 
     def trained(self, client: int) -> None:
@@ -238,7 +303,7 @@ class VirtualClock:
 
     def decide(self, client: int, granted: bool, dated_s: float | None = None) -> None:
         """Record a verdict; it ends the part of a declined client."""
-        at_s = self._now_s if dated_s is None else min(dated_s, self._now_s)
+        at_s = self._now_s if dated_s is None else min(self._began_s + dated_s, self._now_s)
         self._note(client, "decided_s", at_s)
         if not granted:
             self._end(client, at_s)
@@ -256,7 +321,7 @@ class VirtualClock:
         """
         self._timers.pop(name, None)
         if at_s is not None:
-            self._timers[name] = at_s
+            self._timers[name] = self._began_s + at_s
             if name == DEADLINE:
                 self._deadline_s = at_s
 
@@ -265,7 +330,7 @@ class VirtualClock:
         while True:
             queued = self._queue[0] if self._queue else None
             sent = self._channel.next_end()
-            if queued is not None and queued[2] not in self._outstanding:
+            if queued is not None and self._is_over(queued[1], queued[2]):
                 heapq.heappop(self._queue)
                 continue
             if sent is not None and (
@@ -285,11 +350,14 @@ class VirtualClock:
     def close(self) -> None:
         """End the round; if no update has arrived, it has lasted until its deadline."""
         waited = self._deadline_s < math.inf and not self._arrived
-        self._took_s = self._deadline_s if waited else self._sheet.last_end_s
+        ended_s = self._passed_s if self._continues else self._sheet.last_end_s
+        self._took_s = self._deadline_s if waited else ended_s
 
     def times(self) -> Mapping[int, Times]:
-        """Return the times of each client in the round under way, or in the last one."""
-        return self._sheet.times()
+        """Return the times of the clients with a task in the round under way, or the last one."""
+        if not self._continues:
+            return self._sheet.times()
+        return self._sheet.later(self._sheet.since(self._began_s), self._began_s).times()
 
     def _happen(
         self, at_s: float, client: int, kind: str, sent: tuple[float, int, float] | None
@@ -302,29 +370,36 @@ class VirtualClock:
             self._channel.end(client)
             self._arrived = True
             self._end(client, at_s)
-            return ClockEvent("arrived", client, at_s)
+            return ClockEvent("arrived", client, at_s - self._began_s)
         heapq.heappop(self._queue)
         if kind == "trained":
-            return ClockEvent("trained", client, at_s)
+            return ClockEvent("trained", client, at_s - self._began_s)
         if kind == "watched":
             change_s = self._changes[client]
             if self._presence.there(client, change_s):
                 self._watch(client, change_s)
                 return None
         self._end(client, at_s)
-        return ClockEvent("dropped", client, at_s, WHY[kind])
+        return ClockEvent("dropped", client, at_s - self._began_s, WHY[kind])
 
     def _fire(self) -> ClockEvent:
         first = min(self._timers, key=lambda one: (self._timers[one], one == DEADLINE), default="")
         if first:
             at_s = self._timers.pop(first)
             self._now_s = at_s if first == DEADLINE else max(self._now_s, at_s)
-        return ClockEvent("timer", -1, self._now_s, first or DEADLINE)
+        return ClockEvent("timer", -1, self._now_s - self._began_s, first or DEADLINE)
+
+    def _is_over(self, order: int, client: int) -> bool:
+        """Return whether an event concerns a task that has ended."""
+        if client not in self._outstanding:
+            return True
+        return self._continues and order != self._order[client]
 
     def _is_work_left(self, sending: bool) -> bool:
         """Return whether any event is left besides changes of availability."""
         return sending or any(
-            kind != "watched" and client in self._outstanding for _, _, client, kind in self._queue
+            kind != "watched" and not self._is_over(order, client)
+            for _, order, client, kind in self._queue
         )
 
     def _watch(self, client: int, run_s: float) -> None:
@@ -341,7 +416,7 @@ class VirtualClock:
             self._push(max(change_s - self._base_s, self._now_s), client, "watched")
 
     def _end(self, client: int, at_s: float) -> None:
-        self._outstanding.discard(client)
+        self._outstanding.pop(client, None)
         self._channel.leave(client, at_s)
         self._note(client, "ended_s", at_s)
 

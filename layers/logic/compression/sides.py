@@ -178,8 +178,9 @@ class CodecServerSide(ServerSide):
             self._checksum = checksum(context.start)
         if self._checksum != memory.get("checksum"):
             return None  # another hook changed the model after this one
-        # The client has the model with which its last accepted round began.
-        payloads = [memory["payloads"].get(round) for round in range(since, context.round)]
+        # The client has the model that its last accepted update started from.
+        base = since - 1 if context.base is None else context.base
+        payloads = [memory["payloads"].get(round) for round in range(base + 1, context.round)]
         missed = [payload for payload in payloads if payload is not None]
         if len(missed) < len(payloads):
             return None

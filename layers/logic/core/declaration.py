@@ -32,6 +32,7 @@ class Need(Enum):
     DEADLINE = "fits clients into a round of a given length"
     LABELS = "uses the labels of all clients"
     DIVERGENCE = "selects by the divergence of each update"
+    ONE_VERSION = "relates updates to one another that must start from the same model"
 
 
 class Trait(Enum):
@@ -40,6 +41,8 @@ class Trait(Enum):
     BY_NUMBER = (
         "selects by the seed, the round and the clients' numbers alone, in lanes of one client"
     )
+    REFILLS = "selects clients while the round collects (asynchronous rounds)"
+    ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
     ASKS_LABELS = "asks the clients for their labels"
     BY_SAMPLES = "weighs updates by samples"
     OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
@@ -278,6 +281,33 @@ RULES: tuple[Rule, ...] = (
         Need.DEADLINE,
         Condition.RESERVE,
         "{one} takes as many clients as fit into the round, so none can be asked in reserve",
+        "set over_select to 1, not {other}",
+    ),
+    Rule(
+        Trait.REFILLS,
+        Need.ONE_VERSION,
+        "{one} folds updates that start from different versions of the model, and {other} relates "
+        "updates to one another that must start from the same one",
+        "use a selector whose rounds wait, such as uniform",
+    ),
+    Rule(
+        Trait.REFILLS,
+        Trait.ASKS_COHORT,
+        "{one} selects clients one by one, and {other} asks or leaves out the clients of a whole "
+        "cohort before it trains",
+        "use a selector whose rounds wait, such as uniform",
+    ),
+    Rule(
+        Trait.REFILLS,
+        Condition.DEADLINE,
+        "a round of {one} ends with a number of updates, and tasks outlive it, so that it has no "
+        "deadline",
+        "leave out clock.deadline_s",
+    ),
+    Rule(
+        Trait.REFILLS,
+        Condition.RESERVE,
+        "{one} replaces each client that is lost, so none is asked in reserve",
         "set over_select to 1, not {other}",
     ),
     Rule(

@@ -148,6 +148,8 @@ class ServerContext(Context):
         shared_seed: seed of `shared_rng`, the same for all hooks, different in each round.
         clients: N, the number of clients that take part; a hook that uses it provides
             `Trait.COUNTS_CLIENTS`.
+        base: the version of the model that the client's last accepted update started from; None: it
+            has none, or the context is of no client.
         answers: the clients' answers to the selector's surveys, by question, then by client; they
             are not checked.
         auxiliary: trains a model on the samples that the server keeps (`Facilities.auxiliary`).
@@ -160,6 +162,7 @@ class ServerContext(Context):
 
     shared_seed: int = 0
     clients: int = 0
+    base: int | None = None
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     auxiliary: Auxiliary | None = None
     train_on_asset: TrainsOnAsset | None = None
@@ -322,8 +325,9 @@ class Hook(Part):
 
     @property
     def follows(self) -> frozenset[Trait]:
-        """What follows from the methods of the client's side, and from `share_sent`."""
-        client = type(self.client())
+        """What follows from the methods of both sides, and from `share_sent`."""
+        client, server = type(self.client()), self.server()
+        leaves_out = type(server).leave_out is not ServerSide.leave_out
         corrects = client.gradient is not ClientSide.gradient
         changes = client.send is not ClientSide.send and Trait.READS_UPDATE not in self.provides
         encodes = Trait.ENCODES_UPDATE in self.provides
@@ -333,6 +337,7 @@ class Hook(Part):
             Trait.SENDS_GRADIENTS: encodes and corrects,
             Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
             Trait.SPARSE: self.share_sent < 0.5,
+            Trait.ASKS_COHORT: bool(server.asks) or leaves_out,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

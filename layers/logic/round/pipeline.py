@@ -226,6 +226,7 @@ class ServerPipeline:
             slot=dict(slot or {}),
             start=self._state.weights,
             clients=self._clients,
+            base=None if client is None else self._state.base_of(client),
             shared_seed=self._shared_seed,
             auxiliary=self._facilities.auxiliary,
             train_on_asset=self._facilities.train_on_asset,

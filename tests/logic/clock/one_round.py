@@ -17,14 +17,18 @@ class Rounds:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.clock, name)
 
+    def restore(self, run_s: float) -> None:
+        self.clock.restore({"run_s": run_s})
+
     def begin(self, round: int, turns: Any = None) -> None:
         self.outstanding.clear()
-        self.clock.begin(round, turns)
+        self.round = round
+        self.clock.begin(turns)
         self.clock.set_timer("deadline", self.deadline_s)
 
     def ask(self, client: int, *what: Any) -> None:
         self.outstanding[client] = None
-        self.clock.ask(client, *what)
+        self.clock.ask(client, *what, self.round)
 
     def decide(self, client: int, granted: bool, dated_s: float | None = None) -> None:
         if not granted:

@@ -128,7 +128,7 @@ def test_time_passes_until_somebody_is_there(tmp_path: Path) -> None:
     assert clock.waited_s == 120
     clock.settle()
     assert clock.waited_s == 120, "it was waited before the round that has not begun yet"
-    clock.begin(1, ())
+    clock.begin(())
     assert clock.waited_s == 120
     assert clock.elapsed_s == 0
 
@@ -138,7 +138,7 @@ def test_a_run_in_which_nobody_ever_comes_again_says_so(tmp_path: Path) -> None:
     file.write_text("client,time,state\n0,0,off\n1,10,off\n")
     clock = VirtualClock(2, Lognormal(), availability=Trace(file))
     assert clock.available([0, 1]) == [1]
-    clock.restore(10.0)
+    clock.restore({"run_s": 10.0})
     with pytest.raises(LogicError, match="nor later; give a longer trace"):
         clock.available([0, 1])
 
@@ -198,11 +198,11 @@ def test_nobody_is_looked_at_again_until_somebody_may_come_or_go() -> None:
     clock = VirtualClock(50, Lognormal(), availability=Chance(0.5, span_s=100))
     clients = np.arange(50)
     first = clock.available_of(clients)
-    clock.restore(99.0)
+    clock.restore({"run_s": 99.0})
     assert clock.available_of(clients) is first
-    clock.restore(100.0)
+    clock.restore({"run_s": 100.0})
     second = clock.available_of(clients)
     assert second.tolist() != first.tolist()
-    clock.restore(99.0)  # a time before is another answer, too
+    clock.restore({"run_s": 99.0})  # a time before is another answer, too
     assert clock.available_of(clients).tolist() == first.tolist()
     assert clock.available_of(clients[:10]).tolist() == [one for one in first if one < 10]

@@ -1,0 +1,272 @@
+"""Asynchronous rounds: FedBuff (Nguyen et al. 2022, algorithm 1) and FedAsync (Xie et al. 2019).
+
+C clients train at the same time. When one returns or is lost, another one starts at once from the
+model of that moment. After K updates the server makes a new version of the model, with which a new
+round begins; the other clients continue. The staleness tau of an update is the number of versions
+that the server has made since it sent the task; 0 is fresh. An update is weighed by s(tau) (Xie et
+al. 2019, section 5.2):
+
+    constant      s = 1
+    polynomial    s = (1 + tau)^-a
+    hinge         s = 1 for tau <= b, else 1 / (a (tau - b) + 1)
+
+    FedBuff       w <- w + eta m,  m <- beta m + (1/K) sum_k s(tau_k) delta_k
+    FedAsync      w <- (1 - alpha s) w + alpha s (w_tau + delta),  where K = 1
+
+Xie et al. count the step that is about to be made, so that a fresh update has tau 1 there; here it
+has tau 0 and the full weight in both algorithms, as in Nguyen et al. Error feedback of a client's
+codec needs no change: its residual belongs to the client's own updates, whatever model they started
+from (Stich and Karimireddy 2020, delayed gradients with error feedback).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import Trait
+from layers.logic.core.plan import Plan, Population
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.selector import Selector
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError
+from layers.logic.hooks.server_optimisers import FedAvgM
+from layers.logic.selectors.draws import draw_uniform
+
+
+@dataclass(frozen=True)
+class Concurrent(Selector):
+    """Keeps `concurrency` clients at work, drawn uniformly among those without a task.
+
+    Source: Nguyen et al. 2022, algorithm 1. With `refill_at` R, it waits until R places are open,
+    and fills them together, as NVFlare does. All updates of one virtual instant are folded before
+    places are filled.
+
+    Attributes:
+        concurrency: clients that train at the same time.
+        buffer: K, the number of accepted updates after which a new version begins.
+        refill_at: R, the number of open places that are filled together.
+    """
+
+    name = "concurrent"
+
+    concurrency: int = 10
+    buffer: int = 5
+    refill_at: int = 1
+
+    provides = frozenset({Trait.REFILLS})
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "buffer", "refill_at"):
+            if getattr(self, name) < 1:
+                raise LogicError(f"{name} must be 1 or more, not {getattr(self, name)}")
+        if self.refill_at > self.concurrency:
+            raise LogicError(
+                f"refill_at {self.refill_at} places are never open with concurrency "
+                f"{self.concurrency}; lower refill_at"
+            )
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Return a plan in which clients are selected while the round collects."""
+        return Plan((), enough=self.buffer, keeps_stragglers=True, refills=True)
+
+    def refill(
+        self,
+        population: Population,
+        in_flight: Collection[int],
+        memory: Mapping[str, Any],
+        rng: np.random.Generator,
+    ) -> list[int]:
+        """Draw a client for each open place, if as many as `refill_at` are open."""
+        places = self.concurrency - len(in_flight)
+        if places < (self.refill_at if in_flight else 1):
+            return []
+        idle = _Idle(population, in_flight)
+        drawn = draw_uniform(rng, idle.number, min(places, idle.number))
+        return sorted(idle.clients(drawn))
+
+
+class _Idle:
+    """The clients that can be asked and have no task, by their places among each other."""
+
+    def __init__(self, population: Population, in_flight: Collection[int]) -> None:
+        self._clients = clients = population.clients
+        busy = np.sort(np.fromiter(filter(population.has, in_flight), np.int64))
+        if not isinstance(clients, range):
+            busy = np.searchsorted(population.sizes.ids, busy)
+        elif clients:
+            busy = (busy - clients.start) // clients.step
+        self._before = busy - np.arange(busy.size)  # idle clients before each busy one
+        self.number = len(clients) - busy.size
+
+    def clients(self, places: np.ndarray) -> list[int]:
+        """Return the clients at these places among those that are idle."""
+        skipped = np.searchsorted(self._before, places, side="right")
+        return [self._clients[place] for place in (places + skipped).tolist()]
+
+
+StalenessKind = Literal["constant", "polynomial", "hinge"]
+
+
+def staleness_weight(kind: str, tau: int, a: float, b: float) -> float:
+    """Return s(tau) (Xie et al. 2019, section 5.2).
+
+    Args:
+        kind: constant, polynomial or hinge.
+        tau: the staleness, 0 or more.
+        a: exponent of polynomial, or slope of hinge.
+        b: staleness up to which hinge is 1.
+    """
+    if kind == "constant":
+        return 1.0
+    if kind == "polynomial":
+        return float((1 + tau) ** -a)
+    return 1.0 if tau <= b else 1.0 / (a * (tau - b) + 1)
+
+
+@dataclass(frozen=True)
+class _ByStaleness(Aggregator):
+    """What FedBuff and FedAsync share: s(tau), and the largest tau."""
+
+    staleness: StalenessKind = "polynomial"
+    a: float = 0.5
+    b: float = 4.0
+    staleness_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.staleness not in ("constant", "polynomial", "hinge"):
+            raise LogicError(
+                f"staleness must be constant, polynomial or hinge, not {self.staleness!r}"
+            )
+        for name in ("a", "b"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise LogicError(f"{name} must be 0 or more, not {getattr(self, name)}")
+        if self.staleness_limit is not None and self.staleness_limit < 0:
+            raise LogicError(f"staleness_limit must be 0 or more, not {self.staleness_limit}")
+
+    @property
+    def most_staleness(self) -> int | None:
+        """`staleness_limit`."""
+        return self.staleness_limit
+
+    def weight(self, contribution: Contribution) -> float:
+        """Return s(tau) of a contribution."""
+        return staleness_weight(self.staleness, contribution.staleness, self.a, self.b)
+
+
+@dataclass
+class _Buffer:
+    delta: np.ndarray
+    buffers: BufferMean
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class FedBuff(_ByStaleness):
+    """w + (1/K) sum_k s(tau_k) delta_k over the K updates of a version.
+
+    Source: Nguyen et al. 2022, algorithm 1. Clients count alike, whatever their numbers of samples.
+    Buffers (running statistics) are averaged by samples.
+
+    Attributes:
+        staleness: s, one of constant, polynomial and hinge.
+        a: exponent of polynomial, or slope of hinge.
+        b: staleness up to which hinge is 1.
+        staleness_limit: the largest staleness; an update above it is rejected; None: any.
+    """
+
+    name = "fedbuff"
+
+    provides = frozenset({Trait.BY_SLICES})
+
+    def init(self, state: ServerState) -> _Buffer:
+        """Start with nothing."""
+        return _Buffer(np.zeros(state.weights.size), BufferMean(state))
+
+    def add(self, total: _Buffer, contribution: Contribution) -> _Buffer:
+        """Add one update with its weight."""
+        add_scaled(total.delta, contribution.delta, self.weight(contribution))
+        total.buffers.add(contribution)
+        total.number += 1
+        return total
+
+    def finish(self, total: _Buffer, state: ServerState) -> ServerState:
+        """Return the state with the mean applied."""
+        total.delta /= total.number
+        return stepped(state, total.delta, total.buffers.mean())
+
+
+@dataclass
+class _Mixture:
+    model: np.ndarray
+    buffers: BufferMean
+
+
+@dataclass(frozen=True)
+class FedAsync(_ByStaleness):
+    """(1 - alpha s(tau)) w + alpha s(tau) w_k, where w_k is the client's model.
+
+    Source: Xie et al. 2019, algorithm 1 and section 5.2. Several updates of one version are mixed
+    one after the other, in the order of their tasks. Buffers (running statistics) are averaged by
+    samples.
+
+    Attributes:
+        alpha: the mixing weight of a fresh update, above 0 and at most 1.
+        staleness: s, one of constant, polynomial and hinge.
+        a: exponent of polynomial, or slope of hinge.
+        b: staleness up to which hinge is 1.
+        staleness_limit: the largest staleness; an update above it is rejected; None: any.
+    """
+
+    name = "fedasync"
+
+    alpha: float = 0.6
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.alpha <= 1:
+            raise LogicError(f"alpha must be above 0 and at most 1, not {self.alpha}")
+
+    def init(self, state: ServerState) -> _Mixture:
+        """Start with the global model."""
+        return _Mixture(state.weights.astype(np.float64), BufferMean(state))
+
+    def add(self, total: _Mixture, contribution: Contribution) -> _Mixture:
+        """Mix one client's model in."""
+        mixed = self.alpha * self.weight(contribution)
+        client = contribution.start.astype(np.float64) + np.asarray(contribution.delta)
+        total.model += mixed * (client - total.model)
+        total.buffers.add(contribution)
+        return total
+
+    def finish(self, total: _Mixture, state: ServerState) -> ServerState:
+        """Return the state with the mixture as its model."""
+        return stepped(state, total.model - state.weights, total.buffers.mean())
+
+
+@settings_of_parts()
+def fedbuff() -> Preset:
+    """FedBuff (Nguyen et al. 2022): buffered asynchronous aggregation.
+
+    A new version of the model begins after `buffer` updates, each weighed by its staleness; the
+    server's optimiser is SGD with momentum.
+    """
+    return Preset(Concurrent(), FedBuff(), (FedAvgM(momentum=0.0),))
+
+
+@settings_of_parts(fixed={"buffer": "each update makes a version"})
+def fedasync() -> Preset:
+    """FedAsync (Xie et al. 2019): each update is mixed into the model, weighed by its staleness."""
+    return Preset(Concurrent(buffer=1), FedAsync())
