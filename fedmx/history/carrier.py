@@ -87,7 +87,7 @@ class JournalClients:
         self.patience: Patience | None = None
         self._entries: Iterator[Entry] = iter(())
         self._outcomes: dict[int, deque[Kept]] = {}  # by client, the events that end its tasks
-        self._late = _late_updates(journals)
+        self._arriving = _updates(journals)
         self._samples: Mapping[int, int] = {}
         self._ledgers: dict[int, ClientLedger] = {}
         self._work: dict[int, tuple[Task, Work]] = {}  # by client, of tasks whose update will come
@@ -241,7 +241,7 @@ class JournalClients:
         if (
             isinstance(outcomes[0], UpdateArrived)
             if outcomes
-            else (client, task.round) in self._late
+            else (client, task.round) in self._arriving
         ):
             ledger = self._ledgers.get(client, ClientLedger())
             self._work[client] = task, self._executor.submit(task, ledger)
@@ -331,11 +331,11 @@ def _outcomes(journal: Journal) -> dict[int, deque[Kept]]:
     return found
 
 
-def _late_updates(journals: Mapping[int, Journal]) -> frozenset[tuple[int, int]]:
-    """Return the updates that arrived after the round of their task, as (client, that round)."""
+def _updates(journals: Mapping[int, Journal]) -> frozenset[tuple[int, int]]:
+    """Return the tasks whose updates arrived, in whatever round, as (client, number)."""
     return frozenset(
         (entry.event.client, entry.event.round)
-        for number, journal in journals.items()
+        for journal in journals.values()
         for entry in journal.entries
-        if isinstance(entry.event, UpdateArrived) and entry.event.round < number
+        if isinstance(entry.event, UpdateArrived) and entry.event.sha256
     )

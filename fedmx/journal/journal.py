@@ -136,7 +136,8 @@ class Journal:
         patience_s: seconds after which a client that did not answer was given up; None: never.
         stepped_back: the records of the steps back after which the round was run.
         entries: the exchanges, in their order.
-        updates: the hashes of the expected updates that arrived, by client, then by pass.
+        updates: the hashes of the expected updates that arrived, by client and number of the task,
+            then by pass.
     """
 
     round: int
@@ -146,11 +147,12 @@ class Journal:
     patience_s: float | None = None
     stepped_back: tuple[Mapping[str, Any], ...] = ()
     entries: list[Entry] = field(default_factory=list)
-    updates: dict[int, dict[int, str]] = field(default_factory=dict)
+    updates: dict[tuple[int, int], dict[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._waiting: dict[int, int] = {}  # by client, the pass of the task that it has
-        self._expected: dict[int, int] = {}  # by client, the entry of its last expected update
+        # By client and number of the task, the entry of its last expected update.
+        self._expected: dict[tuple[int, int], int] = {}
 
     def append(self, at_s: float, event: Event, commands: Sequence[Command]) -> None:
         """Append an exchange; an update is hashed before the round handles it.
@@ -167,16 +169,16 @@ class Journal:
                 self._waiting = {task.client: task.pass_number for task in command.late}
         self.entries.append(Entry(tuple(grouped(commands)), self._kept(event), at_s))
 
-    def updates_of(self, client: int) -> tuple[str, ...]:
-        """Return the hashes of a client's updates in this round, one for each pass."""
-        return tuple(self.updates.get(client, {}).values())
+    def updates_of(self, client: int, task_round: int) -> tuple[str, ...]:
+        """Return the hashes of the updates that answer a client's task, one for each pass."""
+        return tuple(self.updates.get((client, task_round), {}).values())
 
     def conclude(self, report: RoundReport, stepped_back: Iterable[Mapping[str, Any]]) -> None:
         """Note which updates were rejected, and the steps back before the round."""
         self.stepped_back = tuple(stepped_back)
         for one in report.clients:
             # Later reports of a client concern updates that no task asked for.
-            place = self._expected.pop(one.client, None)
+            place = self._expected.pop((one.client, one.task_round), None)
             if one.status == "rejected" and place is not None:
                 entry = self.entries[place]
                 assert isinstance(entry.event, UpdateArrived)
@@ -202,12 +204,13 @@ class Journal:
             if self._waiting.pop(event.client, None) is None:
                 return UpdateArrived(event.round, event.client, "")
             sha256 = message_hash(event)
-            self.updates.setdefault(event.client, {})[event.pass_number] = sha256
-            self._expected[event.client] = len(self.entries)
+            task = event.client, event.round
+            self.updates.setdefault(task, {})[event.pass_number] = sha256
+            self._expected[task] = len(self.entries)
             return UpdateArrived(event.round, event.client, sha256)
         if isinstance(event, ClientLost):
             self._waiting.pop(event.client, None)
-            self._expected.pop(event.client, None)
+            self._expected.pop((event.client, event.round), None)
         return event
 
     # --- the line of journal.jsonl -----------------------------------------------------------
@@ -310,6 +313,8 @@ def record_of_command(command: Command) -> list[Any]:
             return ["timer", name, at_s]
         case Ask(question, clients):
             return ["ask", question.name, list(clients)]
+        case Begin(refills=True, late=late):
+            return ["begin", "refills", len(late)]
         case Begin(late=late):
             return ["begin", *(task.client for task in late)]
         case Close():

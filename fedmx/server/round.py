@@ -93,13 +93,26 @@ class Round:
 
     @property
     def update_sha256(self) -> Mapping[int, tuple[str, ...]]:
-        """By participant, the SHA-256 (hex) of its encoded updates, one for each pass."""
-        return {client: self.journal.updates_of(client) for client in self.participants}
+        """By participant, the SHA-256 (hex) of its encoded updates, one for each pass or task."""
+        hashes: dict[int, tuple[str, ...]] = {}
+        for one in self.report.clients:
+            if one.status == "accepted":
+                own = self.journal.updates_of(one.client, one.task_round)
+                hashes[one.client] = (*hashes.get(one.client, ()), *own)
+        return hashes
 
     @property
     def tasks(self) -> int:
-        """Number of clients to which a task was sent."""
-        return sum(client.traffic.down_bytes > 0 for client in self.report.clients)
+        """Number of tasks that were sent."""
+        return self.report.tasks
+
+    @property
+    def staleness(self) -> tuple[int, ...] | None:
+        """The staleness of each accepted update, if tasks may outlive the round; otherwise None."""
+        if self.report.in_flight is None:
+            return None
+        accepted = (one for one in self.report.clients if one.status == "accepted")
+        return tuple(one.staleness or 0 for one in accepted)
 
     @property
     def updates(self) -> int:
@@ -157,6 +170,8 @@ class Round:
             "model_sha256": self.model_sha256,
             **({"stepped_back": steps} if steps else {}),
         }
+        if self.staleness is not None:
+            line |= {"in_flight": self.report.in_flight, "staleness": list(self.staleness)}
         if taken := sorted({*line, "stepped_back", CHAIN, CHECKSUM} & {*self.report.numbers}):
             raise FedmxError(
                 f"round {self.round}: a hook records {', '.join(taken)}, but the round's record "
@@ -179,9 +194,18 @@ class Round:
                 "steps": client.steps,
                 "up_bytes": client.traffic.up_bytes,
                 "down_bytes": client.traffic.down_bytes,
-                "update_sha256": list(self.update_sha256.get(client.client, ()))
+                "update_sha256": list(self.journal.updates_of(client.client, client.task_round))
                 if client.status == "accepted"
                 else [],
+                **(
+                    {
+                        "version": client.version,
+                        "staleness": client.staleness,
+                        "tasks": client.tasks,
+                    }
+                    if client.version is not None
+                    else {}
+                ),
                 **(asdict(client.times) if client.times is not None else {}),
             }
             for client in self.report.clients

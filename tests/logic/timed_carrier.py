@@ -84,7 +84,7 @@ class TimedCarrier(MemoryCarrier):
 
     def carry(self, command: Command) -> None:
         match command:
-            case Begin(round, before_s, after_s, turns):
+            case Begin(_, before_s, after_s, turns):
                 self._arrived.clear()
                 self.clock.begin(turns, before_s, after_s)
             case SetTimer(name, at_s):
