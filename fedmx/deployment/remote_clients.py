@@ -115,6 +115,8 @@ class RemoteClients:
         self._timers: dict[TimerName, float] = {}
         self._tasks: dict[int, Task] = {}  # by client, the task of which an update may still come
         self._collecting = False  # whether a round collects: from `Begin` to `Close`
+        self._keeps = False  # whether tasks stay in flight when the round ends
+        self._asked: dict[int, int] = {}  # by client, the number of its last task
         self._round = 0
         self._offered: set[int] = set()  # the clients that have offered in this round
         self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
@@ -308,8 +310,8 @@ class RemoteClients:
                     self._report(event)
         self._wait("updates")
         self._zero = time.monotonic()
-        self._clock.begin()
-        self._collecting = True
+        self._clock.begin(self._tasks)
+        self._collecting, self._keeps = True, begin.keeps_stragglers
         for client, task in self._tasks.items():
             self._sessions.membership.expect(client)
             if client not in self._kept and client in self._sessions.reconnected:
@@ -321,8 +323,8 @@ class RemoteClients:
         client = task.client
         if self._ended_rounds.get(client) == task.round and task.pass_number == 1:
             del self._ended_rounds[client]  # the round is run again
-        if client not in self._clock.times():
-            self._clock.ask(client)
+        self._clock.ask(client, again=self._asked.get(client) != task.round)
+        self._asked[client] = task.round
         self._sessions.membership.expect(client)
         self._tasks[client] = task
         self._sessions.send_task(task)
@@ -361,7 +363,7 @@ class RemoteClients:
         """End the clock of the round; updates that still come for it are too late."""
         if self._collecting:
             self._collecting = False
-            for client, task in self._tasks.items():
+            for client, task in () if self._keeps else self._tasks.items():
                 self._ended_rounds[client] = task.round
                 self._clock.note(client, "ended_s")
                 self._late.add(client)

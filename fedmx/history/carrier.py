@@ -25,6 +25,7 @@ from fedmx.journal.journal import (
     grouped,
 )
 from fedmx.simulation.executors.executor import Executor, SerialExecutor, Work
+from fedmx.simulation.simulated_clients import tasks_of_tree
 from layers.logic import (
     Answer,
     ClientFailed,
@@ -174,6 +175,9 @@ class JournalClients:
         """
         ledgers = tree.get("ledgers", {})
         self._ledgers = {client: ClientLedger.of_tree(kept) for client, kept in ledgers.items()}
+        self._outcomes = {}
+        for task in tasks_of_tree(tree.get("tasks", {})):
+            self._send(task)
         self._run_s = tree.get("run_s", 0.0)
 
     def keep_assets(self, folder: Path) -> None:

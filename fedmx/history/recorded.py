@@ -344,7 +344,7 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientR
         while not round.done:
             if working is None and round.plan is not None:
                 working = _working(round.plan, state.round + 1, client)
-                if not round.plan.offers:
+                if not (round.plan.offers or round.plan.refills):
                     carrier.only(working)
             event, at_s = carrier.exchange(commands)
             commands = round.handle(event, at_s)
@@ -359,7 +359,7 @@ def _working(plan: Plan, round: int, client: int) -> tuple[int, ...]:
     Raises:
         NoPart: the client has no part in the round.
     """
-    if client in plan.late:
+    if plan.refills or client in plan.late:
         return (client,)
     for lane in plan.lanes:
         if client in lane:

@@ -42,7 +42,8 @@ def link_of(previous: str, record: Mapping[str, Any], updates: Mapping[int, Sequ
         record: the round's line of rounds.jsonl.
         updates: the hashes of its counted updates by client; see `updates_of`.
     """
-    sent = (one for client in record["participants"] for one in updates.get(client, ()))
+    participants = dict.fromkeys(record["participants"])
+    sent = (one for client in participants for one in updates.get(client, ()))
     return chained(previous, record, sent, record["model_sha256"])
 
 

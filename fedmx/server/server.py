@@ -285,7 +285,8 @@ class Server(Shown):
             BrokenModel: it has been done too often, or there is no earlier state.
         """
         steps, kept = self.steps_back, self.recorder
-        self.state = last_good(error, self.state, steps, self.logic, kept, self._first_state)
+        state = last_good(error, self.state, steps, self.logic, kept, self._first_state)
+        self.state = replace(state, in_flight={}, versions={})
         self.remember(one for one in self.records if one["round"] <= self.state.round)
         self.network.forget(f"the run steps back to round {self.state.round}")
         if kept is not None:

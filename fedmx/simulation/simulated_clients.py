@@ -199,6 +199,11 @@ class SimulatedClients:
     def _begin(self, begin: Begin) -> None:
         self._events.clear()
         late = {task.client for task in begin.late}
+        self._events.extend(
+            ClientLost(task.round, task.client, "its task is not known here any more")
+            for task in begin.late
+            if task.client not in self._tasks
+        )
         for client in self._tasks.keys() - late:
             self._cancel(client)
             self._clock.cancel(client)

@@ -129,9 +129,14 @@ class Collection:
                 staleness=self.dispatch.lane_of(client).staleness,
             )
             for client, task in self.dispatch.outstanding.items()
-            if client in self._costs and self.dispatch.sent[client] > self._counted[client]
+            if self.dispatch.sent[client] > self._counted[client] or self._cost(client)
         ]
         return [*ended, *map(self._with_costs, sent)]
+
+    def _cost(self, client: int) -> int:
+        """Return the bytes of a client that no report has yet."""
+        traffic, _ = self._costs.get(client, (Traffic(), None))
+        return traffic.down_bytes + traffic.up_bytes
 
     def _with_costs(self, report: ClientReport) -> ClientReport:
         client = report.client

@@ -277,7 +277,7 @@ class Dispatch:
         self._lane_of[client] = lane
 
     def _task(self, client: int, last_accepted_round: int) -> Task:
-        lane = self._lane_of[client]
+        lane = self.lane_of(client)
         pass_number = lane.pass_of(client)
         again = () if pass_number == 1 else (pass_number,)
         task = Task(
@@ -289,7 +289,7 @@ class Dispatch:
             buffers=lane.buffers,
             last_accepted_round=last_accepted_round,
             offer=self._offers,
-            model_version=self._state.round,
+            model_version=self._state.round - lane.staleness,
             slots=in_pass({}, pass_number),
         )
         task = self._pipeline.send(task)
