@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedmx import Experiment, ExperimentError, simulate
+from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
 from fedmx.simulation.executors.executor import TrainResult, Work
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import (
@@ -304,3 +307,114 @@ def test_with_replacement_at_once_it_is_not_fedavg() -> None:
         staleness |= {row.staleness for row in report.clients if row.status == "accepted"}
     assert max(staleness) > 0
     assert not same_bits(state.weights, asynchronous(4, clients)[-1].weights)
+
+
+# --- whole experiments ------------------------------------------------------------------------
+
+TIERS = {
+    "name": "tiers",
+    "tiers": [
+        {"share": 1, "samples_per_s": 2, "up_bytes_per_s": 1e4, "down_bytes_per_s": 1e5},
+        {"share": 3, "samples_per_s": 10, "up_bytes_per_s": 5e4, "down_bytes_per_s": 5e5},
+    ],
+}
+CLOCKS: dict[str, dict[str, Any]] = {
+    "devices": {"devices": TIERS},
+    "serial uploads": {"devices": TIERS, "uploads": "serial"},
+    "shared uploads": {"devices": TIERS, "uploads": {"name": "parallel", "bytes_per_s": 2e4}},
+    "dropouts": {"devices": TIERS, "dropout": 0.2},
+    "no clock": {},
+}
+LOGICS: dict[str, dict[str, Any]] = {
+    "fedbuff": {"preset": {"name": "fedbuff", "concurrency": 5, "buffer": 3, "momentum": 0.3}},
+    "fedasync": {"preset": {"name": "fedasync", "concurrency": 4, "staleness_limit": 6}},
+    "both ways": {
+        "preset": {"name": "fedbuff", "concurrency": 5, "buffer": 2},
+        "hooks": ["stc"],
+    },
+}
+
+
+def an_experiment(clock: str, logic: str, **more: Any) -> Experiment:
+    return Experiment(
+        seed=4,
+        rounds=10,
+        clients=12,
+        compute={
+            "model": "logistic",
+            "data": "digits",
+            "normalise": {"scale": 16},
+            "partition": "iid",
+            "train": {"epochs": 1, "batch_size": 20, "learning_rate": 0.1},
+        },
+        logic=LOGICS[logic],
+        clock=CLOCKS[clock],
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("clock", "logic"),
+    [*((clock, "fedbuff") for clock in CLOCKS), ("devices", "fedasync"), ("devices", "both ways")],
+)
+def test_a_run_that_is_resumed_from_any_checkpoint_ends_in_the_same_bits(
+    clock: str, logic: str, tmp_path: Path
+) -> None:
+    whole = simulate(an_experiment(clock, logic))
+    checkpoints, digests, times = [], [], []
+    for one in whole:
+        file = tmp_path / f"{one.round}.safetensors"
+        write_checkpoint(file, one.round, whole.checkpoint())
+        checkpoints.append(file)
+        digests.append(one.model_sha256)
+        times.append(one.clock_elapsed_s if one.virtual else 0.0)
+    assert whole.state.in_flight or not CLOCKS[clock]
+    for place in (0, 3, 6):
+        resumed = simulate(an_experiment(clock, logic))
+        resumed.restore(read_checkpoint(checkpoints[place]).state)
+        rest = list(resumed)
+        assert [one.model_sha256 for one in rest] == digests[place + 1 :]
+        later = [one.clock_elapsed_s if one.virtual else 0.0 for one in rest]
+        assert later == times[place + 1 :]
+
+
+@pytest.mark.parametrize("logic", LOGICS)
+def test_worker_processes_give_the_bits_of_one_process(logic: str) -> None:
+    one = [round.model_sha256 for round in simulate(an_experiment("dropouts", logic))]
+    two = {"processes": 2}
+    workers = simulate(an_experiment("dropouts", logic, executor=two))
+    assert [round.model_sha256 for round in workers] == one
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_tasks_and_bytes_of_clients_add_up_to_those_of_the_rounds(clock: str) -> None:
+    rounds = list(simulate(an_experiment(clock, "fedbuff")))
+    for name in ("tasks", "up_bytes", "down_bytes"):
+        rows = [row for one in rounds for row in one.client_records()]
+        assert sum(row[name] for row in rows) == sum(one.record()[name] for one in rounds), name
+
+
+@pytest.mark.parametrize(
+    ("logic", "clock", "named"),
+    [
+        ({"hooks": ["scaffold"]}, {}, "Scaffold"),
+        ({"aggregator": "fedfv"}, {}, "FedFV"),
+        ({"hooks": ["stragglers"]}, {}, "Stragglers"),
+        ({"over_select": 1.5}, {}, "over_select"),
+        ({}, {"deadline_s": 3}, "deadline_s"),
+    ],
+)
+def test_parts_that_need_rounds_that_wait_are_refused(
+    logic: dict[str, Any], clock: dict[str, Any], named: str
+) -> None:
+    parts = {"selector": "concurrent", "aggregator": "fedbuff", **logic}
+    with pytest.raises(ExperimentError, match=named):
+        simulate(
+            Experiment(
+                rounds=1,
+                clients=12,
+                compute={"model": "logistic", "data": "digits"},
+                logic=parts,
+                clock=clock,
+            )
+        )
