@@ -29,8 +29,10 @@ SELECTORS: Mapping[str, Mapping[str, Any]] = {
     "by-size": {"aggregator": {"name": "mean", "weights": "uniform"}},
     "clustered": {"aggregator": {"name": "mean", "weights": "plan"}},
     "power-of-choice": {"aggregator": {"name": "mean", "weights": "uniform"}},
+    "concurrent": {"aggregator": "fedbuff"},
 }
 COHORT = 100
+CONCURRENCY = 1_000  # of the selector concurrent, whose versions have COHORT updates
 
 
 def serve(selector: str, clients: int, devices: bool) -> None:
@@ -51,7 +53,9 @@ def serve(selector: str, clients: int, devices: bool) -> None:
         return report
 
     MXNetEngine.train = measured  # type: ignore[method-assign]
-    settings = {"name": selector, "count": COHORT}
+    settings: dict[str, Any] = {"name": selector, "count": COHORT}
+    if selector == "concurrent":
+        settings = {"name": selector, "concurrency": CONCURRENCY, "buffer": COHORT}
     if selector == "power-of-choice":
         settings["loss"] = "reported"
     clock = {"devices": "lognormal", "availability": "chance"} if devices else {}

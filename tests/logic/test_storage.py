@@ -224,7 +224,7 @@ def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_pat
     gone = weakref.ref(message)
     values = np.frombuffer(message, np.float32)
     slots = {"hook": {"scale": values[1200:1201], "rows": values[1300:1310]}}
-    lane = Lane(0, (7,), np.zeros(1000, np.float32), np.zeros(3, np.float32))
+    lane = Lane(0, 1, (7,), np.zeros(1000, np.float32), np.zeros(3, np.float32))
     with closing(UpdateStore(1 << 20, tmp_path)) as store:
         lane.waiting.clear()
         lane.add(Update(1, 7, 10, 10, values[:1000], values[1000:1003], slots=slots))

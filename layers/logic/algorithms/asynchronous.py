@@ -102,14 +102,14 @@ class _Idle:
     """The clients that can be asked and have no task, by their places among each other."""
 
     def __init__(self, population: Population, in_flight: Collection[int]) -> None:
-        self._clients = clients = population.clients
-        busy = np.sort(np.fromiter(filter(population.has, in_flight), np.int64))
-        if not isinstance(clients, range):
-            busy = np.searchsorted(population.sizes.ids, busy)
-        elif clients:
-            busy = (busy - clients.start) // clients.step
-        self._before = busy - np.arange(busy.size)  # idle clients before each busy one
-        self.number = len(clients) - busy.size
+        self._clients, ids = population.clients, population.sizes.ids
+        busy = np.sort(np.fromiter(in_flight, np.int64, len(in_flight)))
+        places = np.searchsorted(ids, busy)
+        there = places < ids.size  # others have left
+        there[there] = ids[places[there]] == busy[there]
+        places = places[there]
+        self._before = places - np.arange(places.size)  # idle clients before each busy one
+        self.number = ids.size - places.size
 
     def clients(self, places: np.ndarray) -> list[int]:
         """Return the clients at these places among those that are idle."""

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment, ExperimentError, Round, simulate
-from layers.logic import LogicError
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
-from layers.logic.core.plan import Plan
+from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from tests.fedmx.algorithms import experiment
 
@@ -272,12 +271,17 @@ def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(pr
 
 @dataclass(frozen=True)
 class Patient(Selector):
-    """The first client that comes back ends a round, and the others stay in flight."""
+    """The first client that comes back ends a round; the others may still come in the next one."""
 
     def select(self, population, memory, round, rng) -> Plan:
-        return Plan(tuple((one,) for one in population.clients), enough=1, keeps_stragglers=True)
+        late = population.in_flight
+        idle = [one for one in population.clients if one not in late]
+        return Plan(single_lanes(idle), enough=1, late=late, keeps_stragglers=True)
 
 
-def test_a_plan_that_keeps_stragglers_is_refused_in_a_simulation() -> None:
-    with pytest.raises(LogicError, match=r"round 1: .* keeps_stragglers"):
-        run(timed({"selector": Patient()}, {}))
+def test_stragglers_that_a_plan_keeps_are_accepted_in_a_later_round() -> None:
+    rounds = run(timed({"selector": Patient()}, {"devices": DEVICES}, rounds=4))
+    assert [len(round.participants) for round in rounds] == [1] * len(rounds)
+    late = [row for round in rounds for row in round.client_records() if row.get("staleness")]
+    assert late
+    assert all(row["asked_s"] < 0 <= row["ended_s"] for row in late if row["status"] == "accepted")

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors.executor import TrainResult
@@ -17,7 +16,6 @@ from layers.logic import (
     Answer,
     ClientLedger,
     ClientState,
-    LogicError,
     Offer,
     Question,
     ServerState,
@@ -179,7 +177,8 @@ def test_files_are_reported_once_and_not_again_by_a_resumed_run() -> None:
     assert accounts(resumed).overhead == Overhead()
 
 
-def test_a_plan_that_waits_for_late_updates_is_refused() -> None:
+def test_a_late_task_that_is_not_known_here_is_lost() -> None:
     clients = SimulatedClients(Executor(), {0: 5, 3: 5})  # type: ignore[arg-type]
-    with pytest.raises(LogicError, match=r"round 1\b.*keeps_stragglers"):
-        clients.exchange([Begin(1, late=tuple(tasks([3]).values()))])
+    event, _ = clients.exchange([Begin(1, late=tuple(tasks([3]).values()))])
+    assert isinstance(event, ClientLost)
+    assert event.client == 3

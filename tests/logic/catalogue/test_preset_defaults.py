@@ -14,6 +14,7 @@ UNIFORM = ("Uniform", COHORT)
 BY_SAMPLES = ("Mean", {"weights": "samples"})
 PLAIN = ("Mean", {"weights": "uniform"})
 BY_PLAN = ("Mean", {"weights": "plan"})
+STALENESS = {"staleness": "polynomial", "a": 0.5, "b": 4.0, "staleness_limit": None}
 FEDFV = ("FedFV", {"alpha": 0.1, "tau": 1})
 
 # Written by hand: the numbers of the papers, not read from the classes.
@@ -46,6 +47,15 @@ PARTS = {
                 "down": True,
             },
         ),
+    ],
+    "fedasync": [
+        ("Concurrent", {"concurrency": 10, "buffer": 1, "refill_at": 1}),
+        ("FedAsync", {**STALENESS, "alpha": 0.6}),
+    ],
+    "fedbuff": [
+        ("Concurrent", {"concurrency": 10, "buffer": 5, "refill_at": 1}),
+        ("FedBuff", STALENESS),
+        ("FedAvgM", {"server_learning_rate": 1.0, "momentum": 0.0}),
     ],
     "fedadagrad": [
         UNIFORM,

@@ -23,6 +23,8 @@ CLIENTS = bowls(5)
 # Whether an aggregator looks at single clients' updates, of which a lane of several has none.
 EACH_CLIENT = {
     "fedaim": False,
+    "fedasync": False,
+    "fedbuff": False,
     "fedfv": True,
     "fednova": True,
     "geometric-median": True,

@@ -32,6 +32,12 @@ def one_of(*names: str):
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
 COHORT = {"fraction": SHARE_OR_0, "count": FROM_1}
 FREE = "every value of its type is accepted"
+STALENESS = {
+    "staleness": one_of("constant", "polynomial", "hinge"),
+    "a": NOT_NEGATIVE,
+    "b": NOT_NEGATIVE,
+    "staleness_limit": FROM_0,
+}
 
 GIVEN = {
     ("aggregator", "fedaim"): {
@@ -42,6 +48,8 @@ GIVEN = {
         "bins": FROM_2,
         "loss_rule": one_of("signed_rel", "abs_rel", "signed_abs"),
     },
+    ("aggregator", "fedasync"): {**STALENESS, "alpha": SHARE},
+    ("aggregator", "fedbuff"): STALENESS,
     ("aggregator", "fedfv"): {"alpha": SHARE_OR_0, "tau": FROM_0},
     ("aggregator", "fednova"): {"mu": NOT_NEGATIVE, "effective": one_of("auto", "a", "steps")},
     ("aggregator", "geometric-median"): {"iterations": FROM_1, "weights": FREE},
@@ -117,6 +125,11 @@ GIVEN = {
         "classes": FROM_2,
         "above": POSITIVE,
         "mediator_epochs": FROM_1,
+    },
+    ("selector", "concurrent"): {
+        "concurrency": FROM_1,
+        "buffer": FROM_1,
+        "refill_at": {"refused": (0, 11), "accepted": (1, 10)},
     },
     ("selector", "csfedavg"): {
         "candidates": SHARE,

@@ -23,6 +23,7 @@ from layers.logic.selectors.uniform import RoundRobin, Uniform
 FIXED = {
     "astraea": {"above"},
     "clustered": {"weights"},
+    "fedasync": {"buffer"},
     "fedsgd": {"fraction", "count", "weights"},
     "selective-sgd": {"fraction"},
 }
