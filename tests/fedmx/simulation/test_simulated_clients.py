@@ -15,6 +15,7 @@ from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import (
     Answer,
     ClientLedger,
+    ClientLost,
     ClientState,
     Offer,
     Question,
