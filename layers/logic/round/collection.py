@@ -102,6 +102,12 @@ class Collection:
         """Whether as many lanes have returned as the plan needs."""
         return self.plan.enough is not None and self._returned_lanes >= self.plan.enough
 
+    @property
+    def lost(self) -> list[int]:
+        """The clients that were lost in this round."""
+        reports = (*self.earlier, *self.outcomes.values())
+        return [one.client for one in reports if one.status == "lost"]
+
     def has_part(self, clients: Iterable[int]) -> bool:
         """Return whether a task of any of these clients has ended in this round."""
         return any(client in self.outcomes for client in clients)

@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from layers.logic.checks.parts import at_place
 from layers.logic.checks.returned import failure, guarded
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
@@ -249,7 +252,10 @@ class RoundMachine:
             LogicError: the selector chose a client that cannot be asked or has a task.
         """
         logic, state, dispatch = self.logic, self.state, collection.dispatch
-        population = replace(population, samples=available(state, port.samples, logic.without))
+        samples = ClientSizes.of(available(state, port.samples, logic.without))
+        if lost := collection.lost:  # it may have left since the round was opened
+            samples = samples.only(samples.ids[~np.isin(samples.ids, lost)])
+        population = replace(population, samples=samples)
         outstanding = dispatch.outstanding
         rng = generator(logic.seed, "select", dispatch.next_moment)
         refill, memory = logic.selector.refill, state.memory.get(SELECT, {})

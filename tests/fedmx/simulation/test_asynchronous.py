@@ -325,6 +325,11 @@ CLOCKS: dict[str, dict[str, Any]] = {
     "dropouts": {"devices": TIERS, "dropout": 0.2},
     "no clock": {},
 }
+LEAVING = "client,time,state\n" + "".join(
+    f"{client},{time},{state}\n"
+    for client in range(12)
+    for time, state in ((0, "on"), (9 + 2 * client, "off"), (30 + client, "on"))
+)
 LOGICS: dict[str, dict[str, Any]] = {
     "fedbuff": {"preset": {"name": "fedbuff", "concurrency": 5, "buffer": 3, "momentum": 0.3}},
     "fedasync": {"preset": {"name": "fedasync", "concurrency": 4, "staleness_limit": 6}},
@@ -418,3 +423,24 @@ def test_parts_that_need_rounds_that_wait_are_refused(
                 clock=clock,
             )
         )
+
+
+def test_clients_that_have_left_are_lost_at_once_and_others_take_their_places(
+    tmp_path: Path,
+) -> None:
+    trace = tmp_path / "presence.csv"
+    trace.write_text(LEAVING)
+    clock = {
+        "devices": TIERS,
+        "availability": {"name": "trace", "path": str(trace), "repeat": True},
+    }
+    CLOCKS["a trace"] = clock
+    rounds = list(simulate(an_experiment("a trace", "fedbuff")))
+    del CLOCKS["a trace"]
+    assert len(rounds) == 10
+    lost = [row for one in rounds for row in one.report.clients if row.status == "lost"]
+    assert lost
+    for one in rounds:
+        rows = [row.client for row in one.report.clients if row.status == "lost"]
+        assert len(set(rows)) == len(rows)  # none is asked again in its round
+        assert len(one.participants) == 3
