@@ -119,7 +119,8 @@ class Collection:
             traffic = before + accounts.traffic.get(client, Traffic())
             self._costs[client] = traffic, accounts.times.get(client)
         for client, report in self.outcomes.items():
-            self.outcomes[client] = self._with_costs(report)
+            if client not in self.dispatch.outstanding:  # else they are those of its next task
+                self.outcomes[client] = self._with_costs(report)
 
     def reports(self) -> list[ClientReport]:
         """Return the reports of the round, with those of tasks that were sent and are in flight."""
