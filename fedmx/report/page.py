@@ -17,6 +17,7 @@ from fedmx.report.html import Child, Html, element, join, table, turned
 from fedmx.report.participation import participation_section
 from fedmx.report.quantities import finite, percent
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
+from fedmx.report.staleness import staleness_section
 from fedmx.report.strata import strata_section
 from fedmx.report.summary import RunSummary, table_of
 from fedmx.report.timeline import timeline_of, timeline_section
@@ -100,7 +101,7 @@ def _render(compared: Comparison, round: int | None) -> str:
 def _details(
     runs: Sequence[RunSummary], headings: Sequence[str | None], round: int | None
 ) -> list[Html | None]:
-    """Return the timeline and the clusters of each run, if it has them."""
+    """Return the timeline, the staleness and the clusters of each run, if it has them."""
     details: list[Html | None] = []
     problems: list[RunError] = []
     for run, heading in zip(runs, headings, strict=True):
@@ -111,7 +112,7 @@ def _details(
             details.append(timeline_section(found, heading))
         except RunError as error:  # one of several runs may have ended before this round
             problems.append(error)
-        details.append(strata_section(run, heading))
+        details += [staleness_section(run, heading), strata_section(run, heading)]
     if len(problems) == len(runs):
         raise problems[0]
     return details

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedmx.report.html import Child, Html, element, join, table
-from fedmx.report.quantities import NOTHING, mebibytes
+from fedmx.report.quantities import NOTHING, mebibytes, whole
 
 STATUSES = ("accepted", "rejected", "lost", "declined")
 _MAX_REASONS = 50
@@ -36,7 +36,7 @@ class ClientTally:
 
     @property
     def failures(self) -> int:
-        """The number of rounds in which its update was rejected or it was lost."""
+        """How often its update was rejected or it was lost."""
         return self.times["rejected"] + self.times["lost"]
 
 
@@ -79,9 +79,9 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
         status = str(record.get("status", ""))
         if status in STATUSES:
             client.times[status] += 1
-        client.samples = _whole(record.get("samples")) or client.samples
-        client.up_bytes += _whole(record.get("up_bytes")) or 0
-        client.down_bytes += _whole(record.get("down_bytes")) or 0
+        client.samples = whole(record.get("samples")) or client.samples
+        client.up_bytes += whole(record.get("up_bytes")) or 0
+        client.down_bytes += whole(record.get("down_bytes")) or 0
         if status in ("rejected", "lost"):
             reason = str(record.get("reason") or "no reason given")
             if (status, reason) not in failures and len(failures) >= _MAX_REASONS:
@@ -94,10 +94,6 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
         sorted(clients.values(), key=lambda c: (-c.failures, -c.times["accepted"])),
         sorted(failures.values(), key=lambda f: -f.times),
     )
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def participation_section(

@@ -14,6 +14,11 @@ def finite(value: object) -> float | None:
     return float(value) if abs(value) < _TOO_LARGE else None  # false for NaN
 
 
+def whole(value: object) -> int | None:
+    """Return a value that is a whole number; None: it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
 def percent(share: float | None, decimals: int = 2) -> str:
     """Return a share in percent: 0.98123 is ``98.12 %``."""
     return NOTHING if share is None else f"{100 * share:.{decimals}f} %"

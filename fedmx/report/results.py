@@ -198,7 +198,7 @@ def cards(run: RunSummary, targets: Targets) -> Html:
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
         tiles.append(_card(label, number(run.final_loss)))
-    tiles.append(_card("Rounds", rounds_text(run)))
+    tiles.append(_card("Rounds" if run.waits else "Versions", rounds_text(run)))
     for key, size in SIZES.items():
         if run.totals[key]:
             note = "; ".join(filter(None, (size.note, str(run.compression.get(key, "")))))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text
 from fedmx.report.participation import Participation, tally
-from fedmx.report.quantities import finite, mebibytes, plain
+from fedmx.report.quantities import finite, mebibytes, plain, whole
 from fedmx.run import RunFolder
 
 ABSENT = "–"
@@ -81,6 +81,8 @@ class Point:
         clock_s: by the experiment's clock since the run began; None: not recorded.
         round_s: of this round, by the experiment's clock.
         virtual: whether that clock is virtual, as in a simulation with devices.
+        staleness: of each accepted update, if rounds do not wait; otherwise None.
+        in_flight: tasks at the end of the round, if rounds do not wait; otherwise None.
     """
 
     round: int
@@ -94,6 +96,8 @@ class Point:
     clock_s: float | None = None
     round_s: float | None = None
     virtual: bool = False
+    staleness: tuple[int, ...] | None = None
+    in_flight: int | None = None
 
     @property
     def time_s(self) -> float | None:
@@ -136,9 +140,17 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 clock_s=clock_s if clocked else None,
                 round_s=row.get("clock_s"),
                 virtual=clocked and record.get("virtual") is True,
+                staleness=_wholes(record.get("staleness")),
+                in_flight=whole(record.get("in_flight")),
             )
         )
     return points
+
+
+def _wholes(values: object) -> tuple[int, ...] | None:
+    if not isinstance(values, list):
+        return None
+    return tuple(one for value in values if (one := whole(value)) is not None)
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,11 @@ class Curve:
     def rounds(self) -> int:
         """The number of the last round; 0: none has ended."""
         return self.points[-1].round if self.points else 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether rounds wait for their clients; if not, each round is a version of the model."""
+        return not self.points or self.points[-1].in_flight is None
 
     @property
     def seconds(self) -> float | None:

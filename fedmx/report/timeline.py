@@ -1,4 +1,7 @@
-"""The timeline of one round as a Gantt chart: when each client trained, waited and sent."""
+"""The timeline of one round as a Gantt chart: when each client trained, waited and sent.
+
+In rounds that do not wait, it begins with the oldest task of the round, some versions before.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from fedmx.report.summary import RunSummary
 from fedmx.report.svg import (
     INK,
     PANEL,
+    QUIET,
     RUN,
     STEPS,
     captioned,
@@ -23,11 +27,12 @@ from fedmx.report.svg import (
     new_figure,
     style_axes,
 )
+from fedmx.report.tasks import TIMES, window_of
 from fedmx.run import RunError
 
 MAX_ROWS = 60
 ASKED = "asked_s"
-EVENTS = (ASKED, "trained_s", "decided_s", "sending_s", "ended_s")
+IN_FLIGHT = "in-flight"
 _DEADLINES = ("clock.deadline_s", "network.round_deadline_s")
 
 Kind = Literal["train", "verdict", "channel", "send", "work"]
@@ -45,11 +50,11 @@ class Segment(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One client's times.
+    """The times of one task.
 
     Attributes:
-        client: its id.
-        status: accepted, rejected, declined or lost.
+        client: the client's id.
+        status: accepted, rejected, declined, lost or in-flight.
         segments: in order.
         end_s: seconds since the round began.
     """
@@ -62,18 +67,20 @@ class Row:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The times of one round.
+    """The times of one round, or of the last rounds up to one, if they do not wait.
 
     Attributes:
         round: from 1.
-        rows: in the order of the plan, at most `MAX_ROWS`.
+        rows: in the order of the plan, of at most `MAX_ROWS` clients.
         more: the number of other clients with a task.
         without_task: the number of clients of the plan that never had a task.
-        duration_s: by the clock; None: the round failed.
+        duration_s: of `round` by the clock; None: the round failed.
         deadline_s: of the round; None: it had none.
         virtual: whether time is virtual.
         one_machine: whether the times are from a simulation without simulated devices.
         median: whether the round was chosen because it has the median duration.
+        first: the first round of the figure, if rounds do not wait; otherwise None.
+        ends_s: when each of these rounds ended.
     """
 
     round: int
@@ -85,6 +92,22 @@ class Timeline:
     virtual: bool
     one_machine: bool
     median: bool
+    first: int | None = None
+    ends_s: Sequence[float] = ()
+
+    @property
+    def title(self) -> str:
+        """The name of the figure."""
+        if self.first is None:
+            return f"Timeline of round {self.round}"
+        if self.first == self.round:
+            return f"Timeline of version {self.round}"
+        return f"Timeline of versions {self.first} to {self.round}"
+
+    @property
+    def clients(self) -> list[int]:
+        """The clients in their order, from the top of the figure."""
+        return list(dict.fromkeys(row.client for row in self.rows))
 
 
 def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
@@ -101,13 +124,16 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
     if chosen is None:
         return None
     path = run.folder.path
-    records = list(run.folder.clients(chosen))
+    records: Sequence[Mapping[str, Any]] = list(run.folder.clients(chosen))
     point = next((p for p in run.points if p.round == chosen), None)
     if round is not None and point is None and not records:
         raise RunError(
             f"{path}: there is no round {round}; the run has {run.rounds}, counted from 1"
         )
     duration_s = point.round_s if point else None
+    window = window_of(run, chosen, records)
+    if window is not None:
+        records = window.records
     times = [_times(record) for record in records]
     asked = [
         (record, at)
@@ -120,11 +146,14 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         raise RunError(f"{path}: no times of clients were recorded in round {round}")
     last_s = max(max(at.values()) for _, at in asked)
     end_s = last_s if duration_s is None else duration_s
+    if window is not None:
+        end_s = window.ends_s[-1]
+    shown = _evenly_by_status(asked) if window is None else _of_first_clients(asked)
     known = {event for _, at in asked for event in at}
     sees_training = run.virtual or "trained_s" in known
     rows = [
         _row(record, at, end_s, run.virtual, sees_training, "decided_s" in known)
-        for record, at in _evenly_by_status(asked)
+        for record, at in shown
     ]
     one_machine = not run.virtual and run.folder.facts.get("mode") == "simulation"
     # A simulation without devices has no deadline.
@@ -133,7 +162,7 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
     return Timeline(
         round=chosen,
         rows=rows,
-        more=len(asked) - len(rows),
+        more=len({one["client"] for one, _ in asked}) - len({row.client for row in rows}),
         # A client that is not in the plan has a record only if its update was rejected.
         without_task=sum(
             ASKED not in at and record.get("status") != "rejected"
@@ -144,6 +173,8 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         virtual=run.virtual,
         one_machine=one_machine,
         median=round is None,
+        first=None if window is None else window.first,
+        ends_s=() if window is None else window.ends_s,
     )
 
 
@@ -156,9 +187,18 @@ def _median_round(run: RunSummary) -> int | None:
     return next(p.round for p in reversed(run.points) if p.round_s == median)
 
 
-def _evenly_by_status(
-    asked: Sequence[tuple[Mapping[str, Any], Mapping[str, float]]],
-) -> list[tuple[Mapping[str, Any], Mapping[str, float]]]:
+Asked = tuple[Mapping[str, Any], Mapping[str, float]]
+"""The record of a task, and its times."""
+
+
+def _of_first_clients(asked: Sequence[Asked]) -> list[Asked]:
+    """Return all tasks of the first `MAX_ROWS` clients."""
+    first = list(dict.fromkeys(record["client"] for record, _ in asked))[:MAX_ROWS]
+    chosen = frozenset(first)
+    return [one for one in asked if one[0]["client"] in chosen]
+
+
+def _evenly_by_status(asked: Sequence[Asked]) -> list[Asked]:
     """Return at most `MAX_ROWS` clients in order, as evenly as possible from each status."""
     seen: Counter[str] = Counter()
     ranks = []
@@ -171,7 +211,7 @@ def _evenly_by_status(
 
 def _times(record: Mapping[str, Any]) -> dict[str, float]:
     """Return the recorded events in seconds since the round began."""
-    found = {key: finite(record.get(key)) for key in EVENTS}
+    found = {key: finite(record.get(key)) for key in TIMES}
     return {key: seconds for key, seconds in found.items() if seconds is not None and seconds >= 0}
 
 
@@ -195,7 +235,7 @@ def _row(
         sees_training: whether the records have the end of training, as always in virtual time.
         sees_verdicts: whether the records have verdicts.
     """
-    trained, decided, sending = (at.get(key) for key in EVENTS[1:4])
+    trained, decided, sending = (at.get(key) for key in TIMES[1:4])
     status = str(record.get("status"))
     end = max(at[ASKED], at.get("ended_s", round_end_s))
     arrived = status in ("accepted", "rejected")
@@ -206,6 +246,8 @@ def _row(
         steps = [("train", trained), ("verdict", decided), ("channel", sending)]
         if arrived or sending is not None:
             steps.append(("send", end))
+        elif status == IN_FLIGHT:
+            steps.append(("work", end))
         elif (decided is None and sees_verdicts) or status == "declined":
             steps.append(("verdict", end))
         else:
@@ -216,7 +258,8 @@ def _row(
         if until is not None and (reached := min(until, end)) > begin:
             segments.append(Segment(kind, begin, reached))
             begin = reached
-    return Row(record["client"], status if status in STATUSES else "lost", tuple(segments), end)
+    known = (*STATUSES, IN_FLIGHT)
+    return Row(record["client"], status if status in known else "lost", tuple(segments), end)
 
 
 # For each kind of segment its words in the legend, the index of its colour, and its share of the
@@ -252,24 +295,28 @@ def draw_timeline(timeline: Timeline) -> Html:
     from matplotlib.ticker import MaxNLocator
 
     rows, end_s = timeline.rows, _end_s(timeline)
+    clients = timeline.clients
+    places = {client: place for place, client in enumerate(clients)}
     deadline_s = timeline.deadline_s if shows_deadline(timeline) else None
     largest_s = max(end_s, deadline_s or 0.0)
-    name = "virtual time in the round" if timeline.virtual else "time in the round"
+    name = "virtual time" if timeline.virtual else "time"
+    if timeline.first is None:
+        name += " in the round"
     unit, scale = fitting_unit(clock_units(name), largest_s)
-    with new_figure(10.0, 0.75 + _ROW_INCHES * max(len(rows), 4)) as figure:
+    with new_figure(10.0, 0.75 + _ROW_INCHES * max(len(clients), 4)) as figure:
         axes = figure.add_subplot()
         for kind, (_, colour, height) in SEGMENT_STYLES.items():
             bars = [
-                (place, part.begin_s / scale, (part.end_s - part.begin_s) / scale)
-                for place, row in enumerate(rows)
+                (places[row.client], part.begin_s / scale, (part.end_s - part.begin_s) / scale)
+                for row in rows
                 for part in row.segments
                 if part.kind == kind
             ]
             if bars:
-                places, lefts, widths = zip(*bars, strict=True)
-                axes.barh(places, widths, height, lefts, color=RUN[colour], linewidth=0)
+                lanes, lefts, widths = zip(*bars, strict=True)
+                axes.barh(lanes, widths, height, lefts, color=RUN[colour], linewidth=0)
         for status, (_, marker, hollow) in MARKS.items():
-            ends = [(row.end_s / scale, i) for i, row in enumerate(rows) if row.status == status]
+            ends = [(row.end_s / scale, places[row.client]) for row in rows if row.status == status]
             if ends:
                 axes.plot(
                     *zip(*ends, strict=True),
@@ -284,19 +331,22 @@ def draw_timeline(timeline: Timeline) -> Html:
                 )
         style_axes(axes, unit, "client")
         axes.grid(visible=False, axis="y")
+        for at_s in timeline.ends_s:
+            axes.axvline(at_s / scale, color=QUIET, linewidth=0.9, linestyle=":")
         if deadline_s is not None:
             axes.axvline(deadline_s / scale, color=INK, linewidth=1.1, linestyle=(0, (4, 3)))
         axes.set_xlim(0, 1.02 * largest_s / scale or 1)
-        axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_yticks(range(len(rows)), [str(row.client) for row in rows])
+        axes.set_ylim(len(clients) - 0.4, -0.6)
+        axes.set_yticks(range(len(clients)), [str(client) for client in clients])
         axes.tick_params(axis="y", length=0, labelsize=7.5)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=10, steps=STEPS))
         axes.ticklabel_format(axis="x", scilimits=(-3, 7), useOffset=False)
-        return html_of(figure, f"Timeline of round {timeline.round}")
+        return html_of(figure, timeline.title)
 
 
 def _end_s(timeline: Timeline) -> float:
-    return max([timeline.duration_s or 0.0, *(row.end_s for row in timeline.rows)])
+    known = timeline.ends_s[-1:] or [timeline.duration_s or 0.0]
+    return max([*known, *(row.end_s for row in timeline.rows)])
 
 
 def timeline_section(timeline: Timeline | None, label: str | None) -> Html | None:
@@ -308,7 +358,7 @@ def timeline_section(timeline: Timeline | None, label: str | None) -> Html | Non
     """
     if timeline is None:
         return None
-    heading = f"Timeline of round {timeline.round}"
+    heading = timeline.title
     return element(
         "section",
         element("h2", heading if label is None else f"{heading} of {label}"),
@@ -322,15 +372,18 @@ def _summary(timeline: Timeline) -> str:
     """Return the duration of the round, and what the chart leaves out."""
     clock = " of virtual time" if timeline.virtual else ""
     sentences = []
+    what = "The round" if timeline.first is None else f"Version {timeline.round}"
     if timeline.duration_s is None:
         sentences.append("The round failed.")
     elif timeline.median:
         sentences.append(
-            f"The round has the median duration, {duration(timeline.duration_s)}{clock};"
+            f"{what} has the median duration, {duration(timeline.duration_s)}{clock};"
             " fedmx report RUN --round N shows another."
         )
     else:
-        sentences.append(f"The round took {duration(timeline.duration_s)}{clock}.")
+        sentences.append(f"{what} took {duration(timeline.duration_s)}{clock}.")
+    if timeline.first is not None:
+        sentences.append("The figure has each task that was in work then, in part or as a whole.")
     if timeline.one_machine:
         sentences.append(
             "Without clock.devices these are times of the machine that simulated all clients, "
@@ -346,7 +399,10 @@ def _summary(timeline: Timeline) -> str:
 
 
 def _caption(timeline: Timeline) -> str:
-    shown = len(timeline.rows)
+    shown = len(timeline.clients)
+    if timeline.first is not None:
+        more = f"; {timeline.more:,} more are not drawn" if timeline.more else ""
+        return f"{shown} client{'s' if shown > 1 else ''} in the order of their first tasks{more}"
     if not timeline.more:
         return f"{shown} client{'s' if shown > 1 else ''} in the order of the plan"
     return (
@@ -374,4 +430,6 @@ def _keys(timeline: Timeline) -> list[Html]:
     keys += [join(f"{sign} {status}") for status, (sign, _, _) in MARKS.items() if status in ends]
     if shows_deadline(timeline):
         keys.append(join(f"dashed: deadline, {duration(timeline.deadline_s)}"))
+    if timeline.first is not None:
+        keys.append(join("dotted: a new version of the model"))
     return keys
