@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -28,10 +29,10 @@ from fedmx.cli.output import LogLines, error_text, is_json, say, timed
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.report.quantities import duration, mebibytes, percent
+from fedmx.report.quantities import duration, mebibytes, percent, plain
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import Keep
-from fedmx.run.records import plain
+from fedmx.run.records import plain as plain_record
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
@@ -131,7 +132,7 @@ def print_document(result: Result) -> None:
         "model": str(folder.model_path),
         "report": str(folder.report_path),
     }
-    typer.echo(json.dumps(plain(found, "the result")))
+    typer.echo(json.dumps(plain_record(found, "the result")))
 
 
 def _hint(experiment: Experiment, folder: RunFolder) -> str:
@@ -192,7 +193,8 @@ HISTORY_ROUNDS = 10  # every tenth round stays on a terminal,
 HISTORY_LINES = 20  # or every twentieth and so on, so that about this many lines stay
 SHRINKING = (
     *("best", "accuracy", "virtual"),  # shorter words
-    *("down", "up", "virtual", "best", "best", "loss", "begun"),  # then columns disappear,
+    *("down", "up", "flight", "virtual", "best", "best"),  # then columns disappear,
+    *("loss", "begun", "staleness", "rate"),
     *("round", "left"),  # until only round and accuracy are left
 )
 """On a narrow terminal, columns take their next shorter form in this order."""
@@ -301,6 +303,9 @@ class ProgressLine:
         self._down_bytes = 0
         self._virtual_s: float | None = None
         self._ends_s: deque[float] = deque(maxlen=RECENT_ROUNDS + 1)
+        self._updates: deque[int] = deque(maxlen=RECENT_ROUNDS)
+        self._staleness: tuple[int, ...] | None = None  # None: rounds wait
+        self._in_flight: int | None = None
 
     def add_round(self, round: Round, folder: RunFolder) -> None:
         """Add a round; at the first call, the bytes before a resume are read from `folder`."""
@@ -318,6 +323,8 @@ class ProgressLine:
         if round.accuracy is not None:
             self._accuracy, self._loss = round.accuracy, round.loss
             self._keep_best(round.accuracy, round.round)
+        self._staleness, self._in_flight = round.staleness, round.report.in_flight
+        self._updates.append(round.updates)
         now_s = time.monotonic()
         if not self._ends_s:
             self._ends_s.append(now_s - round.seconds)
@@ -335,7 +342,8 @@ class ProgressLine:
     def columns(self) -> dict[str, tuple[str, ...]]:
         """Return the columns, each with its forms from the longest to the shortest."""
         at = f"{self._round}/{self._last}"
-        columns: dict[str, tuple[str, ...]] = {"round": (f"round {at}", at)}
+        unit = "round" if self._staleness is None else "version"
+        columns: dict[str, tuple[str, ...]] = {"round": (f"{unit} {at}", at)}
         if self._up_bytes is None:
             return {**columns, "begun": (f"round {self._round + 1} has begun", "")}
         if self._accuracy is not None:
@@ -349,10 +357,15 @@ class ProgressLine:
             if accuracy == self._accuracy:
                 columns["best"] = ("best so far", "")
             else:
-                columns["best"] = (f"{known} in round {round}", known, "")
+                columns["best"] = (f"{known} in {unit} {round}", known, "")
         if self._virtual_s is not None:
             known = duration(self._virtual_s)
             columns["virtual"] = (f"virtual time {known}", f"virtual {known}", "")
+        if self._staleness:
+            columns["staleness"] = (f"staleness {mean(self._staleness):.1f}", "")
+        if self._in_flight is not None:
+            columns["flight"] = (f"{self._in_flight} in flight", "")
+            columns["rate"] = (f"{plain(self._updates_per_s())} updates/s", "")
         columns["up"] = (f"up {mebibytes(self._up_bytes)}", "")
         columns["down"] = (f"down {mebibytes(self._down_bytes)}", "")
         left_s = self._left_s()
@@ -374,6 +387,10 @@ class ProgressLine:
         line = Table.grid(padding=(0, 2, 0, 0))
         line.add_row(*cells)
         yield line
+
+    def _updates_per_s(self) -> float:
+        """Return the updates that arrived in a second of this machine, in the last rounds."""
+        return sum(self._updates) / max(self._ends_s[-1] - self._ends_s[0], 1e-9)
 
     def _left_s(self) -> float | None:
         rounds = len(self._ends_s) - 1
@@ -412,7 +429,8 @@ def fitted(columns: Mapping[str, Sequence[str]], width: int) -> str:
 
 def _uncounted_text(round: Round) -> str:
     """Return the number of selected clients without an accepted update, by status; may be empty."""
-    selected = len(round.report.clients)
+    ended = [one for one in round.report.clients if one.status != "in-flight"]
+    selected = len(ended)
     reasons = [
         f"{number} {status}"
         for status in ("rejected", "declined", "lost")

@@ -239,7 +239,7 @@ def estimate_document(found: Estimate) -> dict[str, Any]:
 
 def estimate_lines(found: Estimate) -> Iterator[str]:
     """Yield the lines of an estimate."""
-    from fedmx.report.quantities import duration, mebibytes
+    from fedmx.report.quantities import duration, mebibytes, plain
 
     samples = found.samples
     low, high = int(samples.min()), int(samples.max())
@@ -249,12 +249,16 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     chosen = "as many clients as the selector takes when it has asked them"
     if found.cohort is not None:
         chosen = "1 client" if found.cohort == 1 else f"{found.cohort:,} clients"
-    yield f"rounds:  {found.rounds:,}, each with {chosen}, of about {found.steps:,.0f} local steps"
+    each, unit = f"each with {chosen}", "round"
+    if found.concurrency is not None:
+        each, unit = f"each after {found.cohort:,} updates", "version"
+        each += f", with {found.concurrency:,} clients at work"
+    yield f"{f'{unit}s:':8} {found.rounds:,}, {each}, of about {found.steps:,.0f} local steps"
     client = found.task_bytes + found.update_bytes
     line = f"{mebibytes(found.task_bytes)} down and {mebibytes(found.update_bytes)} up per client"
     if found.cohort is not None:
         round = client * found.cohort
-        line += f"; about {mebibytes(round)} a round, {mebibytes(round * found.rounds)} in all"
+        line += f"; about {mebibytes(round)} a {unit}, {mebibytes(round * found.rounds)} in all"
     yield f"bytes:   {line}"
     line = f"{mebibytes(found.process_bytes)} for data, model and one client in one process"
     if found.memory_bytes:
@@ -267,4 +271,6 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
         f"a local step takes {1000 * found.step_s:.3g} ms, an evaluation {found.evaluation_s:.2g} s"
     )
     total = "" if found.seconds is None else f"about {duration(found.seconds)} on one core; "
+    if found.concurrency is not None:
+        total += f"about {plain(1 / (found.steps * found.step_s))} updates/s; "
     yield f"time:    {total}{one}"

@@ -73,6 +73,7 @@ def _of_run(path: Path) -> dict[str, Any]:
         best_round=best.round if best else None,
         accuracy=curve.final_accuracy,
         loss=last.loss if last else None,
+        waits=curve.waits,
         started=folder.facts.get("started"),
         mode=folder.facts.get("mode"),
         seed=folder.facts.get("seed"),
@@ -109,7 +110,7 @@ def _of_sweep(path: Path) -> dict[str, Any]:
 def _row(**known: Any) -> dict[str, Any]:
     keys = (
         *("experiment", "state", "reason", "round", "rounds", "best_accuracy", "best_round"),
-        *("accuracy", "loss", "started", "mode", "seed", "runs", "runs_done"),
+        *("accuracy", "loss", "waits", "started", "mode", "seed", "runs", "runs_done"),
     )
     row = {key: known.get(key) for key in keys}
     return {**row, "age_s": _age_s(row["started"])}
@@ -145,6 +146,8 @@ def _show(found: list[dict[str, Any]]) -> None:
     for row in found:
         known = row["round"] is not None
         rounds = f"{row['round']}/{row['rounds']}" if known else NOTHING
+        if known and row["waits"] is False:
+            rounds += " versions"
         if row["kind"] == "sweep" and row["runs"]:
             rounds = f"{row['runs_done']}/{row['runs']} runs"
         table.add_row(
@@ -196,7 +199,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     """Return a status as labels and texts; `now` is seconds since 1970."""
     from fedmx.cli.output import one_line
     from fedmx.deployment.membership import listing
-    from fedmx.report.quantities import mebibytes, percent
+    from fedmx.report.quantities import mebibytes, percent, plain
 
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
@@ -204,9 +207,11 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     found = [("run", f"{status['run']}"), ("state", f"{state}{process}{reason}")]
     done, last = status["rounds_done"], status["last_round"]
     text = f"{done} of {last} done"
+    in_flight = status.get("in_flight")  # a server of an earlier version does not have it
+    unit = "round" if in_flight is None else "version"
     if status["round"] is not None and state == "running":
-        text += f", round {status['round']} is under way"
-    found.append(("rounds", text))
+        text += f", {unit} {status['round']} is under way"
+    found.append((f"{unit}s", text))
     if status["accuracy"] is not None:
         found.append(
             ("model", f"accuracy {percent(status['accuracy'])}, loss {status['loss']:.4f}")
@@ -228,6 +233,13 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(("waiting", f"{text}, since {_since(waiting['since'], now)}"))
     updates = ", ".join(f"{number} {fate}" for fate, number in status["updates"].items())
     found.append(("updates", updates))
+    if in_flight is not None:
+        parts = [f"{in_flight} tasks"]
+        if status["staleness"] is not None:
+            parts.append(f"staleness {status['staleness']:.1f} in the last version")
+        if status["updates_per_s"] is not None:
+            parts.append(f"{plain(status['updates_per_s'])} updates/s")
+        found.append(("in flight", ", ".join(parts)))
     received, sent = mebibytes(status["received_bytes"]), mebibytes(status["sent_bytes"])
     found.append(("bytes", f"up {received}, down {sent}"))
     if status["refused_connections"] is not None:

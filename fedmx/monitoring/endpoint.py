@@ -235,6 +235,8 @@ class _Collector:
             ),
             ("accuracy_ratio", "Accuracy of the global model, from 0 to 1.", status["accuracy"]),
             ("loss", "Mean loss of the global model.", status["loss"]),
+            ("tasks_in_flight", "Tasks after the last version of the model.", status["in_flight"]),
+            ("staleness", "Mean staleness in the last version.", status["staleness"]),
         ):
             if value is not None:
                 yield GaugeMetricFamily(f"fedmx_{name}", text, value)

@@ -8,8 +8,8 @@ import json
 import os
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,27 @@ def resident_bytes(pid: int | None = None) -> int | None:
 FORMAT = 1
 BUCKETS_S = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 180.0, 600.0, 1800.0, 3600.0, 14400.0)
 FATES = ("accepted", "rejected", "declined", "lost")
+RECENT_ROUNDS = 20  # for the number of updates in a second
+
+
+def asynchronous(recent: Collection[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a status says of rounds that do not wait; each is None for rounds that wait.
+
+    The number of tasks in flight and the mean staleness are those of the last round.
+
+    Args:
+        recent: the records of the last rounds.
+    """
+    *_, last = recent or ({},)
+    staleness, seconds = last.get("staleness"), sum(one["seconds"] for one in recent)
+    waits = last.get("in_flight") is None
+    return {
+        "in_flight": last.get("in_flight"),
+        "staleness": sum(staleness) / len(staleness) if staleness else None,
+        "updates_per_s": None
+        if waits or not seconds
+        else sum(one["updates"] for one in recent) / seconds,
+    }
 
 
 @dataclass(frozen=True)
@@ -109,6 +130,7 @@ class Monitor:
         self._seconds = 0.0
         self._buckets = [0] * len(BUCKETS_S)
         self._updates: Counter[str] = Counter()
+        self._recent: deque[Mapping[str, Any]] = deque(maxlen=RECENT_ROUNDS)
         self._reason = ""
 
     def goes_on_after(self, round: int) -> None:
@@ -127,6 +149,7 @@ class Monitor:
             self._under_way = None
             self._done = record["round"]
             self._reason = reason
+            self._recent.append(record)
             self._rounds += 1
             self._seconds += record["seconds"]
             for number, limit in enumerate(BUCKETS_S):
@@ -149,6 +172,7 @@ class Monitor:
         with self._lock:
             under_way, done, reason = self._under_way, self._done, self._reason
             accuracy, loss = self._accuracy, self._loss
+            of_versions = asynchronous(self._recent)
         waiting = None
         if now.waiting_for and not reason:
             waiting = {
@@ -172,6 +196,7 @@ class Monitor:
             "away": {str(client): timestamp(since) for client, since in now.away.items()},
             "waiting": waiting,
             "updates": dict(counts.updates),
+            **of_versions,
             "received_bytes": now.received_bytes,
             "sent_bytes": now.sent_bytes,
             "refused_connections": now.refused_connections,

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedmx.errors import FedmxError
 from fedmx.experiment.reader import parse_text
-from fedmx.monitoring.monitor import resident_bytes
+from fedmx.monitoring.monitor import RECENT_ROUNDS, asynchronous, resident_bytes
 from fedmx.run import RunFolder
 
 PATIENCE_S = 10.0
@@ -62,6 +62,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
                 for fate in ("rejected", "declined", "lost")
             },
         },
+        **asynchronous(records[-RECENT_ROUNDS:]),
         "received_bytes": live.get("received_bytes", sum(one["up_bytes"] for one in records)),
         "sent_bytes": live.get("sent_bytes", sum(one["down_bytes"] for one in records)),
         "memory_bytes": resident_bytes(pid) if pid is not None and state == "running" else None,

@@ -15,8 +15,9 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
 from fedmx.protocol.loopback import carried
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.logic import ClientLedger, Task
+from layers.logic import ClientLedger, Task, TimerFired
 from layers.logic.core.state import ServerState, frozen
+from layers.logic.round.exchange import SendTask
 from layers.logic.round.round import RoundMachine
 from layers.logic.seeds import derive
 
@@ -29,7 +30,10 @@ class Estimate:
 
     Attributes:
         samples: each client's number of samples, int64 (N,).
-        cohort: number of tasks in round 1; None: the selector first asks the clients.
+        cohort: number of tasks in round 1; None: the selector first asks the clients. In rounds
+            that do not wait, the number of updates that end one.
+        concurrency: number of clients that train at the same time, if rounds do not wait; otherwise
+            None.
         steps: mean over the clients of the local steps in a round.
         task_bytes: bytes of one task on the wire.
         update_bytes: bytes of one update on the wire; with codecs it differs from client to client.
@@ -43,6 +47,7 @@ class Estimate:
 
     samples: np.ndarray
     cohort: int | None
+    concurrency: int | None
     steps: float
     task_bytes: int
     update_bytes: int
@@ -94,11 +99,13 @@ def estimate(assembly: Assembly) -> Estimate:
     batch = training.batch_size or max(int(numbers.max(initial=1)), 1)
     batches = np.ceil(numbers / batch) if training.batch_size else np.ones(len(numbers))
     steps = training.steps if training.steps is not None else training.epochs * batches.mean()
+    cohort, concurrency = _cohort(assembly, state)
     samples, test = participant.compute.samples, assembly.data.test_samples
     some = dataclasses.replace(training, steps=min(10, max(1, round(steps))))
     return Estimate(
         samples=numbers,
-        cohort=_cohort(assembly, state),
+        cohort=cohort,
+        concurrency=concurrency,
         steps=float(steps),
         task_bytes=task_bytes,
         update_bytes=update_bytes,
@@ -112,8 +119,8 @@ def estimate(assembly: Assembly) -> Estimate:
     )
 
 
-def _cohort(assembly: Assembly, state: ServerState) -> int | None:
-    """Return the number of tasks in round 1, or None if it depends on the clients' answers.
+def _cohort(assembly: Assembly, state: ServerState) -> tuple[int | None, int | None]:
+    """Return `Estimate.cohort` and `Estimate.concurrency`.
 
     Raises:
         LogicError: the selector's plan cannot be carried out.
@@ -121,7 +128,12 @@ def _cohort(assembly: Assembly, state: ServerState) -> int | None:
     machine = RoundMachine(state, assembly.server_logic)
     machine.start(assembly.population())
     plan = machine.plan
-    return None if plan is None else len(plan.clients) * plan.passes
+    if plan is None:
+        return None, None
+    if plan.refills:
+        sent = machine.handle(TimerFired("refill"), 0.0)
+        return plan.enough, sum(isinstance(one, SendTask) for one in sent)
+    return len(plan.clients) * plan.passes, None
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -14,8 +14,8 @@ from rich.console import Console
 
 from fedmx import Round, RunFolder
 from fedmx.cli import rounds
-from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, fitted
-from layers.logic import RoundReport, Traffic
+from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, _uncounted_text, fitted
+from layers.logic import ClientReport, RoundReport, Traffic
 
 MIB = 1 << 20
 
@@ -39,6 +39,11 @@ class Run:
         self.records.append(a_record(round, accuracy))
         known = {"round": round, "seconds": seconds, "up_bytes": MIB, "down_bytes": 2 * MIB}
         known |= {"virtual": False, "clock_elapsed_s": 0.0, "accuracy": accuracy, "loss": 0.25}
+        known |= {
+            "updates": 3,
+            "staleness": None,
+            "report": RoundReport(round, 0.1, 3, (), Traffic()),
+        }
         told_round: Any = SimpleNamespace(**{**known, **told})
         self.line.add_round(told_round, self.folder)
 
@@ -123,6 +128,27 @@ def test_virtual_time_is_shown_where_it_runs(run: Run) -> None:
     ]
     run.add(2, 1.0)
     assert not any("virtual" in part for part in run.line.parts())
+
+
+def test_rounds_that_do_not_wait_are_versions_with_their_updates_in_a_second(run: Run) -> None:
+    report = RoundReport(1, 0.1, 3, (), Traffic(), in_flight=4)
+    run.add(1, 2.0, staleness=(0, 3), report=report)
+    assert run.line.parts()[0] == "version 1/20"
+    assert run.line.parts()[3:6] == ["staleness 1.5", "4 in flight", "1.5 updates/s"]
+    run.add(2, 1.0, staleness=(), report=report)
+    assert run.line.parts()[3:5] == ["4 in flight", "2 updates/s"]
+    assert fitted(run.line.columns(), 46) == "version 2/20  acc 50.00 %  27 s left"
+
+
+def test_tasks_in_flight_are_no_updates_that_did_not_count() -> None:
+    clients = (
+        ClientReport(1, "accepted"),
+        ClientReport(1, "accepted"),
+        ClientReport(2, "lost"),
+        ClientReport(1, "in-flight"),
+    )
+    report = RoundReport(1, 0.1, 4, clients, Traffic(), in_flight=1)
+    assert _uncounted_text(Round(report, None, None, 1.0, 1.0)).startswith("1 of 3")
 
 
 def test_the_time_that_is_left_in_a_resumed_run_is_that_of_its_own_rounds(run: Run) -> None:
