@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -62,18 +63,23 @@ class RoundRecords:
 
     Attributes:
         round: the record of the round.
-        clients: the first record of each client, in the order of the plan.
+        clients: the records in the order of the plan, by client and by the place among the client's
+            own ones. Where rounds wait, only the first record of a client is there: others are of
+            updates that no task asked for.
     """
 
     round: Mapping[str, Any]
-    clients: Mapping[int, Mapping[str, Any]]
+    clients: Mapping[tuple[int, int], Mapping[str, Any]]
 
     @classmethod
     def of(cls, round: Mapping[str, Any], clients: Iterable[Mapping[str, Any]]) -> RoundRecords:
         """Return the records of a round from its lines of rounds.jsonl and clients.jsonl."""
-        found: dict[Any, Mapping[str, Any]] = {}
+        found: dict[tuple[Any, int], Mapping[str, Any]] = {}
+        seen: Counter[Any] = Counter()
         for record in clients:
-            found.setdefault(record.get("client"), record)
+            client = record.get("client")
+            found.setdefault((client, seen[client] if "version" in record else 0), record)
+            seen[client] += 1
         return cls(round, found)
 
 
@@ -86,14 +92,15 @@ def other_bits(round: int, one: RoundRecords, other: RoundRecords) -> Divergence
     if list(one.clients) != list(other.clients):
         text = f"its clients are {_numbers(one.clients)} against {_numbers(other.clients)}"
         return Divergence(round, "clients", text)
-    differing = tuple(
-        client
-        for client, mine in one.clients.items()
-        if any(not _same(mine.get(key), other.clients[client].get(key)) for key in BITS)
-    )
-    if differing:
+    places = [
+        place
+        for place, mine in one.clients.items()
+        if any(not _same(mine.get(key), other.clients[place].get(key)) for key in BITS)
+    ]
+    if places:
+        differing = tuple(dict.fromkeys(client for client, _ in places))
         client = differing[0]
-        mine, theirs = one.clients[client], other.clients[client]
+        mine, theirs = one.clients[places[0]], other.clients[places[0]]
         if mine.get("samples") != theirs.get("samples"):
             text = f"client {client} has {mine.get('samples')} samples"
             text += f" against {theirs.get('samples')}"
@@ -128,9 +135,11 @@ def other_records(
         if key in NOT_OF_A_CLIENT or key in left_out:
             continue
         differing = tuple(
-            client
-            for client, mine in one.clients.items()
-            if not _same(mine.get(key), other.clients[client].get(key))
+            dict.fromkeys(
+                place[0]
+                for place, mine in one.clients.items()
+                if not _same(mine.get(key), other.clients[place].get(key))
+            )
         )
         if differing:
             text = f"the records of {_listed(differing)} differ in {key!r}"
@@ -161,8 +170,8 @@ def _fate(record: Mapping[str, Any]) -> str:
     return f"{status} ({reason})" if reason else str(status)
 
 
-def _numbers(clients: Iterable[int]) -> str:
-    return ", ".join(map(str, clients)) or "nobody"
+def _numbers(places: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(str(client) for client, _ in places) or "nobody"
 
 
 def _same(one: object, other: object) -> bool:

@@ -273,7 +273,7 @@ def _compared(
         chain=chained(before, round.record(), sent, round.model_sha256),
         recorded_chain=record[CHAIN],
         record_holds=link_of(before, record, updates) == record[CHAIN],
-        updates=len(found),
+        updates=len(round.participants),
         differing=tuple(
             client
             for client in sorted({*found, *updates})
@@ -355,7 +355,7 @@ def replay_part(
     """
     if run.experiment.executor.name != "serial":
         raise RunError("a client's part is replayed in this process; use executor=serial")
-    trace = PartTrace(round, client, keep)
+    trace = PartTrace(client, keep)
     with (
         stopping_at(run.assembly.logic, stop_at, round, client),
         rerun(run, round) as server,
@@ -407,10 +407,11 @@ class Step:
 
 
 class PartTrace:
-    """A `Trace` of one client's part in one round.
+    """A `Trace` of one client's part in the round under way.
+
+    A task of an earlier round that it still works on is a part, too.
 
     Args:
-        round: number of the round.
         client: number of the client.
         keep: whether the steps keep copies of all arrays.
 
@@ -418,16 +419,16 @@ class PartTrace:
         steps: the steps until now, in order.
     """
 
-    def __init__(self, round: int, client: int, keep: bool = False) -> None:
-        self._round, self._client = round, client
+    def __init__(self, client: int, keep: bool = False) -> None:
+        self._client = client
         self._keep = keep
         self.steps: list[Step] = []
 
     def append(
         self, end: End, step: str, message: Task | Update, memory: Mapping[str, Any] | None = None
     ) -> None:
-        """Append a task or an update of the client in the round."""
-        if (message.round, message.client) != (self._round, self._client):
+        """Append a task or an update of the client."""
+        if message.client != self._client:
             return
         notes: dict[str, float] = {}
         if step == "training" and isinstance(message, Update):

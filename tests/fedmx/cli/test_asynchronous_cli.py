@@ -11,7 +11,7 @@ import pytest
 from fedmx import RunFolder
 from fedmx.cli.runs import status_lines
 from fedmx.monitoring.monitor import ClientsNow, Monitor
-from tests.fedmx.command_line import fedmx
+from tests.fedmx.command_line import ROOT, fedmx
 
 EXPERIMENT = """
 name: asynchronous
@@ -89,3 +89,17 @@ def test_a_server_says_how_many_tasks_are_in_flight() -> None:
     lines = dict(status_lines(status, 0.0))
     assert lines["versions"].startswith("2 of 9")
     assert "4 tasks" in lines["in flight"]
+
+
+def test_the_example_makes_versions_from_any_folder(tmp_path: Path) -> None:
+    file = ROOT / "examples" / "asynchronous.yaml"
+    result = fedmx("run", file, "--set", "run.folder=runs", "--set", "rounds=3", cwd=tmp_path)
+    assert result.code == 0, result
+    (path,) = (tmp_path / "runs").iterdir()
+    records = RunFolder.open(path).rounds()
+    assert [len(one["staleness"]) for one in records] == [5, 5, 5]
+    assert max(max(one["staleness"]) for one in records) > 0
+    assert all(one["virtual"] and 0 < one["in_flight"] <= 10 for one in records)
+    page = (path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Timeline of versions" in page
+    assert "<h2>Staleness</h2>" in page
