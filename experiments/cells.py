@@ -77,11 +77,13 @@ def cells(patterns: Sequence[str] = ("*",)) -> list[Cell]:
 
 
 def _matched(pattern: str) -> list[Cell]:
+    group, _, name = pattern.partition("/")
     found = [
         cell
-        for cell in _everything()
-        if fnmatchcase(cell.path, pattern)
-        or fnmatchcase(cell.path.removesuffix(f"-s{cell.seed}"), pattern)
+        for one, own in _by_group().items()
+        if fnmatchcase(one, group)
+        for cell in own
+        if fnmatchcase(cell.name, name) or fnmatchcase("-".join(cell.labels), name)
     ]
     if not found:
         raise LookupError(f"no cell matches {pattern!r}; run.py --list shows all")
@@ -104,10 +106,10 @@ def parsed(name: str) -> list[Any]:
 
 
 @cache
-def _everything() -> tuple[Cell, ...]:
-    """Return all cells, in the order of the files."""
+def _by_group() -> dict[str, list[Cell]]:
+    """Return the cells of each group, in the order of the files."""
     groups = itertools.chain.from_iterable(one.items() for one in parsed("cells.yaml"))
-    return tuple(cell for name, group in groups for cell in _cells_of(name, group))
+    return {name: _cells_of(name, group) for name, group in groups}
 
 
 def _cells_of(name: str, group: dict[str, Any]) -> list[Cell]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import json
 import lzma
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from cells import HERE, Cell, cells
@@ -67,8 +69,12 @@ class Record:
 def load(group: str) -> dict[str, Record]:
     """Return the records of a group by the cells' names; none if nothing was run."""
     path = RECORDS / f"{group}.jsonl.xz"
-    if not path.exists():
-        return {}
+    return dict(_read(path, path.stat().st_mtime_ns)) if path.exists() else {}
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, written_ns: int) -> dict[str, Record]:
+    """Return the records of a file as it was written at a time."""
     lines = lzma.decompress(path.read_bytes()).decode().splitlines()
     records = (Record(**json.loads(line)) for line in lines)
     return {record.cell: record for record in records}
