@@ -8,6 +8,7 @@ from typing import Any
 from fedmx import RunFolder
 from fedmx.history import Fork
 from tests.fedmx import kinds
+from tests.fedmx.recorded_runs import no_page
 
 TREE: dict[str, Any] = {
     "name": "parent",
@@ -21,7 +22,8 @@ TREE: dict[str, Any] = {
 
 def ended(fork: Fork) -> RunFolder:
     """Run a fork to its end."""
-    list(fork.rounds())
+    with no_page():
+        list(fork.rounds())
     return fork.folder
 
 
