@@ -173,9 +173,10 @@ def commands_of(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_every_command_of_a_page_exists(page: Path) -> None:
+    whole = typer.main.get_command(app)
     for command in commands_of(page):
         words = shlex.split(command)
-        node, name = typer.main.get_command(app), "fedmx"
+        node, name = whole, "fedmx"
         while words and hasattr(node, "commands") and words[0].islower() and words[0][0] != "-":
             name = words.pop(0)
             assert name in node.commands, f"fedmx {command}: there is no {name}"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fedmx import recorded_runs
 from tests.fedmx.kinds import write_models
 from tests.network.conftest import Certificates
 
@@ -15,6 +16,12 @@ from tests.network.conftest import Certificates
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def no_page() -> Iterator[None]:
+    with recorded_runs.no_page():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PRELOADED = (
     "fedmx.cli.main",
     "fedmx.deployment.join",
+    "fedmx.report.page",
     "fedmx.simulation",
     "layers.compute.engines.mxnet.engine",
+    "matplotlib.backends.backend_svg",
+    "matplotlib.figure",
     "sklearn.datasets",
 )
 MAX_REQUEST_BYTES = 100_000
