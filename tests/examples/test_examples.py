@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from fedmx import Experiment, RunFolder
+from tests.fedmx.fork_server import ForkedProcess
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
@@ -53,14 +54,28 @@ Start = Callable[..., "Process"]
 
 
 class Process:
-    """A process whose output goes to a file, so that it can be looked at while it runs."""
+    """A process whose output goes to a file, so that it can be looked at while it runs.
+
+    A `fedmx` command is a copy of a process that has everything loaded.
+    """
 
     def __init__(self, command: list[str], folder: Path, environment: dict[str, str]) -> None:
+        self.process: subprocess.Popen[bytes] | ForkedProcess
         self.log = folder / f"log-{len(list(folder.glob('log-*')))}"
-        with self.log.open("wb") as file:
-            self.process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
-            )
+        with self.log.open("wb") as file, open(os.devnull, "rb") as nothing:
+            if command[: len(FEDMX)] == FEDMX:
+                words, files = command[len(FEDMX) :], (nothing, file, file)
+                self.process = ForkedProcess(
+                    "fedmx.cli.start:main",
+                    words,
+                    folder,
+                    environment,
+                    [one.fileno() for one in files],
+                )
+            else:
+                self.process = subprocess.Popen(
+                    command, cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
+                )
 
     @property
     def output(self) -> str:
@@ -80,7 +95,7 @@ class Process:
         raise AssertionError(f"no {beginning!r} in: {self.output}")
 
     def code(self) -> int:
-        return self.process.wait(timeout=PATIENCE_S)
+        return self.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -90,7 +105,7 @@ def start(environment: dict[str, str]) -> Iterator[Start]:
 
         def started(command: list[str], folder: Path) -> Process:
             process = Process(command, folder, environment)
-            stack.callback(process.process.wait)
+            stack.callback(process.process.wait, PATIENCE_S)
             stack.callback(process.process.kill)
             return process
 

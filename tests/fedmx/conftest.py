@@ -18,7 +18,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def no_page() -> Iterator[None]:
     with recorded_runs.no_page():
         yield

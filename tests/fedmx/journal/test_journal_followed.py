@@ -22,6 +22,8 @@ from tests.fedmx.kinds import KINDS, experiment
 from tests.fedmx.server import test_step_back as steps
 from tests.fedmx.timeless import timeless
 
+pytestmark = pytest.mark.usefixtures("no_page")
+
 FLEET = {"deadline_s": 4, "devices": "lognormal", "dropout": 0.2, "uploads": "serial"}
 RUNS: dict[str, dict[str, Any]] = {
     **{name: KINDS[name] for name in ("projected stc", "scaffold", "passes", "online knapsack")},

@@ -222,10 +222,8 @@ def _mapped_at(maps: str, array: Any) -> str:
 def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     model = []
-    for executor in ("serial", "ray"):
-        result = fedmx(
-            "run", "plain.yaml", "--executor", executor, cwd=tmp_path, PYTHONWARNINGS="ignore"
-        )
+    for executor, more in (("serial", {}), ("ray", {"PYTHONWARNINGS": "ignore"})):
+        result = fedmx("run", "plain.yaml", "--executor", executor, cwd=tmp_path, **more)
         assert result.code == 0, result.err
         lines = result.err.splitlines()
         known = ("round ", "run folder", "warning: no worker has a core")  # on a busy machine
