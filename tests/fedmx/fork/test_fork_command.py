@@ -85,6 +85,7 @@ def test_a_killed_fork_is_resumed_and_ends_in_the_same_bits(
 
 def test_the_report_lays_both_futures_over_one_another(parent: RunFolder, tmp_path: Path) -> None:
     made = ended(fork(parent, 4, ["logic.preset=fedadam", f"run.folder={tmp_path}"], [0]))
+    write_report([made], made.report_path)
     page = made.report_path.read_text()
     assert "<h2>Fork</h2>" in page
     assert f"This run is another future of {parent.name}, after round 4." in page
