@@ -119,11 +119,12 @@ class Experiment(Section):
                 f"{shown(path)}: is not the path of an experiment file; write it as "
                 "'experiment.yaml'"
             )
-        from fedmx.experiment.early import part_problems
-
         text = read_text(path)
         folder = folder or Path(path).resolve().parent
         tree, origin = parse_text(text, str(path), folder)
+        # Not at the top, since it takes long, and a file that cannot be read needs no parts.
+        from fedmx.experiment.early import part_problems
+
         limit = None if modules is None else frozenset(modules)
         return cls._of(tree, overrides, replace(origin, modules=limit), part_problems)
 

@@ -31,10 +31,6 @@ SCALARS = {
 """TensorBoard's tags, with the field of a round's record for each."""
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, PRIVATE)
-
-
 class EventLog:
     """One TensorBoard event file; the step of a value is its round.
 
@@ -60,7 +56,8 @@ class EventLog:
         try:
             folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             self.path = _next_file(folder)
-            self._file = open(self.path, "xb", opener=_private)  # noqa: SIM115, closed by close()
+            self._file = self.path.open("xb")  # closed by close()
+            os.fchmod(self._file.fileno(), PRIVATE)
         except OSError as error:
             raise RunError(cannot_write(folder, error, "events")) from None
         self._writer = RecordWriter(self._file)

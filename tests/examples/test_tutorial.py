@@ -16,7 +16,7 @@ from tests.examples.test_docs import blocks, write_files
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 
-pytestmark = pytest.mark.timeout(900)  # a dozen runs and five processes, on a busy machine
+pytestmark = pytest.mark.timeout(300)  # a dozen runs and five processes, on a busy machine
 
 
 def free_port() -> int:

@@ -65,8 +65,10 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
         "top-k": {"fraction": 0.75},
     },
 }
+ASYNCHRONOUS = ("fedasync", "fedbuff")
+"""Presets whose order of events follows the clients' times; test_asynchronous.py has them."""
 BY_NAME = {
-    kind: {name: GIVEN[kind].get(name, {}) for name in table}
+    kind: {name: GIVEN[kind].get(name, {}) for name in table if name not in ASYNCHRONOUS}
     for kind, table in (("hook", HOOKS), ("aggregator", AGGREGATORS), ("preset", PRESETS))
 }
 SELECT: dict[str, Any] = {"rebalance": {"name": "astraea", "gamma": 2}}  # where THREE will not do

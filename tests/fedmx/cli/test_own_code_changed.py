@@ -69,8 +69,8 @@ def test_where_edited_code_selects_others_diff_says_that_the_code_is_another_one
     choosy.write_text(CHOOSY.replace("((0,), (3,))", "((1,), (2,))"))
     result = fedmx("diff", *sorted((folder / "runs").iterdir()), "--own-modules", cwd=folder)
     assert result.code == 3
-    assert "round 1, client 0" in result.out
-    assert "has other clients when it is run again here: it ran other code" in result.out
+    assert "round 1: the updates of clients 0, 3 differ" in result.out
+    assert "it ran other code" in result.out
 
 
 def test_a_run_that_goes_on_with_the_same_code_says_nothing(folder: Path) -> None:

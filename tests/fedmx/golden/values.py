@@ -183,7 +183,7 @@ JOURNAL = Journal(
         Entry((), ClientLost(3, 7, "no answer before the round ended"), 4.25),
         Entry((["close"], ["account"]), Accounts(4.25, traffic={5: Traffic(1000, 400)}), 4.25),
     ],
-    updates={5: {1: "a0" * 32}},
+    updates={(5, 3): {1: "a0" * 32}},
 )
 ROUND = Round(
     RoundReport(
@@ -199,6 +199,8 @@ ROUND = Round(
                 metrics={"loss": 2.25, "norm": 1.5},
                 traffic=Traffic(1000, 400),
                 times=Times(0.0, 2.5, 3.0, 3.0, 4.25),
+                task_round=3,
+                tasks=1,
             ),
             ClientReport(0, "declined", "its offer was declined", samples=500),
             ClientReport(7, "lost", "no answer before the round ended"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fedmx import Round, simulate
-from layers.logic import PRESETS
 from tests.fedmx.algorithms import BY_NAME, experiment
 
 CLIENTS = 6
@@ -37,7 +36,7 @@ def rounds_of(name: str) -> tuple[bytes, list[Round]]:
     return simulation.weights.tobytes(), rounds
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", BY_NAME["preset"])
 def test_its_rounds_end_by_the_deadline_and_end_alike(name) -> None:
     weights, rounds = rounds_of(name)
     assert [round.round for round in rounds] == [1, 2]
