@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from fedmx.components.component import Component, component_at, default_at
-from fedmx.components.executor import Executor
+from fedmx.components.executors import Executor
 from fedmx.components.section import (
     MAX_COUNT,
     Count,

@@ -93,28 +93,16 @@ class Concurrent(Selector):
         places = self.concurrency - len(in_flight)
         if places < (self.refill_at if in_flight else 1):
             return []
-        idle = _Idle(population, in_flight)
-        drawn = draw_uniform(rng, idle.number, min(places, idle.number))
-        return sorted(idle.clients(drawn))
-
-
-class _Idle:
-    """The clients that can be asked and have no task, by their places among each other."""
-
-    def __init__(self, population: Population, in_flight: Collection[int]) -> None:
-        self._clients, ids = population.clients, population.sizes.ids
+        ids = population.sizes.ids
         busy = np.sort(np.fromiter(in_flight, np.int64, len(in_flight)))
-        places = np.searchsorted(ids, busy)
-        there = places < ids.size  # others have left
-        there[there] = ids[places[there]] == busy[there]
-        places = places[there]
-        self._before = places - np.arange(places.size)  # idle clients before each busy one
-        self.number = ids.size - places.size
-
-    def clients(self, places: np.ndarray) -> list[int]:
-        """Return the clients at these places among those that are idle."""
-        skipped = np.searchsorted(self._before, places, side="right")
-        return [self._clients[place] for place in (places + skipped).tolist()]
+        at = np.searchsorted(ids, busy)
+        at = at[np.take(ids, at, mode="clip") == busy]  # others have left
+        idle = ids.size - at.size
+        drawn = draw_uniform(rng, idle, min(places, idle))  # places among the idle clients
+        before = at - np.arange(at.size)  # idle clients before each busy one
+        skipped = np.searchsorted(before, drawn, side="right")
+        chosen: list[int] = np.sort(ids[drawn + skipped]).tolist()
+        return chosen
 
 
 StalenessKind = Literal["constant", "polynomial", "hinge"]

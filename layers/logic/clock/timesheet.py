@@ -20,7 +20,7 @@ class Timesheet:
         """Record when a client was asked; its other times are unknown until they are recorded.
 
         In a plan of several passes a client is asked several times: the first moment stays, and of
-        all others the last one counts. A client that has another task has new times.
+        all others the last one counts. `forget` comes before the times of a further task.
         """
         self._times.setdefault(client, {"asked_s": at_s})
 

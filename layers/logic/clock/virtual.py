@@ -258,6 +258,7 @@ class VirtualClock:
 
     @property
     def _passed_s(self) -> float:
+        # A clock that reports real time has another `elapsed_s`; its events follow this one.
         now_s = self._now_s - self._began_s
         return now_s if self._took_s is None else self._took_s + self._after_s
 
@@ -393,6 +394,7 @@ class VirtualClock:
         """Return whether an event concerns a task that has ended."""
         if client not in self._outstanding:
             return True
+        # In a plan of several passes, what was drawn for one pass also ends the later ones.
         return self._continues and order != self._order[client]
 
     def _is_work_left(self, sending: bool) -> bool:

@@ -47,6 +47,7 @@ class Collection:
         plan, dispatch, fold: as given.
         outcomes: the reports of the clients of the plan whose part has ended, by client.
         earlier: the reports of tasks that ended before another task of the same client did.
+        accounts: the costs of the round until now.
         passed: the reports of the clients whose updates were accepted in passes before their last
             one, by client.
         unexpected: the reports of updates that no task asked for.
@@ -77,6 +78,7 @@ class Collection:
         self._returned_lanes = 0  # number of lanes that have ended with an update
         self.outcomes: dict[int, ClientReport] = {}
         self.earlier: list[ClientReport] = []
+        self.accounts = Accounts(0.0)
         self._costs: dict[int, tuple[Traffic, Times | None]] = {}  # that no report has yet
         self._counted: Counter[int] = Counter()  # by client, the tasks in reports
         self.passed: dict[int, ClientReport] = {}
@@ -113,7 +115,8 @@ class Collection:
         return any(client in self.outcomes for client in clients)
 
     def account(self, accounts: Accounts) -> None:
-        """Add the costs of the clients to the reports of those whose tasks have ended."""
+        """Add costs, those of each client to its report if its last task has ended."""
+        self.accounts += accounts
         for client in accounts.traffic.keys() | accounts.times.keys():
             before, _ = self._costs.get(client, (Traffic(), None))
             traffic = before + accounts.traffic.get(client, Traffic())

@@ -175,7 +175,6 @@ class Dispatch:
     ) -> None:
         self._state = state
         self._aggregator = logic.aggregator
-        self._keeps = plan.keeps_stragglers
         self._moment = max(state.round, state.moment) + (not plan.refills)
         self.sent: Counter[int] = Counter()
         self._offers = plan.offers

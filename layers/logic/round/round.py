@@ -84,7 +84,6 @@ class RoundMachine:
         self._store = store
         self._trace = trace
         self._collection: Collection | None = None
-        self._accounts: list[Accounts] = []  # of before a client was asked again
         self._steps: Steps[tuple[ServerState, RoundReport]] | None = None
         self._result: tuple[ServerState, RoundReport] | None = None
 
@@ -187,20 +186,18 @@ class RoundMachine:
         in_flight = waiting.memory(dispatch.outstanding, port.now_s)
         yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
         port.put(Account())
-        while not isinstance(last := (yield from port.step()), Accounts):
+        while not isinstance(accounts := (yield from port.step()), Accounts):
             pass  # somebody joined or left
-        collection.account(last)
-        accounts = sum(self._accounts, Accounts(0.0)) + last
-        return _conclude(state, collection, pipeline, accounts, logic, in_flight)
+        collection.account(accounts)
+        return _conclude(state, collection, pipeline, logic, in_flight)
 
     def _collect(
         self, collection: Collection, offers: OfferBook, port: Port, population: Population
     ) -> Steps[None]:
         """Handle events until no client is waited for, or the deadline has passed."""
         waiting = port.waiting
-        again: tuple[
-            int, ...
-        ] = ()  # the clients to ask once the costs of their last tasks are known
+        # The clients to ask as soon as the costs of their last tasks are known.
+        again: tuple[int, ...] = ()
         while not collection.ended:
             if collection.plan.offers:
                 port.set_timer("offers", offers.timer_s(port.now_s))
@@ -233,7 +230,6 @@ class RoundMachine:
                     else:
                         _send(collection.dispatch.refill(clients), port)
                 case Accounts():
-                    self._accounts.append(event)
                     collection.account(event)
                     _send(collection.dispatch.refill(again), port)
                     again = ()
@@ -333,7 +329,6 @@ def _conclude(
     state: ServerState,
     collection: Collection,
     pipeline: ServerPipeline,
-    accounts: Accounts,
     logic: Logic,
     patience: Mapping[str, Any],
 ) -> tuple[ServerState, RoundReport]:
@@ -346,7 +341,7 @@ def _conclude(
     """
     round, plan, fold = state.round + 1, collection.plan, collection.fold
     fold.rest(by_task=plan.refills)
-    report = _report(round, collection, accounts, logic)
+    report = _report(round, collection, logic)
     accepted = report.of("accepted")
     _check_trainable(state, report, logic)
     if len(accepted) < logic.min_updates:
@@ -416,8 +411,8 @@ def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> N
     )
 
 
-def _report(round: int, collection: Collection, accounts: Accounts, logic: Logic) -> RoundReport:
-    plan, dispatch = collection.plan, collection.dispatch
+def _report(round: int, collection: Collection, logic: Logic) -> RoundReport:
+    plan, dispatch, accounts = collection.plan, collection.dispatch, collection.accounts
     selected = len(plan.clients) or sum(dispatch.sent.values())
     return RoundReport(
         round=round,
