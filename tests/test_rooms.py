@@ -22,7 +22,7 @@ PARTS = ("fedmx", "layers")
 OUTSIDE = {
     "layers/network": {"cryptography", "msgpack", "numpy"},
     "layers/logic": {"numpy", "sklearn"},
-    "layers/compute": {"gluoncv", "mxnet", "numpy", "onnx", "scipy", "threadpoolctl"},
+    "layers/compute": {"gluoncv", "mxnet", "numpy", "onnx", "scipy", "sklearn", "threadpoolctl"},
 }
 MXNET_ROOM = "layers/compute/engines/mxnet"
 

@@ -32,6 +32,7 @@ PRELOADED = (
     "layers.compute.engines.mxnet.engine",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",
+    "sklearn.datasets",
 )
 MAX_REQUEST_BYTES = 100_000
 POLL_S = 0.01
