@@ -1,7 +1,8 @@
-"""The sections of an experiment in general, and the types of their keys."""
+"""The sections of an experiment in general, the types of their keys, and executors as keys."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -99,3 +100,25 @@ class Section(BaseModel, metaclass=_SectionType):
             if not takes_bool(annotation):
                 raise ValueError(f"must be {in_words(annotation)}, not {shown(value)}")
         return value
+
+
+@dataclass(frozen=True)
+class Executor:
+    """An executor on workers.
+
+    Attributes:
+        takes: the type of its key in the section ``executor``; a `Section` has keys of its own.
+        default: the value of the key if a file gives the name of the executor alone.
+        usage: what the option ``--executor`` takes, for messages.
+        override: returns the value of the key, as YAML, of the text after ``--executor NAME:``;
+            None: the text is wrong.
+        start: starts the workers with the value of the key; returns their `Backend`.
+        text: what the key is for, in Markdown; empty: the docstring of its section says so.
+    """
+
+    takes: Any
+    default: Any
+    usage: str
+    override: Callable[[str], str | None]
+    start: Callable[[Any], Any]
+    text: str = ""

@@ -25,11 +25,11 @@ from pydantic import (
 )
 
 from fedmx.components.component import Component, component_at, default_at
-from fedmx.components.executors import Executor
 from fedmx.components.section import (
     MAX_COUNT,
     Count,
     CountOrAll,
+    Executor,
     NotNegative,
     PathText,
     Positive,

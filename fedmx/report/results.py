@@ -198,7 +198,7 @@ def cards(run: RunSummary, targets: Targets) -> Html:
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
         tiles.append(_card(label, number(run.final_loss)))
-    tiles.append(_card("Rounds" if run.waits else "Versions", rounds_text(run)))
+    tiles.append(_card("Rounds", rounds_text(run), None if run.waits else "each makes a version"))
     for key, size in SIZES.items():
         if run.totals[key]:
             note = "; ".join(filter(None, (size.note, str(run.compression.get(key, "")))))
@@ -264,9 +264,8 @@ def _target_card(label: str, run: RunSummary, point: Point | None) -> Html:
     if point is None:
         return _card(label, not_reached(run))
     clock, seconds = ("virtual", point.virtual_s) if point.virtual else ("machine", point.time_s)
-    time = f"{duration(seconds)} of {clock} time"
-    used = ", ".join(size.replace(" ", "\u00a0") for size in (mebibytes(point.bytes), time))
-    return _card(label, f"round {point.round}", used)
+    size, time = (one.replace(" ", "\u00a0") for one in (mebibytes(point.bytes), duration(seconds)))
+    return _card(label, f"round {point.round}", f"{size}, {time} of {clock} time")
 
 
 def _card(label: str, value: str, more: str | None = None) -> Html:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fedmx.components.executors import Executor
-from fedmx.components.section import CountOrAll
+from fedmx.components.section import CountOrAll, Executor
 
 
 def _override(argument: str) -> str | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedmx.components.executors import Executor
-from fedmx.components.section import Count, Section
+from fedmx.components.section import Count, Executor, Section
 
 
 class RaySection(Section):

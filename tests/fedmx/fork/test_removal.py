@@ -117,7 +117,7 @@ VARIATES = {"selector": {"name": "uniform", "count": 2}, "hooks": ["scaffold"]}
 def test_where_a_hook_counts_the_clients_an_exact_fork_begins_before_round_1(
     tmp_path: Path,
 ) -> None:
-    """SCAFFOLD divides by N, so that every round depends on who is there."""
+    """SCAFFOLD divides by N, so that every round depends on the number of clients."""
     run = record(Experiment(**{**TREE, "logic": VARIATES}), tmp_path / "run")
     gone = comes_late(run)
     made = fork(run, without=[gone])

@@ -142,7 +142,7 @@ def test_the_page_says_how_stale_updates_were(run: RunFolder, tmp_path: Path) ->
     text = page.read_text(encoding="utf-8")
     assert "<h2>Staleness</h2>" in text
     assert "Timeline of versions" in text
-    assert "Versions" in text
+    assert "each makes a version" in text
 
 
 def test_rounds_that_wait_have_no_staleness(tmp_path: Path) -> None:
