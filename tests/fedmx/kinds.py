@@ -40,6 +40,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {"preset": {"name": "online-kp", "L0": 1e-9, "U": 1e-8}, "min_updates": 0},
         "clock": DEVICES,
     },
+    "asynchronous": {
+        "logic": {"preset": {"name": "fedbuff", "concurrency": 4, "buffer": 2}, "hooks": ["stc"]},
+        "clock": {"devices": "lognormal", "dropout": 0.2},
+    },
     "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
     "assets": {

@@ -48,6 +48,9 @@ def test_every_part_of_a_client_replays_to_its_recorded_update(run: RunFolder) -
     for record, report in parts_of(run):
         part = report.part
         assert part is not None
+        if record["status"] == "in-flight":
+            assert part.fate is None
+            continue
         assert part.fate is not None
         assert (part.fate.status, part.fate.reason) == (record["status"], record["reason"])
         assert part.same is (True if record["status"] == "accepted" else None)
