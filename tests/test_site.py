@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterator
@@ -104,6 +105,15 @@ def test_the_search_works_on_pages_that_are_opened_as_files(site: Path) -> None:
         if not any(one.name == "iframe-worker.js" and one.exists() for one in scripts)
     ]
     assert without == []
+
+
+def test_the_search_finds_pages_and_no_sources(site: Path) -> None:
+    index = (site / "search" / "search_index.js").read_text().partition("=")[2].rstrip(";\n ")
+    found = {one["location"].partition("#")[0] for one in json.loads(index)["docs"]}
+    assert {"experiment-file.html", "reference-hooks.html", "examples/deploy/index.html"} <= found
+    assert [
+        one for one in sorted(found) if re.search(r"\.(py|yaml|sh|service|csv)\.html$", one)
+    ] == []
 
 
 def test_equations_are_set_as_equations(site: Path) -> None:

@@ -24,6 +24,8 @@ OWN_PAGES = [
 # The site opens with the README, which would have the address of docs/index.md.
 ELSEWHERE = {"README.md": "index.md", "docs/index.md": "pages.md"}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "sh", ".service": "ini", ".csv": "text"}
+# Sources have the words of the whole field, so that a search would find them before the pages.
+UNSEARCHED = "---\nsearch:\n  exclude: true\n---\n\n"
 HOMES: dict[str, str] = {}
 """The project's file of each page that is not from docs/ as it is."""
 
@@ -94,12 +96,12 @@ def _shown(path: str) -> str:
     target = ROOT / path
     if target.is_dir():
         names = sorted(one.name for one in target.iterdir() if not one.name.startswith(("_", ".")))
-        return "\n".join([f"# {path}/", "", *(f"* `{name}`" for name in names), ""])
+        return UNSEARCHED + "\n".join([f"# {path}/", "", *(f"* `{name}`" for name in names), ""])
     text = target.read_text(encoding="utf-8")
     if target.suffix == ".md":
         return text
     language = LANGUAGES.get(target.suffix, "text")
-    return f"# {target.name}\n\n`{path}`\n\n````{language}\n{text}````\n"
+    return f"{UNSEARCHED}# {target.name}\n\n`{path}`\n\n````{language}\n{text}````\n"
 
 
 def _generated(
