@@ -50,7 +50,7 @@ def sweep(
         typer.Option(
             metavar="N",
             min=1,
-            help="Seeds of each cell: the experiment's seed and those after it.  [default: 5]",
+            help="Seeds of each cell: the experiment's seed and those after it.  [default: 6]",
         ),
     ] = None,
     target: Annotated[

@@ -105,6 +105,8 @@ class StopSection(Section):
     client_accuracy: Share | None = None
     """Mean over the clients of the accuracy on each client's own test samples; needs
     `compute.evaluate.per_client`."""
+    patience: Annotated[Count | None, Rules("unless default")] = None
+    """Rounds without a new best test accuracy."""
 
     @property
     def is_set(self) -> bool:

@@ -314,7 +314,7 @@ class EndOfJournal(Stop):
 
     last_round: int = 0
 
-    def reason(self, round: Round) -> str | None:
+    def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Return why the run ends after `round`, or None."""
         return "the recorded run ended here" if round.round >= self.last_round else None
 

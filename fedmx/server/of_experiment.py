@@ -61,7 +61,7 @@ def server_of(
         store=_store_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.foreign
         ),
-        stop=Stop(stop.accuracy, stop.loss, stop.seconds, stop.client_accuracy, stop.clock_s),
+        stop=Stop(**dict(stop)),
     )
 
 

@@ -238,7 +238,7 @@ class Server(Shown):
                 journal=journal,
             )
             asked = self._callbacks.stop(round)
-            self.reason = self.stop.reason(round) or asked or ""
+            self.reason = self.stop.reason(round, self.records) or asked or ""
             if not self.reason and self.state.round >= self.last_round:
                 self.reason = after_last(self.last_round)
             if self.recorder is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fedmx.server.round import Round
 
@@ -17,6 +19,7 @@ class Stop:
         seconds: duration of the run.
         client_accuracy: least mean over clients of the accuracy on a client's own test samples.
         clock_s: duration in seconds by the clients' clock, which may be virtual.
+        patience: rounds without a new best accuracy of the global model.
     """
 
     accuracy: float | None = None
@@ -24,9 +27,15 @@ class Stop:
     seconds: float | None = None
     client_accuracy: float | None = None
     clock_s: float | None = None
+    patience: int | None = None
 
-    def reason(self, round: Round) -> str | None:
-        """Return why the run ends after `round`, or None."""
+    def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
+        """Return why the run ends after `round`, or None.
+
+        Args:
+            round: the last round.
+            before: the records of the rounds before it.
+        """
         if self.accuracy is not None and (round.accuracy or 0.0) >= self.accuracy:
             return f"accuracy {round.accuracy:.4f} reached {self.accuracy}"
         mean = round.client_accuracy_mean
@@ -38,6 +47,14 @@ class Stop:
             return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
         if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
             return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
+        if self.patience is not None and round.accuracy is not None:
+            known = [
+                (one["accuracy"], one["round"]) for one in before if one["accuracy"] is not None
+            ]
+            best, at = max((*known, (round.accuracy, round.round)), key=lambda one: one[0])
+            since = round.round - at
+            if since >= self.patience:
+                return f"accuracy is no better than {best:.4f} of round {at} since {since} rounds"
         return None
 
 

@@ -21,7 +21,7 @@ from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import Options, RunProgress, Show, SweepProgress, run_all
 from fedmx.sweeps.result import SweepResult
 
-SEEDS = 5
+SEEDS = 6  # the fewest that give every interval; see fedmx.sweeps.statistics
 
 
 def sweep(
@@ -52,7 +52,7 @@ def sweep(
     Args:
         what: an experiment, its file, or the folder of a sweep to resume.
         vary: the values of each setting, by its path; not for a folder.
-        seeds: the number of seeds of each cell, from the experiment's own upwards. None: five, or
+        seeds: the number of seeds of each cell, from the experiment's own upwards. None: six, or
             the seeds of the folder; a larger number adds seeds to a folder.
         target: the accuracy (0 to 1) to which rounds and bytes are counted; None: the lowest
             ``stop.accuracy`` of the cells.
