@@ -245,6 +245,9 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     if status["refused_connections"] is not None:
         text = f"{status['refused_connections']} refused, {status['reconnections']} came back"
         found.append(("connections", text))
+    for one in status.get("certificates", ()):  # a server of an earlier version has none
+        if one["warning"] is not None:
+            found.append(("certificate", one["warning"]))
     if status["memory_bytes"] is not None:
         found.append(("memory", mebibytes(status["memory_bytes"])))
     return [(one_line(label), one_line(text)) for label, text in found]

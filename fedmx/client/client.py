@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
 from fedmx.components.text import first_line, shown
@@ -32,6 +33,7 @@ from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.network import (
+    CertificateExpires,
     CertificatesRefused,
     CertificatesRenewed,
     Connected,
@@ -140,18 +142,8 @@ class Client:
                     reason=event.reason,
                     delay_s=event.delay_s,
                 )
-            elif isinstance(event, CertificatesRenewed):
-                log.info(
-                    "certificates_renewed",
-                    "the {what} was read again and is used from now on",
-                    what=event.what,
-                )
-            elif isinstance(event, CertificatesRefused):
-                log.warning(
-                    "certificates_refused",
-                    "{reason}; the one from before stays in use",
-                    reason=event.reason,
-                )
+            elif isinstance(event, CertificatesRenewed | CertificatesRefused | CertificateExpires):
+                log_certificates(log, event)
             elif isinstance(event, GaveUp):
                 raise ServerRefusedError(event.reason)
             elif isinstance(event, Sent):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedmx.assembly.assets import AssetFile
+from fedmx.certificate_log import log_certificates
 from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.client_log import ClientLog
@@ -33,6 +34,7 @@ from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import MOST_KEPT
 from layers.logic.round.exchange import Joined, Left
 from layers.network import (
+    CertificateExpires,
     CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
@@ -264,18 +266,8 @@ class ClientSessions:
             self._handle_message(event)
         elif isinstance(event, FileSent | FileFailed):
             self._handle_file(event)
-        elif isinstance(event, CertificatesRenewed):
-            log.info(
-                "certificates_renewed",
-                "the {what} was read again and is used from now on",
-                what=event.what,
-            )
-        elif isinstance(event, CertificatesRefused):
-            log.warning(
-                "certificates_refused",
-                "{reason}; the one from before stays in use",
-                reason=event.reason,
-            )
+        elif isinstance(event, CertificatesRenewed | CertificatesRefused | CertificateExpires):
+            log_certificates(log, event)
 
     def _handle_joined(self, event: Connected) -> None:
         client = self._client_of(event.peer)

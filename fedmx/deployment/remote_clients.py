@@ -53,6 +53,7 @@ from layers.logic.round.exchange import (
 )
 from layers.logic.round.patience import Patience
 from layers.network import Listener
+from layers.network.expiry import utc_now
 
 log = Log("fedmx.server")
 
@@ -234,6 +235,15 @@ class RemoteClients:
             sent_bytes=traffic.sent_bytes,
             refused_connections=sessions.refused_connections,
             reconnections=membership.rejoined,
+            certificates=tuple(
+                {
+                    "what": end.what,
+                    "path": str(end.path),
+                    "expires": end.at.isoformat(),
+                    "warning": end.warning(utc_now()),
+                }
+                for end in sessions.listener.ends
+            ),
         )
 
     def keep_assets(self, folder: Path) -> None:

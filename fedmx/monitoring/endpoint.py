@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.server
 import ipaddress
 import json
@@ -251,6 +252,15 @@ class _Collector:
             ("reconnections", "Times that a client came back.", status["reconnections"]),
         ):
             yield CounterMetricFamily(f"fedmx_{name}", text, value)
+        expiry = GaugeMetricFamily(
+            "fedmx_certificate_expiry_timestamp_seconds",
+            "When a TLS file ends, in seconds since 1970.",
+            labels=["what"],
+        )
+        for one in status["certificates"]:
+            at = datetime.datetime.fromisoformat(one["expires"])
+            expiry.add_metric([one["what"]], at.timestamp())
+        yield expiry
         updates = CounterMetricFamily("fedmx_updates", "Updates by their fate.", labels=["fate"])
         for fate, number in counts.updates.items():
             updates.add_metric([fate], number)

@@ -33,6 +33,8 @@ class ClientsNow:
         sent_bytes: bytes to clients in this process, frames of every kind.
         refused_connections: connections that were refused, or closed because of what they sent.
         reconnections: the number of times that a ready client came back.
+        certificates: the TLS files, with their kinds (`what`), paths, the times at which they end
+            (`expires`, ISO 8601), and the warnings about those that end soon.
     """
 
     address: str
@@ -46,6 +48,7 @@ class ClientsNow:
     sent_bytes: int = 0
     refused_connections: int = 0
     reconnections: int = 0
+    certificates: tuple[Mapping[str, Any], ...] = ()
 
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -201,6 +204,7 @@ class Monitor:
             "sent_bytes": now.sent_bytes,
             "refused_connections": now.refused_connections,
             "reconnections": now.reconnections,
+            "certificates": [dict(one) for one in now.certificates],
             "memory_bytes": resident_bytes(),
             "address": now.address,
             "started": timestamp(self.started),

@@ -45,6 +45,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
         "waiting": None,
         "refused_connections": None,
         "reconnections": None,
+        "certificates": [],
         "address": folder.facts.get("address"),
         "started": folder.facts.get("started"),
         **live,

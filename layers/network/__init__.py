@@ -51,6 +51,7 @@ from layers.network.events import (
     RoomAgain,
     Sent,
 )
+from layers.network.expiry import CertificateExpires
 from layers.network.frames import CHUNK_BYTES, ConnectionTraffic, wire_size
 from layers.network.limits import Limits
 from layers.network.listener import Listener
@@ -65,6 +66,7 @@ __all__ = [
     "Backoff",
     "CHUNK_BYTES",
     "CertificateError",
+    "CertificateExpires",
     "CertificatesRefused",
     "CertificatesRenewed",
     "ClientTLS",

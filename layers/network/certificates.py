@@ -317,6 +317,16 @@ def _lists_in(content: bytes) -> list[x509.CertificateRevocationList]:
     return [x509.load_pem_x509_crl(begin + one) for one in rest]
 
 
+def next_updates(path: Path) -> list[datetime.datetime]:
+    """Return the dates at which the next lists after those in a file are due, in UTC.
+
+    Raises:
+        CertificateError: the file cannot be read, or is no revocation list.
+    """
+    lists = load_pem(path, _lists_in, "a revocation list (CRL)", "make it with fedmx certs crl")
+    return [crl.next_update_utc for crl in lists if crl.next_update_utc is not None]
+
+
 def has_signed(
     authority: x509.Certificate, signed: x509.Certificate | x509.CertificateRevocationList
 ) -> bool:

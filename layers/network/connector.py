@@ -41,6 +41,8 @@ from layers.network.limits import CLIENT_PATIENCE, Limits, check_identity
 from layers.network.tls import ClientTLS, Trust, explain, is_final
 from layers.network.transfers import ExpectedFile, PeerFiles
 
+CERTIFICATE_CHECK_S = 3600.0  # between two checks of the certificate files in a session
+
 
 @dataclass(frozen=True)
 class Backoff:
@@ -123,6 +125,7 @@ class Connector(Endpoint):
         self._was_open = False  # whether there ever was an open session
         self._ended: Ended | None = None
         self._seeking: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     # Called by the user, in any thread
 
@@ -185,10 +188,19 @@ class Connector(Endpoint):
     async def _seek_in_background(self) -> None:
         self._seeking = self._loop.create_task(self._seek())
         self._seeking.add_done_callback(self._sought)
+        if self._trust is not None:
+            self._watching = self._loop.create_task(self._watch(self._trust))
+
+    async def _watch(self, trust: Trust) -> None:
+        """Give the warnings of long sessions; each attempt to connect gives them, too."""
+        while True:
+            await asyncio.sleep(CERTIFICATE_CHECK_S)
+            self._renewed(trust)
 
     async def _end(self, drain_s: float) -> None:
-        if self._seeking is not None:
-            self._seeking.cancel()
+        for task in (self._seeking, self._watching):
+            if task is not None:
+                task.cancel()
         await self._drain(drain_s, "the client closes", False)
 
     async def _seek(self) -> None:

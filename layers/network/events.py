@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from layers.network.control import FileFrame
+from layers.network.expiry import CertificateExpires
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ Event = (
     | ConnectionRejected
     | CertificatesRenewed
     | CertificatesRefused
+    | CertificateExpires
     | Crowded
     | RoomAgain
     | Connected

@@ -33,6 +33,7 @@ from layers.network.events import (
     Terms,
     Verified,
 )
+from layers.network.expiry import Expiry
 from layers.network.files import Measured
 from layers.network.handshake import ServerSession
 from layers.network.inbox import FEATURE
@@ -104,6 +105,11 @@ class Listener(Endpoint):
     def peers(self) -> frozenset[str]:
         """The connected clients."""
         return frozenset(self._peers.copy())
+
+    @property
+    def ends(self) -> tuple[Expiry, ...]:
+        """When its certificates end, and the next revocation list is due."""
+        return () if self._trust is None else self._trust.ends
 
     def start(self) -> None:
         """Listen, and accept clients in the background.

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from layers.network.certificates import Newest, has_signed, load_pem, read_crl
+from layers.network.certificates import Newest, has_signed, load_pem, next_updates, read_crl
 from layers.network.errors import BOTH_OR_NEITHER, CertificateError
 from layers.network.events import CertificatesRefused, CertificatesRenewed
+from layers.network.expiry import (
+    REVOCATION_LIST,
+    CertificateExpires,
+    Expiry,
+    Reminder,
+    utc_now,
+)
 
 ADVICE = "make certificates with fedmx certs"
 
@@ -51,6 +59,11 @@ class ServerTLS:
             return frozenset()
         return read_crl(self.crl, _authorities(self.ca), {} if newest is None else newest)
 
+    def ends(self) -> tuple[Expiry, ...]:
+        """Return when the certificates end, and when the next revocation list is due."""
+        lists = () if self.crl is None else _ends(REVOCATION_LIST, self.crl, next_updates(self.crl))
+        return *_ends_of(self.certificate, self.ca), *lists
+
 
 @dataclass(frozen=True)
 class ClientTLS:
@@ -63,6 +76,10 @@ class ClientTLS:
     def context(self) -> ssl.SSLContext:
         """Return the context for connecting; it checks the server's name or IP address."""
         return _context(ssl.PROTOCOL_TLS_CLIENT, self.certificate, self.key, self.ca)
+
+    def ends(self) -> tuple[Expiry, ...]:
+        """Return when the certificates end."""
+        return _ends_of(self.certificate, self.ca)
 
 
 FAILURES: ContextVar[list[ssl.SSLError]] = ContextVar("FAILURES")
@@ -108,7 +125,7 @@ def _alert_waits() -> ssl.SSLWantReadError:
     return ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "an alert is to be sent")
 
 
-EXPIRED = 10  # verify codes of OpenSSL (X509_V_ERR_...)
+NOT_YET_VALID, EXPIRED = 9, 10  # verify codes of OpenSSL (X509_V_ERR_...)
 WRONG_NAMES = {62, 64}  # host name, IP address
 ALERTS = {
     "UNKNOWN_CA": "is not signed by the CA that the peer trusts: make it with that CA",
@@ -130,7 +147,7 @@ def explain(error: ssl.SSLError, where: str) -> str:
                 "in it, or make one for this name"
             )
         if error.verify_code == EXPIRED:
-            return f"the certificate of {where} has expired: make a new one"
+            return f"the certificate of {where}, or its CA, has expired: make a new one there"
         return f"the certificate of {where} is not trusted ({message}): give its CA"
     reason = error.reason or ""
     meaning = ALERTS.get(reason.rpartition("_ALERT_")[2])
@@ -142,11 +159,14 @@ def explain(error: ssl.SSLError, where: str) -> str:
 
 
 def is_final(error: ssl.SSLError) -> bool:
-    """Return whether the handshake will fail again: the error is about trust, not the network."""
+    """Return whether the handshake will fail again: the error is about trust, not the network.
+
+    The peer may replace a certificate that is not valid at this time.
+    """
     reason = error.reason or ""
-    return isinstance(error, ssl.SSLCertVerificationError) or any(
-        sign in reason for sign in ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER")
-    )
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return error.verify_code not in (NOT_YET_VALID, EXPIRED)
+    return any(sign in reason for sign in ("CERTIFICATE", "UNKNOWN_CA", "WRONG_VERSION_NUMBER"))
 
 
 def serial_number(certificate: dict[str, object] | None) -> int | None:
@@ -188,8 +208,22 @@ def _certificates(path: Path) -> list[x509.Certificate]:
     return load_pem(path, x509.load_pem_x509_certificates, "a certificate", ADVICE)
 
 
+def _ends_of(certificate: Path | None, ca: Path) -> tuple[Expiry, ...]:
+    files = [("certificate", certificate), ("authority", ca)]
+    return tuple(
+        end
+        for what, path in files
+        if path is not None
+        for end in _ends(what, path, [one.not_valid_after_utc for one in _certificates(path)])
+    )
+
+
+def _ends(what: str, path: Path, dates: Iterable[datetime.datetime]) -> tuple[Expiry, ...]:
+    return tuple(Expiry(what, path, date) for date in sorted(dates)[:1])
+
+
 def _valid(certificate: x509.Certificate, path: Path) -> x509.Certificate:
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = utc_now()
     if now > certificate.not_valid_after_utc:
         day = certificate.not_valid_after_utc.date()
         raise CertificateError(f"the certificate {path} expired on {day}: make a new one")
@@ -260,8 +294,14 @@ class Renewed(Generic[T]):
         return tuple(_stamp(path) for path in self._files)
 
 
+CertificateEvent: TypeAlias = "CertificatesRenewed | CertificatesRefused | CertificateExpires"
+
+
 class Trust:
     """The TLS files of a server or client, which may change while they are in use.
+
+    Attributes:
+        ends: when the files in use end.
 
     Raises:
         CertificateError: a file is unusable.
@@ -274,6 +314,9 @@ class Trust:
         if isinstance(tls, ServerTLS) and tls.crl is not None:
             newest: Newest = {}
             self._revoked = Renewed((tls.crl, tls.ca), lambda: tls.revoked(newest))
+        self._read_ends = tls.ends
+        self._reminder = Reminder()
+        self.ends = tls.ends()
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -284,16 +327,19 @@ class Trust:
         """Return whether a client's certificate, as `getpeercert` gives it, was revoked."""
         return self._revoked is not None and serial_number(certificate) in self._revoked.value
 
-    def check(self, patient: bool) -> list[CertificatesRenewed | CertificatesRefused]:
-        """Read changed files again, and return what happened."""
-        events: list[CertificatesRenewed | CertificatesRefused] = []
+    def check(self, patient: bool) -> list[CertificateEvent]:
+        """Read changed files again; return what happened, and the warnings that are due."""
+        events: list[CertificateEvent] = []
         for name, part in (("certificate", self._context), ("revocation list", self._revoked)):
             try:
                 if part is not None and part.check(patient):
                     events.append(CertificatesRenewed(name))
             except CertificateError as error:
                 events.append(CertificatesRefused(str(error)))
-        return events
+        if any(isinstance(event, CertificatesRenewed) for event in events):
+            with contextlib.suppress(CertificateError):  # the other file is being replaced
+                self.ends = self._read_ends()
+        return [*events, *self._reminder.due(self.ends, utc_now())]
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

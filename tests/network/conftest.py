@@ -23,8 +23,9 @@ class Certificates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        make_ca(folder)
-        make_server_certificate(folder)
+        if not (folder / "ca.key").exists():
+            make_ca(folder)
+            make_server_certificate(folder)
 
     @property
     def server(self) -> ServerTLS:

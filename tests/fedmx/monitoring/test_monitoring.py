@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from fedmx.cli.runs import status_lines
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
 from fedmx.monitoring import endpoint as endpoint_module
@@ -31,6 +32,7 @@ from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment, until
 from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
+from tests.network.test_expiry import ending
 
 EXPERIMENT = """
 name: watched
@@ -331,3 +333,37 @@ def test_metrics_are_for_this_machine_alone_and_need_their_package(tmp_path: Pat
     )
     text = fedmx("server", "watched.yaml", cwd=tmp_path, code=code).error_text
     assert 'pip install "fedmx[metrics]"' in text
+
+
+def test_the_status_the_metrics_and_the_log_warn_of_certificates_that_end_soon(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", "fedmx.server")
+    soon = ending(tmp_path / "pki", in_days=10)
+    server, endpoint = watched(soon)
+    with server:
+        status = status_of_address(endpoint.address)
+        told = [text for label, text in status_lines(status, 0.0) if label == "certificate"]
+        assert [Path(one["path"]).name for one in status["certificates"]] == [
+            *("server.pem", "ca.pem", "crl.pem")
+        ]
+        assert len(told) == 3
+        assert "server.pem expires in 9 days" in told[0]
+        at = samples(endpoint.address)["fedmx_certificate_expiry_timestamp_seconds", "certificate"]
+        (own, *_) = soon.server.ends()
+        assert at == own.at.timestamp()
+        until(
+            lambda: server.network._sessions.poll() or len(caplog.records) >= 3,  # type: ignore[attr-defined]
+            lambda: caplog.text,
+        )
+        assert told == [record.message for record in caplog.records]
+
+
+def test_a_certificate_that_ends_later_is_in_the_status_without_a_warning(
+    certificates: Certificates,
+) -> None:
+    server, endpoint = watched(certificates)
+    with server:
+        status = status_of_address(endpoint.address)
+        assert [one["warning"] for one in status["certificates"]] == [None, None]
+        assert "certificate" not in dict(status_lines(status, 0.0))
