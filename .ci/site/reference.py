@@ -77,8 +77,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference in the navigation."""
     pages = [{title: f"reference-{address}.md"} for title, (address, _, _) in KINDS.items()]
     for section in config.nav or []:
-        if "Reference" in section:
-            section["Reference"] = pages
+        for entry in section.get("Reference", ()):
+            if "Python" in entry:
+                entry["Python"] = pages
     return config
 
 

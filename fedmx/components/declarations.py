@@ -13,7 +13,7 @@ from pathlib import Path
 from fedmx.components.catalogue import components
 from layers.logic.core.declaration import RULES, Condition, Need, Trait, declared
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[2] / "docs" / "parts.md"
 BEGIN, END = "<!-- declarations -->\n", "<!-- end of declarations -->\n"
 
 
@@ -34,6 +34,10 @@ def _tables() -> Iterator[str]:
     for one in (*Need, *Trait):
         names = dict.fromkeys(f"`{name}`" for name, part in parts if one in declared(part))
         yield f"| `{one}` | {one.value} | {', '.join(names) or '-'} |"
+    yield ""
+    yield "### What cannot be combined"
+    yield ""
+    yield "fedmx refuses these before anything runs."
     yield ""
     yield "| A | B | why fedmx refuses A and B together | what to do |"
     yield "|---|---|---|---|"

@@ -8,6 +8,7 @@ import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,16 @@ from fedmx.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/*.md")])
-CODE = [ROOT / "README.md", ROOT / "docs" / "guide.md"]
-EXTENDING = ROOT / "docs" / "extending.md"
+DOCS = ROOT / "docs"
+# The pages whose files are put into one folder: one page imports what another shows.
+SHARING = [DOCS / f"{name}.md" for name in ("tutorial", "extending", "python")]
+SHARING += sorted(DOCS.glob("own-*.md"))
+# The snippets of each tuple run one after the other.
+CODE = {
+    "README": (ROOT / "README.md",),
+    "python": (DOCS / "python.md", DOCS / "run-folder.md"),
+    "own": (DOCS / "own-model-and-data.md",),
+}
 PATIENCE_S = 120.0
 
 
@@ -34,15 +43,16 @@ def blocks(page: Path, *languages: str) -> list[tuple[str | None, str]]:
     return [(name and name[1], text) for name, text in zip(names, texts, strict=True)]
 
 
-def write_files(page: Path, folder: Path) -> list[Path]:
-    """Write the page's named blocks into a folder, as a reader would."""
+def write_files(pages: Iterable[Path], folder: Path) -> list[Path]:
+    """Write the pages' named blocks into a folder, as a reader would."""
     paths = []
-    for name, text in blocks(page, "python", "yaml"):
-        if name is not None:
-            path = folder / name
-            assert not path.exists(), f"{name} is there twice"
-            path.write_text(text)
-            paths.append(path)
+    for page in pages:
+        for name, text in blocks(page, "python", "yaml"):
+            if name is not None:
+                path = folder / name
+                assert not path.exists(), f"{name} is there twice"
+                path.write_text(text)
+                paths.append(path)
     return paths
 
 
@@ -64,9 +74,9 @@ def run_python(code: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", [*CODE, EXTENDING], ids=shown)
-def test_every_experiment_file_of_a_page_runs(page: Path, tmp_path: Path) -> None:
-    files = [path.name for path in write_files(page, tmp_path) if path.suffix == ".yaml"]
+@pytest.mark.parametrize("pages", [[ROOT / "README.md"], SHARING], ids=["README", "docs"])
+def test_every_experiment_file_of_the_pages_runs(pages: list[Path], tmp_path: Path) -> None:
+    files = [path.name for path in write_files(pages, tmp_path) if path.suffix == ".yaml"]
     code = (
         "from fedmx import Experiment, simulate\n"
         f"for file in {files!r}:\n"
@@ -76,12 +86,15 @@ def test_every_experiment_file_of_a_page_runs(page: Path, tmp_path: Path) -> Non
     assert run_python(code, tmp_path).splitlines() == [f"{file} 2" for file in files]
 
 
-@pytest.mark.parametrize("page", CODE, ids=shown)
-def test_the_python_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
-    write_files(page, tmp_path)
+@pytest.mark.parametrize("pages", CODE.values(), ids=CODE)
+def test_the_python_of_the_pages_runs_from_top_to_bottom(
+    pages: tuple[Path, ...], tmp_path: Path
+) -> None:
+    write_files(pages if pages == CODE["README"] else SHARING, tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     snippets = [
         text.replace("rounds=50", "rounds=2")
+        for page in pages
         for name, text in blocks(page, "python")
         if name is None
     ]
@@ -95,19 +108,22 @@ def test_the_hook_of_the_readme_is_the_example() -> None:
     assert code == (ROOT / "examples" / name.removeprefix("# ")).read_text()
 
 
-def test_what_the_page_on_extending_shows_are_the_examples_and_they_pass_its_tests(
+def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
     tmp_path: Path,
 ) -> None:
-    written = write_files(EXTENDING, tmp_path)
+    written = write_files(SHARING, tmp_path)
     tests = [path for path in written if path.name.startswith("test_")]
     assert len(tests) == 5
+    shown_as_example: list[str] = []
     for path in written:
         lines = [line for line in path.read_text().splitlines() if line.strip()]
         if path.suffix == ".py":
             assert len(lines) < 40, f"{path.name} is too long to be taken in at a glance"
-        if path not in tests:
-            code = path.read_text().partition("\n")[2]
-            assert code == (ROOT / "examples" / path.name).read_text()
+        example = ROOT / "examples" / path.name
+        if example.exists():
+            shown_as_example.append(path.name)
+            assert path.read_text().partition("\n")[2] == example.read_text()
+    assert len(shown_as_example) == 7
     (tmp_path / "conftest.py").write_text("")  # as in a folder of its own
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", *tests],
@@ -135,16 +151,16 @@ def test_the_round_of_the_design_is_the_code() -> None:
     assert ast.unparse(shown_one) == ast.unparse(real)
 
 
-def test_the_two_ends_that_the_guide_starts_from_python_meet(tmp_path: Path) -> None:
+def test_the_server_and_the_clients_of_the_page_on_python_meet(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    write_files(ROOT / "docs" / "guide.md", tmp_path)
-    for path in tmp_path.glob("*_first.py"):
+    write_files(SHARING, tmp_path)
+    for path in tmp_path.glob("*_idea.py"):
         path.write_text(path.read_text().replace("7070", str(port)))
-    experiment = tmp_path / "first.yaml"
+    experiment = tmp_path / "idea.yaml"
     experiment.write_text(experiment.read_text() + f"network: {{address: '127.0.0.1:{port}'}}\n")
-    commands = [["serve_first.py"], ["join_first.py", "0"], ["join_first.py", "1"]]
+    commands = [["serve_idea.py"], ["join_idea.py", "0"], ["join_idea.py", "1"]]
     processes = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", *command],
