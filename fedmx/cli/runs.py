@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from fedmx.cli.output import show_table
 from fedmx.output_file import check_output
 
 NARROW = 72  # columns below which there is no age; a run's name ends with its time
-WIDE = 100  # columns from which the experiment has a column of its own; a run's name begins with it
+WIDE = 100  # columns from which the settings have a column of their own
 
 
 def runs(
@@ -36,6 +36,7 @@ def runs(
     if (folder / "run.json").is_file():
         raise RunError(f"{folder}: is a run itself; give the folder that it is in: {folder.parent}")
     found = sorted(rows(folder), key=lambda row: (row["started"] or "", row["run"]))
+    _keep_differing(found, of_one=(folder / "sweep.json").is_file())
     if as_json:
         typer.echo(json.dumps(found))
     elif found:
@@ -51,6 +52,27 @@ def rows(folder: Path) -> Iterator[dict[str, Any]]:
             yield {"kind": "run", "run": str(path), **_of_run(path)}
         elif (path / "sweep.json").is_file():
             yield {"kind": "sweep", "run": str(path), **_of_sweep(path)}
+
+
+def _keep_differing(found: Sequence[dict[str, Any]], *, of_one: bool) -> None:
+    """Keep only the settings in which runs of the same experiment differ, as texts.
+
+    Args:
+        found: the rows.
+        of_one: whether all runs are of one experiment, whatever their names, as in a sweep.
+    """
+    from fedmx.report.groups import deciding, differing
+    from fedmx.report.summary import ABSENT
+
+    same: dict[str | None, list[dict[str, Any]]] = {}
+    for row in found:
+        if row["settings"] is not None:
+            same.setdefault(None if of_one else row["experiment"], []).append(row)
+    for rows in same.values():
+        for row, texts in zip(
+            rows, differing([deciding(row["settings"]) for row in rows]), strict=True
+        ):
+            row["settings"] = {path: text for path, text in texts.items() if text != ABSENT}
 
 
 def _of_run(path: Path) -> dict[str, Any]:
@@ -77,6 +99,7 @@ def _of_run(path: Path) -> dict[str, Any]:
         started=folder.facts.get("started"),
         mode=folder.facts.get("mode"),
         seed=folder.facts.get("seed"),
+        settings=settings,
     )
 
 
@@ -111,6 +134,7 @@ def _row(**known: Any) -> dict[str, Any]:
     keys = (
         *("experiment", "state", "reason", "round", "rounds", "best_accuracy", "best_round"),
         *("accuracy", "loss", "waits", "started", "mode", "seed", "runs", "runs_done"),
+        "settings",
     )
     row = {key: known.get(key) for key in keys}
     return {**row, "age_s": _age_s(row["started"])}
@@ -130,19 +154,20 @@ def _show(found: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from fedmx.cli.output import one_line, show_table
+    from fedmx.report.groups import word
     from fedmx.report.quantities import NOTHING, percent
 
     columns = shutil.get_terminal_size().columns
     wide, narrow = columns >= WIDE, columns < NARROW
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
     table.add_column("run", overflow="fold")
-    if wide:
-        table.add_column("experiment", overflow="fold")
     table.add_column("state")
     table.add_column("round", justify="right", no_wrap=True)
     table.add_column("best", justify="right", no_wrap=True)
     if not narrow:
         table.add_column("age", justify="right", no_wrap=True)
+    if wide and any(row["settings"] for row in found):
+        table.add_column("settings that differ", overflow="fold")
     for row in found:
         known = row["round"] is not None
         rounds = f"{row['round']}/{row['rounds']}" if known else NOTHING
@@ -150,13 +175,16 @@ def _show(found: list[dict[str, Any]]) -> None:
             rounds += " versions"
         if row["kind"] == "sweep" and row["runs"]:
             rounds = f"{row['runs_done']}/{row['runs']} runs"
+        words = (word(path, text) for path, text in (row["settings"] or {}).items())
+        settings = one_line(", ".join(words))
+        name = one_line(Path(row["run"]).name)
         table.add_row(
-            Text(one_line(Path(row["run"]).name)),
-            *([Text(one_line(str(row["experiment"] or NOTHING)))] if wide else []),
+            Text(name if wide or not settings else f"{name}\n  {settings}"),
             row["state"],
             rounds,
             percent(row["best_accuracy"]),
             *([] if narrow else [NOTHING if row["age_s"] is None else age(row["age_s"])]),
+            *([Text(settings)] if wide and settings else []),
         )
     show_table(table)
 

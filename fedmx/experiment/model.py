@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -35,6 +36,11 @@ NAME_LENGTH = 100
 _Section = TypeVar("_Section", bound=Section)
 
 
+def _name_of(file: str) -> str:
+    """Return a name for the experiment in a file; empty: the file's has no letter of a name."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", PurePath(file).stem).lstrip(".-")[:NAME_LENGTH]
+
+
 def _ascending(clients: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(clients)))
 
@@ -57,7 +63,8 @@ class Experiment(Section):
         Takes("letters, digits and `._-`, at most 100"),
         Rules("never"),
     ] = "experiment"
-    """Names the run folder and the report."""
+    """Names the run folder and the report; if a file leaves it out, it is the file's own name,
+    without the ending."""
     seed: Annotated[
         int,
         Field(ge=0, lt=2**63),
@@ -322,6 +329,8 @@ class Experiment(Section):
         values, source, problems = apply_overrides(tree, overrides, cls, source)
         if values.get("portable") is False:  # a note by to_yaml; the components say it, too
             del values["portable"]
+        if name := _name_of(source.name):
+            values.setdefault("name", name)
         experiment = cls.__new__(cls)
         try:
             experiment._fill(values, source)

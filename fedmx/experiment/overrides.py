@@ -131,7 +131,9 @@ class _Override:
             default = key.field.get_default()
             inside = default.reference() if isinstance(default, Component) else default
         if len(here) < len(self.path) and key.section is None:
-            if key.takes_component and inside is None:
+            if key.takes_component and inside is None and self.path[len(here) :] == ("name",):
+                inside = {}
+            elif key.takes_component and inside is None:
                 self._refuse(self.path, f"no component is named yet; set {dotted(here)}=NAME first")
             if not key.takes_component and not isinstance(inside, list | tuple):
                 self._refuse(self.path, f"{dotted(here)} is a single value and has no keys")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import PurePath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedmx.errors import FedmxError
 from fedmx.report.quantities import (
@@ -23,8 +23,7 @@ from fedmx.report.quantities import (
 )
 from fedmx.report.summary import ABSENT, SIZES, TOLERANCE, Compression, Point, RunSummary, as_text
 
-_OWN = ("name", "seed")
-_SAME_RESULT = ("executor", "run")  # sections that do not change a result
+_SAME_RESULT = ("name", "executor", "run")  # what does not change a result
 _FIRST = "logic"  # the section that is compared most often comes first in a name
 _LONGEST_WORD = 40
 
@@ -87,21 +86,26 @@ def grouped(runs: Sequence[RunSummary], labels: Sequence[str]) -> list[Group]:
     for members in together.values():
         seeds = [runs[index].seed for index in members]
         parts += [members] if len(set(seeds)) == len(seeds) else [[index] for index in members]
-    differing = _differing([_deciding(runs[part[0]]) for part in parts])
-    names = _names(differing, [labels[part[0]] for part in parts])
+    found = differing([_deciding(runs[part[0]]) for part in parts])
+    names = _names(found, [labels[part[0]] for part in parts])
     return [
         Group(name, tuple(runs[index] for index in part), settings)
-        for name, part, settings in zip(names, parts, differing, strict=True)
+        for name, part, settings in zip(names, parts, found, strict=True)
     ]
+
+
+def deciding(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that may change a result, as texts."""
+    return {
+        path: as_text(value)
+        for path, value in settings.items()
+        if path.partition(".")[0] not in _SAME_RESULT
+    }
 
 
 def _deciding(run: RunSummary) -> dict[str, str]:
     """Return what determines the result: settings, the user's code, and whether it is a fork."""
-    found = {
-        path: as_text(value)
-        for path, value in run.settings.items()
-        if path not in _OWN and path.partition(".")[0] not in _SAME_RESULT
-    }
+    found = {path: text for path, text in deciding(run.settings).items() if path != "seed"}
     if isinstance(run.folder.facts.get("fork"), dict):
         found["fork"] = "fork"  # its first rounds are another run's
     if isinstance(code := run.folder.facts.get("code"), dict):
@@ -109,8 +113,8 @@ def _deciding(run: RunSummary) -> dict[str, str]:
     return found
 
 
-def _differing(settings: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
-    """Return only the settings that differ."""
+def differing(settings: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    """Return only the settings that differ; `ABSENT` for one that a run does not have."""
     paths = dict.fromkeys(path for one in settings for path in one)
     paths = {p: None for p in paths if len({one.get(p, ABSENT) for one in settings}) > 1}
     return [{path: one.get(path, ABSENT) for path in paths} for one in settings]
@@ -125,7 +129,7 @@ def _names(differing: Sequence[Mapping[str, str]], labels: Sequence[str]) -> lis
         if _distinct(differing, [*needed, path]) > distinct:
             needed.append(path)
             distinct = _distinct(differing, needed)
-    names = [", ".join(filter(None, (_word(p, one[p]) for p in needed))) for one in differing]
+    names = [", ".join(filter(None, (word(p, one[p]) for p in needed))) for one in differing]
     if not needed:
         return list(labels)
     times = Counter(names)
@@ -139,7 +143,7 @@ def _distinct(differing: Sequence[Mapping[str, str]], paths: Sequence[str]) -> i
     return len({tuple(one[path] for path in paths) for one in differing})
 
 
-def _word(path: str, value: str) -> str:
+def word(path: str, value: str) -> str:
     """Return one setting as part of a name, as ``fedprox`` or ``mu 0.1``; empty if absent."""
     if value == ABSENT:
         return ""

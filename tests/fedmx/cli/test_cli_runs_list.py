@@ -87,6 +87,27 @@ def test_a_list_of_runs_is_a_line_each_or_one_document(runs: Path) -> None:
     assert sorted(one["run"] for one in document) == sorted(row["run"] for row in rows(runs))
 
 
+@pytest.mark.parametrize("columns", [80, 140])
+def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
+    columns: int, tmp_path: Path
+) -> None:
+    presets = ({"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 0.2}, {"name": "fedavg"})
+    for seed, preset in enumerate(presets, start=1):
+        given = Experiment.from_dict({**TREE, "seed": seed, "logic": {"preset": preset}})
+        RunFolder.create(tmp_path, "small", given.to_yaml(), {})
+    other = Experiment.from_dict({**TREE, "name": "other", "rounds": 7})
+    RunFolder.create(tmp_path, "other", other.to_yaml(), {})
+    result = fedmx("runs", tmp_path, cwd=tmp_path, COLUMNS=str(columns))
+    for words in ("seed 1, fedprox, mu 0.1", "seed 2, fedprox, mu 0.2", "seed 3, fedavg"):
+        assert all(word in result.out for word in words.split())
+    assert "7" not in next(one for one in result.out.splitlines() if "other" in one).split()
+    assert max(map(len, result.out.splitlines())) <= columns
+    document = json.loads(fedmx("runs", tmp_path, "--json", cwd=tmp_path).out)
+    found = {one["experiment"]: one["settings"] for one in document}
+    assert found["other"] == {}
+    assert found["small"] == {"seed": "3", "logic.preset": "fedavg"}
+
+
 def test_a_folder_without_runs_and_one_that_is_not_there_are_told_apart(tmp_path: Path) -> None:
     empty = fedmx("runs", tmp_path, cwd=tmp_path)
     assert (empty.code, empty.out, empty.err) == (0, "", f"{tmp_path}: no runs\n")

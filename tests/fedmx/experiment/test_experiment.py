@@ -280,6 +280,35 @@ def test_an_override_reaches_into_a_component() -> None:
     assert experiment.network.tls.key == Path("k")
 
 
+def test_an_override_names_a_component_where_none_is_yet() -> None:
+    given = Experiment.parse(LEAST, overrides=["logic.aggregator.name=mean"])
+    assert given.logic.aggregator == Component("mean")
+    more = ["logic.aggregator.name=trimmed-mean", "logic.aggregator.trim=0.2"]
+    aggregator = Experiment.parse(LEAST, overrides=more).logic.aggregator
+    assert aggregator == Component("trimmed-mean", {"trim": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("quick start.yaml", "quick-start"),
+        ("lenet5.v2.yaml", "lenet5.v2"),
+        ("--x.yaml", "x"),
+        (f"{'a' * 200}.yaml", "a" * 100),
+        ("实验.yaml", "experiment"),
+    ],
+)
+def test_an_experiment_without_a_name_has_that_of_its_file(
+    file: str, name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / file
+    path.write_text(LEAST)
+    assert Experiment.read(path).name == name
+    assert Experiment.read(path, ["name=other"]).name == "other"
+    path.write_text(f"name: given\n{LEAST}")
+    assert Experiment.read(path).name == "given"
+
+
 def test_an_override_does_not_change_the_given_mapping() -> None:
     tree = yaml.safe_load(WHOLE)
     before = copy.deepcopy(tree)

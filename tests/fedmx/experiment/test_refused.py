@@ -221,7 +221,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_byte_order_mark_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "exp.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + LEAST.encode())
-    assert Experiment.read(path) == Experiment.parse(LEAST)
+    assert Experiment.read(path) == Experiment.parse(LEAST, path.name)
 
 
 TINY = 5e-324
