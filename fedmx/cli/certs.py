@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,6 +68,70 @@ def client_certificates(
     to = f" to {last.name}" if len(made) > 1 else ""
     who = "client" if len(made) == 1 else f"{len(made)} clients"
     _print_line(who, f"{first}{to} and .key")
+
+
+@certs.command("request")
+def request_certificate(
+    folder: Folder,
+    who: Annotated[
+        str, typer.Argument(metavar="ID|server", help="The client's number, or the word server.")
+    ],
+    names: Names = None,
+) -> None:
+    """Create this machine's key, and a request for the CA.
+
+    The key stays here. `fedmx certs sign` signs the request on the CA's machine.
+    """
+    from fedmx.deployment.client_sessions import identity
+    from layers.network.enrolment import request_client, request_server
+
+    if who == "server":
+        made = request_server(folder, names or LOCAL)
+    elif names:
+        raise FedmxError("--name is for a server's request; leave it out for a client")
+    elif re.fullmatch(r"0|[1-9][0-9]{0,8}", who):
+        made = request_client(folder, identity(int(who)))
+    else:
+        raise FedmxError(f"{who}: give the client's number, as in 7, or the word server")
+    _print_line("key", f"{made.key}: it stays on this machine")
+    _print_line("request", f"{made.request}: fedmx certs sign signs it on the CA's machine")
+    _print_line("SHA-256", made.fingerprint)
+
+
+@certs.command("sign")
+def sign_requests(
+    folder: Folder,
+    requests: Annotated[
+        list[Path],
+        typer.Argument(metavar="CSR", help="Requests: client-7.csr for client 7, or server.csr."),
+    ],
+    again: Annotated[
+        bool, typer.Option("--again", help="Sign also for who has a certificate already.")
+    ] = False,
+) -> None:
+    """Sign requests with the CA in FOLDER, by their files' names.
+
+    A request must be for the name of its file.
+    """
+    from layers.network.enrolment import sign_client, sign_server
+
+    for path in requests:
+        if path.name == "server.csr":
+            signed = sign_server(folder, path, again=again)
+        elif re.fullmatch(r"client-(0|[1-9][0-9]{0,8})\.csr", path.name):
+            signed = sign_client(folder, path, path.stem, again=again)
+        else:
+            raise FedmxError(
+                f"{path}: its name says for whom it is; name it client-7.csr for client 7, or "
+                "server.csr"
+            )
+        _print_line("signed", str(signed.certificate))
+        if signed.names:
+            _print_line("names", ", ".join(signed.names))
+        _print_line("SHA-256", signed.fingerprint)
+        if signed.replaced is not None:
+            _print_line("before", f"{signed.replaced} stays valid until it is revoked")
+    typer.echo("with ca.pem, each goes back to the machine whose request had this SHA-256")
 
 
 @certs.command("crl")

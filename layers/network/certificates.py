@@ -54,6 +54,17 @@ def make_ca(folder: Path, *, days: int = 3650) -> CertificateFiles:
     return _write(Path(folder), CA_NAME, builder.sign(key, hashes.SHA256()), key)
 
 
+def server_names(names: Sequence[str]) -> x509.SubjectAlternativeName:
+    """Return the extension with a server's DNS names and IP addresses.
+
+    Raises:
+        CertificateError: there is none, or one is neither.
+    """
+    if not names:
+        raise CertificateError("a server certificate needs at least one name or IP address")
+    return x509.SubjectAlternativeName([_general_name(name) for name in names])
+
+
 def make_server_certificate(
     folder: Path,
     names: Sequence[str] = ("localhost", "127.0.0.1", "::1"),
@@ -66,11 +77,10 @@ def make_server_certificate(
     Raises:
         CertificateError: no CA in the folder, no or bad names, or one of the files exists already.
     """
-    if not names:
-        raise CertificateError("a server certificate needs at least one name or IP address")
-    alternatives = x509.SubjectAlternativeName([_general_name(name) for name in names])
-    usage = ExtendedKeyUsageOID.SERVER_AUTH
-    return _sign(Path(folder), file_name, names[0][:64], usage, alternatives, days)
+    key = ec.generate_private_key(ec.SECP256R1())
+    alternatives = server_names(names)
+    certificate = issue(Path(folder), names[0][:64], key.public_key(), alternatives, days)
+    return _write(Path(folder), file_name, certificate, key)
 
 
 def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> CertificateFiles:
@@ -79,34 +89,57 @@ def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> 
     Raises:
         CertificateError: no CA in the folder, a bad identity, or one of the files exists already.
     """
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = issue(Path(folder), client_name(identity), key.public_key(), None, days)
+    return _write(Path(folder), identity, certificate, key)
+
+
+def client_name(identity: str) -> str:
+    """Return an identity if a client can have it.
+
+    Raises:
+        CertificateError: it cannot.
+    """
     try:
         check_identity(identity)
     except AuthenticationFailed as error:
         raise CertificateError(str(error)) from None
-    return _sign(Path(folder), identity, identity, ExtendedKeyUsageOID.CLIENT_AUTH, None, days)
+    return identity
 
 
-def _sign(
+def issue(
     folder: Path,
-    file_name: str,
     common_name: str,
-    usage: x509.ObjectIdentifier,
+    key: ec.EllipticCurvePublicKey,
     alternatives: x509.SubjectAlternativeName | None,
     days: int,
-) -> CertificateFiles:
+) -> x509.Certificate:
+    """Return a certificate signed by the authority in a folder.
+
+    Args:
+        folder: the folder of the authority.
+        common_name: the name of its subject.
+        key: its public key.
+        alternatives: the names of a server; None: it is a client's certificate.
+        days: its validity.
+
+    Raises:
+        CertificateError: there is no authority, or less than a day.
+    """
     authority, authority_key = authority_of(folder)
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_name(common_name), authority.subject, key.public_key(), days)
+    usage = ExtendedKeyUsageOID
+    builder = _builder(_name(common_name), authority.subject, key, days)
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
     builder = builder.add_extension(_usage(signs_certificates=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    one = usage.CLIENT_AUTH if alternatives is None else usage.SERVER_AUTH
+    builder = builder.add_extension(x509.ExtendedKeyUsage([one]), critical=False)
     if alternatives is not None:
         builder = builder.add_extension(alternatives, critical=False)
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key())
     builder = builder.add_extension(issuer, critical=False)
-    return _write(folder, file_name, builder.sign(authority_key, hashes.SHA256()), key)
+    return builder.sign(authority_key, hashes.SHA256())
 
 
 def authority_of(folder: Path) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -180,19 +213,30 @@ def _write(
     folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
 ) -> CertificateFiles:
     files = CertificateFiles(folder / f"{name}.pem", folder / f"{name}.key")
-    for path in (files.certificate, files.key):
-        if path.exists():
+    write_with_key(files.certificate, certificate.public_bytes(Encoding.PEM), files.key, key)
+    return files
+
+
+def write_with_key(
+    path: Path, content: bytes, key_path: Path, key: ec.EllipticCurvePrivateKey
+) -> None:
+    """Write a private key (mode 0600) and what was made for it; replace neither.
+
+    Raises:
+        CertificateError: one of the files exists already, or cannot be written.
+    """
+    for one in (path, key_path):
+        if one.exists():
             raise CertificateError(
-                f"{path} exists already: move it away first, or take another name"
+                f"{one} exists already: move it away first, or take another name"
             )
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _create(files.key, secret, 0o600)
-        _create(files.certificate, certificate.public_bytes(Encoding.PEM), 0o644)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _create(key_path, secret, 0o600)
+        _create(path, content, 0o644)
     except OSError as error:
         raise CertificateError(f"{error.filename} cannot be written: {error.strerror}") from None
-    return files
 
 
 def _create(path: Path, content: bytes, mode: int) -> None:
@@ -212,7 +256,7 @@ def make_crl(folder: Path) -> Path:
         CertificateError: no authority in the folder, or the list exists already.
     """
     path = Path(folder) / CRL_NAME
-    with _locked(path.parent):
+    with locked(path.parent):
         if path.exists():
             raise CertificateError(f"{path} exists already and stays as it is")
         _replace(path, [], 1)
@@ -229,7 +273,7 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
             this authority; or a damaged list. The list stays unchanged.
     """
     path = Path(folder) / CRL_NAME
-    with _locked(path.parent):
+    with locked(path.parent):
         authority, _ = authority_of(path.parent)
         serials = [_serial_of(file, authority) for file in certificates]
         entries, number = [], 1
@@ -391,7 +435,15 @@ def _replace(path: Path, entries: Sequence[x509.RevokedCertificate], number: int
     )
     for entry in entries:
         builder = builder.add_revoked_certificate(entry)
-    content = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    replace(path, builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file, or replace it atomically.
+
+    Raises:
+        CertificateError: it cannot be written.
+    """
     temporary = path.with_name(f".writing-{os.getpid()}-{path.name}")
     try:
         with open(temporary, "xb") as file:
@@ -405,8 +457,8 @@ def _replace(path: Path, entries: Sequence[x509.RevokedCertificate], number: int
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Lock the folder while its list changes, so that concurrent changes do not get lost."""
+def locked(folder: Path) -> Iterator[None]:
+    """Lock the folder while its files change, so that concurrent changes do not get lost."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:

@@ -276,7 +276,8 @@ def test_what_a_file_says_cannot_steer_the_terminal(folder: Path) -> None:
 def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
     commands = ["new", "run", "resume", "server", "client", "report", "list", "data", "certs"]
     inner = [["data", one] for one in ("show", "list", "get")]
-    inner += [["certs", one] for one in ("ca", "server", "client", "crl", "revoke", "all", "show")]
+    certs = ("ca", "request", "sign", "server", "client", "crl", "revoke", "all", "show")
+    inner += [["certs", one] for one in certs]
     for words in ([], *[[one] for one in commands], *inner):
         result = fedmx(*words, "--help", cwd=folder)
         assert (result.code, result.err) == (0, "")
@@ -385,6 +386,29 @@ def test_certificates_for_many_are_made_in_a_few_lines_and_never_replaced(folder
     assert "fedmx private CA" in shown
     assert "824 days left" in shown
     assert "a client" in fedmx("certs", "show", "pki/client-21.pem", cwd=folder).out
+
+
+def test_a_request_is_signed_for_the_client_that_its_file_names(folder: Path) -> None:
+    assert fedmx("certs", "ca", "ca", cwd=folder).code == 0
+    asked = fedmx("certs", "request", "mine", "7", cwd=folder)
+    served = fedmx("certs", "request", "served", "server", "--name", "a.example", cwd=folder)
+    assert (asked.code, served.code) == (0, 0)
+    signed = fedmx(*("certs", "sign", "ca", "mine/client-7.csr", "served/server.csr"), cwd=folder)
+    assert (signed.code, signed.err) == (0, "")
+    (fingerprint,) = [line for line in asked.out.splitlines() if line.startswith("SHA-256")]
+    assert fingerprint in signed.out
+    assert "a.example" in signed.out
+    assert sorted(path.name for path in folder.rglob("*.key")) == [
+        *("ca.key", "client-7.key", "server.key")
+    ]
+    (folder / "mine" / "client-7.csr").rename(folder / "client-8.csr")
+    for words, told in (
+        (("sign", "ca", "client-8.csr"), "client-8"),
+        (("sign", "ca", "small.yaml"), "small.yaml"),
+        (("request", "mine", "seven"), "seven"),
+        (("request", "mine", "8", "--name", "a.example"), "--name"),
+    ):
+        assert told in fedmx("certs", *words, cwd=folder).error_text
 
 
 def test_data_sets_are_here_or_would_be_downloaded(folder: Path) -> None:
