@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +25,7 @@ from fedmx.report.timeline import timeline_of, timeline_section
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
 
+RELOADED_S = 10
 _NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
 
 
@@ -54,16 +56,22 @@ def write_report(
 
 
 def write_page(compared: Comparison, path: str | Path, round: int | None = None) -> None:
-    """Write the page of a comparison; see `write_report`."""
+    """Write the page of a comparison; see `write_report`.
+
+    The page in the folder of a run that goes on is written again and again, and reloads itself.
+    """
     check_output(Path(path), "a report is HTML", (".html", ".htm"))
-    text = _render(compared, round)
+    run = compared.runs[0]
+    live = len(compared.runs) == 1 and run.status == "running"
+    live = live and Path(path).absolute() == run.folder.report_path.absolute()
+    text = _render(compared, round, live=live)
     try:
         write_text_durably(Path(path), text)
     except OSError as error:
         raise RunError(cannot_write(Path(path), error, "the report")) from None
 
 
-def _render(compared: Comparison, round: int | None) -> str:
+def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
     runs, labels, groups = compared.runs, compared.names, compared.groups
     targets = (compared.target, compared.client_target)
     single = len(runs) == 1
@@ -72,6 +80,7 @@ def _render(compared: Comparison, round: int | None) -> str:
     branches = [Branches.of(run) for run in runs]
     sections = [
         _header(runs, title, groups, targets[0]),
+        element("p", _live_line(), class_="quiet") if live else None,
         cards(runs[0], targets) if single else side_by_side(groups, targets),
         *(
             fork_section(one, None if single else run.folder.name)
@@ -92,6 +101,7 @@ def _render(compared: Comparison, round: int | None) -> str:
     ]
     here = files("fedmx.report")
     return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+        refresh=f'<meta http-equiv="refresh" content="{RELOADED_S}">\n' if live else "",
         title=join(f"fedmx: {title}"),
         style=(here / "style.css").read_text(encoding="utf-8"),
         body="\n".join(section for section in sections if section),
@@ -133,6 +143,14 @@ def _header(
         lines.append(verdicts(groups, target))
     lines += [element("p", text, class_="failed") for run in runs for text in run.folder.damage]
     return element("header", *lines)
+
+
+def _live_line() -> str:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return (
+        f"Written at {now:%Y-%m-%d %H:%M:%S} UTC. "
+        f"This page reloads itself every {RELOADED_S} s until the run ends."
+    )
 
 
 def _experiment_line(run: RunSummary) -> str:

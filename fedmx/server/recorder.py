@@ -1,4 +1,4 @@
-"""Recording a run: each round in its folder, checkpoints to resume from, a report at the end."""
+"""Recording a run: each round in its folder, checkpoints to resume from, and its page."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from fedmx.errors import FedmxError
 from fedmx.journal.chain import CHAIN, START, chained
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
 from fedmx.report import write_report
+from fedmx.report.live import LivePage
 from fedmx.run import RunError, RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
@@ -128,7 +130,11 @@ def recorded(
         server.recorder = FolderRecorder(folder, events, server.last_round, every, keep)
         try:
             stack.enter_context(server.calling())
-            yield from server.rounds()
+            page = LivePage(lambda: write_report([folder], folder.report_path), _page_every(server))
+            for round in server.rounds():
+                if not server.reason:
+                    page.show(round.round)
+                yield round
             server.save_model(folder.model_path)
         except GeneratorExit:
             _end(folder, "stopped", f"its caller left the loop after round {server.state.round}")
@@ -147,6 +153,10 @@ def recorded(
         stepped = summary(server.steps_back.steps)
         folder.finish("done", f"{reason}; {stepped}" if stepped else reason)
         write_report([folder], folder.report_path)
+
+
+def _page_every(server: Server) -> int | None:
+    return None if server.experiment is None else server.experiment.run.report_every
 
 
 def _last_link(folder: RunFolder) -> str:
@@ -168,6 +178,11 @@ def _explain(folder: RunFolder, error: TooFewUpdates | BrokenModel) -> None:
 def _end(
     folder: RunFolder, status: Literal["stopped", "interrupted", "failed"], reason: str
 ) -> None:
-    """Record how a run ended early; a failure to write must not hide the error that ended it."""
-    with contextlib.suppress(RunError):
+    """Record how a run ended early, and show it on the page if the run has shown one.
+
+    A failure to write must not hide the error that ended the run.
+    """
+    with contextlib.suppress(FedmxError):
         folder.finish(status, reason)
+        if folder.report_path.exists():
+            write_report([folder], folder.report_path)

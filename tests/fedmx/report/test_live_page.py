@@ -1,0 +1,85 @@
+"""The page of a run that goes on is written again and again, and reloads itself until the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedmx import Experiment, RunFolder, recorded, simulate
+from fedmx.report import live, write_report
+from fedmx.report.live import LivePage
+from tests.fedmx.recorded_runs import TREE
+
+REFRESH = 'http-equiv="refresh"'
+
+
+def experiment(**run: int) -> Experiment:
+    return Experiment(**{**TREE, "rounds": 5, "run": run})
+
+
+def test_the_page_is_written_every_so_many_rounds_and_reloads_itself_until_the_end(
+    tmp_path: Path,
+) -> None:
+    given = experiment(report_every=2)
+    folder = RunFolder.create(tmp_path, "live", given.to_yaml(), {})
+    shown: list[str] = []
+    for _ in recorded(simulate(given), folder):
+        page = folder.report_path
+        shown.append(page.read_text("utf-8") if page.exists() else "")
+    assert shown[0] == ""
+    assert [REFRESH in one for one in shown[1:]] == [True] * 4
+    assert [f"after {number} of 5 rounds" in shown[number - 1] for number in (2, 4)] == [True, True]
+    assert (shown[1], shown[3]) == (shown[2], shown[4])
+    assert "<script" not in shown[3]
+    final = folder.report_path.read_text("utf-8")
+    assert REFRESH not in final
+    assert "5 of 5" in final
+    assert [one.name for one in folder.path.glob(".*")] == []  # written aside, and renamed
+
+
+def test_a_page_that_was_shown_says_that_its_run_was_left(tmp_path: Path) -> None:
+    given = experiment(report_every=1)
+    folder = RunFolder.create(tmp_path, "live", given.to_yaml(), {})
+    rounds = recorded(simulate(given), folder)
+    next(rounds)
+    rounds.close()
+    page = folder.report_path.read_text("utf-8")
+    assert REFRESH not in page
+    assert "its caller left the loop after round 1" in page
+
+
+def test_only_the_page_in_the_folder_reloads_itself(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "live", experiment().to_yaml(), {})
+    with folder.lock():
+        for path in (folder.report_path, tmp_path / "copy.html"):
+            write_report([folder], path)
+    assert REFRESH in folder.report_path.read_text("utf-8")
+    assert REFRESH not in (tmp_path / "copy.html").read_text("utf-8")
+
+
+def test_by_default_a_page_takes_at_most_a_twentieth_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, written = [0.0], list[float]()
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+
+    def write() -> None:
+        written.append(now[0])
+        now[0] += 3.0
+
+    page = LivePage(write)
+    for round in range(1, 31):
+        now[0] += 10.0
+        page.show(round)
+    assert written == [20.0, 83.0, 146.0, 209.0, 272.0]
+
+
+def test_a_page_that_cannot_be_written_ends_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    def write() -> None:
+        raise OSError("no space left")
+
+    page = LivePage(write, every=1)
+    page.show(1)
+    page.show(2)
+    assert [one.getMessage().count("no space left") for one in caplog.records] == [1]
