@@ -1,4 +1,4 @@
-"""Equations: `$$ ... $$` becomes MathML, which every browser shows without a script."""
+"""Equations: `$$ ... $$` and `$ ... $` become MathML, which browsers show without a script."""
 
 from __future__ import annotations
 
@@ -10,17 +10,28 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-_BLOCK = re.compile(r"^\$\$\n(.*?)\n\$\$$", re.DOTALL | re.MULTILINE)
+_CODE = r"(?P<code>^(```|~~~).*?^\2|`[^`\n]*`)"
+_BLOCK = r"^\$\$\n(?P<block>.*?)\n\$\$$"
+_INLINE = r"(?<![\w$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?![\w$])"
+_EQUATION = re.compile(f"{_CODE}|{_BLOCK}|{_INLINE}", re.DOTALL | re.MULTILINE)
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return the page with its equations as MathML."""
-    return _BLOCK.sub(_mathml, markdown)
+    return _EQUATION.sub(_shown, markdown)
 
 
-def _mathml(equation: re.Match[str]) -> str:
-    mathml = convert(equation[1], display="block").replace("\n", " ")
+def _shown(found: re.Match[str]) -> str:
+    if found["code"] is not None:
+        return found["code"]
+    if found["block"] is not None:
+        return f'<div class="equation">{_mathml(found["block"], "block")}</div>\n'
+    return _mathml(found["inline"], "inline")
+
+
+def _mathml(equation: str, display: str) -> str:
+    mathml = convert(equation, display=display).replace("\n", " ")
     unread = re.search(r"&#x00026;|<mi>\\[a-zA-Z]+|<mtext>\\", mathml)
     if unread is not None:
-        raise PluginError(f"an equation cannot be shown as MathML: {equation[1]}")
-    return f'<div class="equation">{mathml}</div>\n'
+        raise PluginError(f"an equation cannot be shown as MathML: {equation}")
+    return mathml

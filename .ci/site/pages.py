@@ -33,6 +33,20 @@ _LINK = re.compile(r"(\]\(\s*<?|<(?:img|source)[^>]* src(?:set)?=\")([^)>\s\"]+)
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the pages of the algorithms in the navigation."""
+    folder = ROOT / "docs" / "algorithms"
+    titles = {
+        path.name: path.read_text("utf-8").partition("\n")[0][2:] for path in folder.glob("*.md")
+    }
+    for section in config.nav or []:
+        for entry in section.get("Reference", ()):
+            if "Algorithms" in entry:
+                names = sorted(titles, key=lambda name: titles[name].lower())
+                entry["Algorithms"] += [f"algorithms/{name}" for name in names]
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages and files of the project that pages link to, the style sheet and the script."""
     files.remove(files.src_uris["index.md"])

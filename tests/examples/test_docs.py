@@ -17,7 +17,7 @@ import typer.main
 from fedmx.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *ROOT.glob("examples/*/*.md")])
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")])
 DOCS = ROOT / "docs"
 # The pages whose files are put into one folder: one page imports what another shows.
 SHARING = [DOCS / f"{name}.md" for name in ("tutorial", "extending", "python")]

@@ -7,6 +7,14 @@ from pathlib import Path
 import pytest
 
 from fedmx import ExperimentError
+from fedmx.components.algorithm_pages import (
+    ALGORITHMS,
+    FOLDER,
+    INDEX,
+    names_of,
+    with_index,
+    with_parts,
+)
 from fedmx.components.build import resolve
 from fedmx.components.catalogue import (
     KINDS,
@@ -29,6 +37,19 @@ def test_the_file_is_current(tmp_path: Path) -> None:
 def test_the_page_has_the_declarations_of_all_parts() -> None:
     page = PAGE.read_text("utf-8")
     assert with_tables(page) == page, "run: python -m fedmx.components.declarations"
+
+
+def test_the_pages_of_the_algorithms_have_their_parts_and_the_index_has_the_pages() -> None:
+    pages = {path.name: path.read_text("utf-8") for path in FOLDER.glob("*.md")}
+    for page in pages.values():
+        assert with_parts(page) == page, "run: python -m fedmx.components.algorithm_pages"
+    index = INDEX.read_text("utf-8")
+    assert with_index(index, pages) == index, "run: python -m fedmx.components.algorithm_pages"
+
+
+def test_each_preset_selector_aggregator_and_hook_has_one_page() -> None:
+    told = [name for path in FOLDER.glob("*.md") for name in names_of(path.read_text("utf-8"))]
+    assert sorted(told) == sorted({name for kind in ALGORITHMS for name in read_catalogue()[kind]})
 
 
 @pytest.mark.parametrize("kind", KINDS)
