@@ -1,7 +1,8 @@
 """The components of fedmx: their kinds, names, texts and settings.
 
 ``catalogue.json`` keeps the names, texts and settings. So a command lists names, or refuses a wrong
-one, without the import of numpy or MXNet. After a change of a component, write the file again::
+one, without the import of numpy or MXNet. After a change of a component, write this file and the
+stub of `fedmx.parts` again::
 
     python -m fedmx.components.catalogue
 """
@@ -19,6 +20,7 @@ from typing import Any
 from fedmx.components.text import unknown
 
 PATH = Path(__file__).with_suffix(".json")
+STUB = Path(__file__).parents[1] / "parts.pyi"
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,20 @@ def write_catalogue(path: Path = PATH) -> None:
     path.write_text("{\n" + ",\n".join(kinds) + "\n}\n", encoding="utf-8")
 
 
+def stub_of_components() -> str:
+    """Return the text of ``fedmx/parts.pyi``: where each component's class or function is."""
+    places = sorted(
+        {
+            (one.__module__, one.__name__)
+            for named in components().values()
+            for one in named.values()
+        }
+    )
+    lines = (f"from {module} import {name} as {name}" for module, name in places)
+    about = '"""The built-in parts with their modules, written by `fedmx.components.catalogue`."""'
+    return "\n".join([about, "", *lines, ""])
+
+
 def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
     """Return the message about a name that no component has.
 
@@ -180,3 +196,4 @@ def _about(component: Any) -> str:
 
 if __name__ == "__main__":
     write_catalogue()
+    STUB.write_text(stub_of_components(), encoding="utf-8")

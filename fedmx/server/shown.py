@@ -11,6 +11,7 @@ import numpy as np
 from fedmx.display import card, frame_of, scalars
 from fedmx.report.quantities import duration, mebibytes, number, percent
 from fedmx.run import RunFolder, export_weights
+from fedmx.server.carrier import RunCarrier
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import ServerState
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 class Shown:
     """The part of a server that shows its run, and writes its model."""
 
+    network: RunCarrier
     experiment: Experiment | None
     folder: RunFolder | None
     records: list[Mapping[str, Any]]
@@ -111,7 +113,7 @@ class Shown:
 
     def _title(self) -> str:
         name = "" if self.experiment is None else f" of {self.experiment.name!r}"
-        return f"{type(self).__name__}{name}"
+        return f"{'Server' if self.network.foreign else 'Simulation'}{name}"
 
     def _last_evaluated(self) -> Mapping[str, Any] | None:
         return next((one for one in reversed(self.records) if one["accuracy"] is not None), None)

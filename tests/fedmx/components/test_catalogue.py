@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import fedmx.parts
 from fedmx import ExperimentError
 from fedmx.components.algorithm_pages import (
     ALGORITHMS,
@@ -19,8 +20,11 @@ from fedmx.components.build import resolve
 from fedmx.components.catalogue import (
     KINDS,
     PATH,
+    STUB,
     catalogue_of_components,
+    components,
     read_catalogue,
+    stub_of_components,
     write_catalogue,
 )
 from fedmx.components.component import Component
@@ -58,3 +62,13 @@ def test_each_kind_has_its_components(kind: str) -> None:
         resolve(kind, Component("nope"))
     for name in read_catalogue()[KINDS[kind].plural]:
         assert resolve(kind, Component(f"{name}x" if name.endswith(":") else name)) is not None
+
+
+def test_the_built_in_parts_are_imported_from_one_module() -> None:
+    assert STUB.read_text("utf-8") == stub_of_components(), (
+        "run: python -m fedmx.components.catalogue"
+    )
+    made = {one for named in components().values() for one in named.values()}
+    assert {getattr(fedmx.parts, name) for name in dir(fedmx.parts)} == made
+    with pytest.raises(AttributeError, match=r"'fedmx\.parts' has no attribute 'krum'"):
+        _ = fedmx.parts.krum

@@ -44,7 +44,7 @@ def test_the_repr_of_each_object_is_a_short_line(run: Any) -> None:
         "preset fedavg, seed 1>"
     )
     accuracy = f"accuracy {100 * rounds[-1].accuracy:.2f} %"
-    assert said[1].startswith(f"<Server of 'shown': round 4 of 4, {accuracy}, loss ")
+    assert said[1].startswith(f"<Simulation of 'shown': round 4 of 4, {accuracy}, loss ")
     assert said[2].startswith(f"<Round 4: {accuracy}, loss ")
     assert said[3].startswith("<Round 1: updates ")
     assert said[4] == f"<RunFolder {str(folder.path)!r}: done>"
@@ -63,7 +63,7 @@ def test_the_html_of_each_object_is_a_table_with_escaped_texts(run: Any) -> None
 
 def test_a_run_without_rounds_is_shown(tmp_path: Path) -> None:
     simulation = simulate(experiment())
-    assert repr(simulation) == "<Server of 'shown': round 0 of 4>"
+    assert repr(simulation) == "<Simulation of 'shown': round 0 of 4>"
     assert "0 of 4" in simulation._repr_html_()
     folder = RunFolder.create(tmp_path, "new", "rounds: 1\n", {})
     assert "<td" in folder._repr_html_()

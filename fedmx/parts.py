@@ -1,0 +1,19 @@
+"""The built-in parts, as Python objects: what an experiment file names ``krum`` is `Krum` here.
+
+``parts.pyi`` lists them; ``python -m fedmx.components.catalogue`` writes it. Each is imported when
+it is first used.
+"""
+
+from __future__ import annotations
+
+from fedmx.lazy import importer, names_of
+
+_NAMES = names_of(__file__)
+
+__all__ = sorted(_NAMES)
+__getattr__ = importer(_NAMES, globals())
+
+
+def __dir__() -> list[str]:
+    """Return the names of the parts, which a notebook completes."""
+    return list(__all__)
