@@ -16,24 +16,31 @@ IPv6 its /64 network), and after TLS the identity in its certificate. The party 
 handshakes loses the one whose last step is oldest, unless that was within `GRACE_S`. So attackers,
 and users of one stolen certificate, evict only each other, while many honest clients behind one
 address keep taking steps. An open session does not count.
+
+TLS costs memory before the peer has shown a certificate. So no more than `max_tls_handshakes` do it
+at a time, each with few bytes (`layers.network.securing`); the others wait after their first byte,
+which the system keeps. The party with the most gives way at once to a party with fewer, and to its
+own waiting ones after `PRESSED_S`. When half of many handshakes have left, memory is returned.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import math
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from layers.network.address import KEPT_FOR_HANDSHAKES, Address, file_limit, free_descriptors
-from layers.network.connection import Connection, peer_certificate
+from layers.network.connection import Connection
 from layers.network.errors import BOTH_OR_NEITHER, ProtocolError
 from layers.network.events import ConnectionRejected, Crowded, RoomAgain
 from layers.network.limits import Limits
+from layers.network.securing import return_memory, secure
 from layers.network.tls import FAILURES, common_name, explain
 
 K = TypeVar("K")
@@ -41,6 +48,8 @@ PRESSED_S = 1.0
 GRACE_S = 0.25
 WATCH_S = 0.25  # between two searches for overdue handshakes
 ACCEPTS_A_TURN = 32
+EVICTED = "the handshake was silent, and evicted for others"
+MANY = 64  # handshakes whose memory is worth returning
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,8 @@ class Admission(Generic[K]):
     `now` is a monotonic time in seconds.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, grace_s: float = GRACE_S) -> None:
+        self._grace_s = grace_s
         self._most = limits.max_handshakes
         self._relaxed_s = limits.handshake_s
         self._all: dict[K, _Handshake] = {}  # by the time of the last step
@@ -84,10 +94,14 @@ class Admission(Generic[K]):
         """Whether a handshake must be evicted before a connection is accepted."""
         return len(self._all) >= self._most
 
-    def evict(self, now: float) -> K | None:
+    def evict(self, now: float, newcomer: str | None = None) -> K | None:
         """Remove and return the handshake to evict.
 
         None: the party with the most handshakes is active; no other party suffers in its place.
+
+        Args:
+            now: the time.
+            newcomer: the IP address for which room is made (see `goes_first`); None: unknown.
         """
         chosen: K | None = None
         most = (0, 0.0)
@@ -95,10 +109,19 @@ class Admission(Generic[K]):
             key, oldest = next(iter(party.items()))
             if (len(party), now - oldest.stepped_at) > most:
                 chosen, most = key, (len(party), now - oldest.stepped_at)
-        if chosen is None or most[1] < GRACE_S:
+        waits = newcomer is None or not self.goes_first(newcomer)
+        if chosen is None or (waits and most[1] < self._grace_s):
             return None
         self._pop(chosen)
         return chosen
+
+    def goes_first(self, address: str) -> bool:
+        """Return whether another party has more handshakes than that of a new one would have.
+
+        Then that party gives way, even if it is active.
+        """
+        own = 1 + len(self._parties.get(_network(address), ()))
+        return any(len(party) > own for party in self._parties.values())
 
     def expire(self, now: float, *, pressed: bool = False) -> list[K]:
         """Remove and return the handshakes whose next step is overdue, the oldest first.
@@ -183,6 +206,13 @@ class Acceptor:
         self._report = report
         self._loop = asyncio.get_running_loop()
         self._admission: Admission[_Attempt] = Admission(limits)
+        most = min(limits.max_tls_handshakes, limits.max_handshakes)
+        # Longer than a turn of the loop in which so many handshakes go on.
+        self._securing: Admission[_Attempt] = Admission(
+            replace(limits, max_handshakes=most), PRESSED_S
+        )
+        self._turn = asyncio.Lock()  # of those that wait for TLS
+        self._peak = 0  # the most handshakes since memory was returned
         # Counted once: descriptors of evicted handshakes become free again.
         self._room = max(free_descriptors() - KEPT_FOR_HANDSHAKES, 1)
         self._crowded = False
@@ -243,7 +273,7 @@ class Acceptor:
             if stale is None:
                 await asyncio.sleep(GRACE_S / 2)
                 continue
-            self._end(stale, "the handshake was silent, and evicted for others")
+            self._end(stale, EVICTED)
             if tight:
                 await asyncio.sleep(0.001)  # its socket is closed in one of the loop's next turns
 
@@ -259,7 +289,12 @@ class Acceptor:
         patience_s = self._admission.patience_s(pressed=pressed)
         for late in self._admission.expire(self._loop.time(), pressed=pressed):
             self._end(late, f"no step of the handshake within {patience_s:g} s")
-        if not len(self._admission):
+        left = len(self._admission)
+        self._peak = max(self._peak, left)
+        if self._peak >= MANY and left <= self._peak // 2:
+            self._peak = left
+            return_memory()
+        if not left:
             self._some.clear()
 
     async def _shake_hands(self, attempt: _Attempt, accepted: socket.socket) -> None:
@@ -270,18 +305,24 @@ class Acceptor:
         FAILURES.set(failures)
         try:
             if self._tls() is not None:  # the client speaks first; TLS costs memory
-                attempt.silent = True
-                await self._first_byte(accepted)
-                attempt.silent = False
-                self._admission.step(attempt, self._loop.time())
+                try:
+                    attempt.silent = True
+                    await self._first_byte(accepted)
+                    attempt.silent = False
+                    self._admission.step(attempt, self._loop.time())
+                    await self._room_for_tls(attempt)
+                except BaseException:
+                    accepted.close()
+                    raise
+            connection = self._make_connection()
             context = self._tls()
-            transport, attempt.connection = await self._loop.connect_accepted_socket(
-                self._make_connection,
-                accepted,
-                ssl=context,
-                ssl_handshake_timeout=self._limits.handshake_s if context else None,
-            )
-            identity = common_name(peer_certificate(transport))
+            if context is None:
+                await self._loop.connect_accepted_socket(lambda: connection, accepted)
+            else:
+                await secure(accepted, connection, context, self._limits.handshake_s)
+            self._securing.leave(attempt)
+            attempt.connection = connection
+            identity = common_name(connection.certificate)
             self._admission.step(attempt, self._loop.time(), identity)
             await attempt.connection.settled.wait()
         except OSError as error:
@@ -291,8 +332,23 @@ class Acceptor:
                 one.with_traceback(None)
         finally:
             failures.clear()
+            self._securing.leave(attempt)
             self._admission.leave(attempt)
             attempt.connection = attempt.task = None  # nothing may outlive the connection
+
+    async def _room_for_tls(self, attempt: _Attempt) -> None:
+        """Wait until this handshake can do TLS; evict another one for it."""
+        address, now = attempt.address.host, self._loop.time
+        async with contextlib.AsyncExitStack() as waiting:
+            if not self._securing.goes_first(address):
+                await waiting.enter_async_context(self._turn)
+            while self._securing.full:
+                stale = self._securing.evict(now(), address)
+                if stale is not None:
+                    self._end(stale, EVICTED)
+                else:
+                    await asyncio.sleep(GRACE_S / 8)
+        self._securing.arrive(attempt, address, now())
 
     async def _first_byte(self, accepted: socket.socket) -> None:
         """Wait until there are bytes to read, or the peer has closed."""
@@ -300,11 +356,8 @@ class Acceptor:
         self._loop.add_reader(accepted, readable.set)
         try:
             await readable.wait()
-        except BaseException:
+        finally:
             self._loop.remove_reader(accepted)
-            accepted.close()
-            raise
-        self._loop.remove_reader(accepted)
 
     def _end(self, attempt: _Attempt, reason: str) -> None:
         if attempt.connection is not None:  # its session reports it

@@ -35,6 +35,7 @@ class Limits:
         max_connections: number of open sessions of a listener.
         max_handshakes: number of unfinished handshakes of a listener; beyond it the stalest
             handshake is evicted first.
+        max_tls_handshakes: number of these that do TLS at the same time; the others wait.
         handshake_s: time for each step of a handshake with a listener: the first byte, TLS, and
             the rest. A connector waits `CLIENT_PATIENCE` times longer.
         linger_s: time for the peer to read the last message of a closing end.
@@ -51,6 +52,7 @@ class Limits:
     max_file_bytes: int = 1 << 36
     max_connections: int = 10_000
     max_handshakes: int = 2048
+    max_tls_handshakes: int = 512
     handshake_s: float = 15.0
     linger_s: float = 1.0
 

@@ -83,7 +83,7 @@ class ClientTLS:
 
 
 FAILURES: ContextVar[list[ssl.SSLError]] = ContextVar("FAILURES")
-CALLS_AFTER_FAILURE = 4  # each one reads up to 256 KiB
+CALLS_AFTER_FAILURE = 4  # each one reads a few KiB
 
 
 class AlertingSSLObject(ssl.SSLObject):

@@ -27,6 +27,7 @@ def test_every_limit_is_above_zero_and_has_its_documented_default() -> None:
         "max_file_bytes": 64 * 1024**3,
         "max_connections": 10_000,
         "max_handshakes": 2048,
+        "max_tls_handshakes": 512,
         "handshake_s": 15.0,
         "linger_s": 1.0,
     }

@@ -1,0 +1,164 @@
+"""What outsiders without a certificate make a listener keep: few handshakes with few bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from layers.network import (
+    Connected,
+    ConnectionRejected,
+    Connector,
+    Limits,
+    Listener,
+    Received,
+    acceptor,
+)
+from layers.network.acceptor import PRESSED_S, Admission
+from layers.network.securing import BUFFER_BYTES, HANDSHAKE_BYTES, _Securing, return_memory
+from tests.network.conftest import Certificates
+from tests.network.test_admission import HERE, THERE
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event
+
+AT_ONCE = 4
+STRANGERS = 20
+PATIENT = Limits(max_tls_handshakes=AT_ONCE, handshake_s=3600)
+
+
+def hello() -> bytes:
+    """The first flight of TLS."""
+    context, sent = ssl.create_default_context(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost").do_handshake()
+    return sent.read()
+
+
+HELLO = hello()
+
+
+@contextlib.contextmanager
+def connected(address: str, number: int, content: bytes) -> Iterator[list[socket.socket]]:
+    host, port = address.split(":")
+    with contextlib.ExitStack() as stack:
+        opened = [
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            for _ in range(number)
+        ]
+        for one in opened:
+            one.sendall(content)
+        yield opened
+
+
+def await_that(condition: Callable[[], object]) -> None:
+    ends = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def handshakes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The most handshakes with TLS at a time, and the buffer of each."""
+    begun: list[Any] = []
+    most = [0]
+
+    class Counted(_Securing):
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            begun.append(self)
+            most[0] = max(most[0], sum(not one.secured.done() for one in begun))
+
+    monkeypatch.setattr("layers.network.securing._Securing", Counted)
+    return [begun, most]
+
+
+def test_few_handshakes_do_tls_at_a_time_each_with_a_small_buffer_and_a_client_joins(
+    certificates: Certificates, handshakes: list[Any]
+) -> None:
+    begun, most = handshakes
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener,
+        connected(listener.address, STRANGERS, HELLO),
+    ):
+        await_that(lambda: len(listener._acceptor._admission) == STRANGERS)
+        tls = certificates.client("client-1")
+        with Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector:
+            await_event(connector, Connected)
+        assert len(begun) > AT_ONCE
+        # An evicted one ends in the loop's next turn.
+        assert most[0] <= AT_ONCE + 1
+        open_ones = [one for one in begun if not one.secured.done()]
+        # Python 3.10 has no such buffers.
+        assert all(len(getattr(one, "_ssl_buffer", b"")) <= BUFFER_BYTES for one in open_ones)
+
+
+def test_strangers_that_have_left_leave_nothing_and_memory_is_returned(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned: list[int] = []
+    monkeypatch.setattr(acceptor, "MANY", STRANGERS)
+    monkeypatch.setattr(acceptor, "return_memory", lambda: returned.append(1))
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener:
+        known = listener._acceptor
+        with connected(listener.address, STRANGERS, HELLO):
+            await_that(lambda: known._peak == STRANGERS)
+            assert len(known._securing) == AT_ONCE
+            assert returned == []
+        await_that(lambda: returned)
+        await_that(lambda: not known._admission)
+        assert len(known._securing) == 0
+        await_that(lambda: not [one for one in gc.get_objects() if type(one) is _Securing])
+
+
+def test_the_bytes_before_a_verified_certificate_are_limited(certificates: Certificates) -> None:
+    # A ClientHello of many records; OpenSSL would take twice as much.
+    record = b"\x16\x03\x01\x40\x00\x01" + (131_000).to_bytes(3, "big") + HELLO[9:]
+    record += bytes(5 + 16_384 - len(record))
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener,
+        connected(listener.address, 1, record) as (raw,),
+    ):
+        with contextlib.suppress(ConnectionError):
+            for _ in range(6):
+                raw.sendall(b"\x16\x03\x01\x40\x00" + bytes(16_384))
+        assert str(HANDSHAKE_BYTES) in await_event(listener, ConnectionRejected).reason
+
+
+def test_a_verified_client_is_not_limited(certificates: Certificates) -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
+        Connector(
+            listener.address, "client-1", CODEC, tls=certificates.client("client-1")
+        ) as connector,
+    ):
+        await_event(connector, Connected)
+        note = Note("x" * 10 * HANDSHAKE_BYTES)
+        connector.send(note)
+        assert await_event(listener, Received).message == note
+
+
+def test_the_party_with_the_most_gives_way_to_another_even_if_it_is_active() -> None:
+    admission: Admission[str] = Admission(Limits(max_handshakes=4), PRESSED_S)
+    for number in range(4):
+        admission.arrive(f"stranger {number}", HERE, 0.0)
+    assert not admission.goes_first(HERE)
+    assert admission.goes_first(THERE)
+    assert admission.evict(0.5, HERE) is None
+    assert admission.evict(0.5, THERE) == "stranger 0"
+    admission.arrive("honest", THERE, 0.5)
+    assert admission.evict(0.6, HERE) is None
+    assert admission.evict(1.0, HERE) == "stranger 1"
+    assert not admission.goes_first(THERE)
+
+
+def test_returning_memory_needs_no_particular_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    return_memory()
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    return_memory()
