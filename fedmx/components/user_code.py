@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import sys
 import sysconfig
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -193,10 +195,12 @@ def own_code(folder: Path | None) -> dict[str, str]:
         return {}
     home, found = folder.resolve(), {}
     for name, module in list(sys.modules.items()):
-        file = Path(getattr(module, "__file__", None) or "")
-        if name.partition(".")[0] in (*_OWN_PACKAGES, "__main__") or file.suffix != ".py":
+        file = getattr(module, "__file__", None) or ""
+        if name.partition(".")[0] in (*_OWN_PACKAGES, "__main__") or not file.endswith(".py"):
             continue
-        path = file.resolve()
+        if file.startswith(_homes()):  # most are: a process has two thousand modules
+            continue
+        path = Path(file).resolve()
         if home in path.parents and not is_installed(path) and path.is_file():
             found[path.relative_to(home).as_posix()] = sha256(path.read_bytes()).hexdigest()
     return dict(sorted(found.items()))
@@ -204,8 +208,14 @@ def own_code(folder: Path | None) -> dict[str, str]:
 
 def is_installed(path: Path) -> bool:
     """Return whether a file belongs to Python or to an installed package."""
+    return str(path).startswith(_homes())
+
+
+@cache
+def _homes() -> tuple[str, ...]:
+    """Return how the files of Python and of installed packages begin."""
     homes = {Path(sysconfig.get_path(one)) for one in ("stdlib", "purelib", "platlib")}
-    return any(home in path.parents or home.resolve() in path.parents for home in homes)
+    return tuple(f"{home}{os.sep}" for one in homes for home in {one, one.resolve()})
 
 
 def _import_module(path: str, name: str, folders: list[Path]) -> ModuleType:
