@@ -180,9 +180,10 @@ NOUNS = {
 def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
     """Return a shell's completions: the matching names and keys, with their texts."""
     from fedmx.components.catalogue import read_catalogue
-    from fedmx.experiment.schema import KEYS, plain_text
+    from fedmx.experiment.keys import plain
+    from fedmx.experiment.schema import KEYS
 
-    texts = {name: plain_text(key) for name, key in KEYS.items()}
+    texts = {name: plain(key.text) for name, key in KEYS.items()}
     for entries in read_catalogue().values():
         texts |= {name: entry.about for name, entry in entries.items()}
     return [(one, text) for one, text in sorted(texts.items()) if one.startswith(incomplete)]

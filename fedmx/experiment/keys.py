@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import itertools
+import re
 import sys
 import types
 import typing
@@ -140,6 +141,12 @@ def unknown_key(where: Where, section: type[Section], root: type[Section]) -> st
     if elsewhere:
         return f"is not a key here; did you mean {' or '.join(elsewhere)}?"
     return unknown("key", name, keys_in(section), listed="the keys here are")
+
+
+def plain(text: str) -> str:
+    """Return a text without the marks of code, and with the texts of links alone."""
+    text = re.sub(r" *\(\[more\]\([^)]*\)\)", "", text)
+    return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text).replace("`", "")
 
 
 class PlacedError(ValueError):

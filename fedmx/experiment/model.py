@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
@@ -30,6 +30,11 @@ from fedmx.experiment.sections import (
     RunSection,
     StopSection,
 )
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from fedmx.experiment.arguments import ExperimentKeys
 
 NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 NAME_LENGTH = 100
@@ -94,7 +99,7 @@ class Experiment(Section):
     network: Annotated[NetworkSection, Rules("never")] = NetworkSection()
     run: Annotated[RunSection, Rules("never")] = RunSection()
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: Unpack[ExperimentKeys]) -> None:
         self._fill(values, Source())
         # Not at the top: a file's components are not imported before they are used.
         from fedmx.experiment.early import check_parts

@@ -1,7 +1,7 @@
 """What an experiment file may hold: explained in lines, as tables, and as JSON schema.
 
 All of it is derived from the sections. After a change of a key, write the tables of
-docs/experiment-file.md again::
+docs/experiment-file.md, and the stub of `Experiment`'s arguments, again::
 
     python -m fedmx.experiment.schema
 """
@@ -18,7 +18,8 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from fedmx.components.catalogue import KINDS, NOUNS, Entry, read_catalogue
 from fedmx.components.text import dotted
-from fedmx.experiment.keys import Key, keys_of
+from fedmx.experiment import stub
+from fedmx.experiment.keys import Key, keys_of, plain
 from fedmx.experiment.model import Experiment
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiment-file.md"
@@ -47,28 +48,23 @@ def explained_key(name: str) -> list[str]:
     return [line for page in pages for line in (["", ""] if page is not pages[0] else []) + page]
 
 
-def plain_text(key: Key) -> str:
-    """Return what a key is for, without Markdown."""
-    return _plain(key.text)
-
-
 def _key_lines(name: str) -> list[str]:
     """Return the lines about a key or a section."""
     key = KEYS[name]
     below = {one: row for one, row in KEYS.items() if one.startswith(f"{name}.")}
-    lines = [f"{name}: {'section' if below else 'key'}", "", plain_text(key)]
-    lines += ["", f"type: {_plain(key.takes)}"]
-    lines += [f"default: {_plain(key.default)}"] if key.default else []
+    lines = [f"{name}: {'section' if below else 'key'}", "", plain(key.text)]
+    lines += ["", f"type: {plain(key.takes)}"]
+    lines += [f"default: {plain(key.default)}"] if key.default else []
     if name in _KINDS:
         kind = _KINDS[name]
         names = ", ".join(read_catalogue()[kind])
         lines += ["", f"names: {names}, or your own as package.module:Name"]
         lines += [f"fedmx list {kind} shows their settings, fedmx explain NAME what one does."]
     for one, row in below.items():
-        default = f" (default: {_plain(row.default)})" if row.default else ""
+        default = f" (default: {plain(row.default)})" if row.default else ""
         if row.field.is_required():
             default = f", {row.default}"
-        lines += ["", f"{one}: {_plain(row.takes)}{default}", f"    {plain_text(row)}"]
+        lines += ["", f"{one}: {plain(row.takes)}{default}", f"    {plain(row.text)}"]
     return lines
 
 
@@ -81,12 +77,6 @@ def _setting_lines(name: str, kind: str, setting: str) -> list[str]:
         if re.match(rf"{re.escape(setting)}(?: =|:)", line)
     ]
     return [f"{name}: setting of these {kind}", "", *found] if found else []
-
-
-def _plain(text: str) -> str:
-    """Return a text without the marks of code, and with the texts of links alone."""
-    text = re.sub(r" *\(\[more\]\([^)]*\)\)", "", text)
-    return re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", text).replace("`", "")
 
 
 def with_tables(page: str) -> str:
@@ -173,7 +163,7 @@ def _inlined(schema: Schema, definitions: Mapping[str, Schema], where: tuple[str
 
 def _described(schema: Schema, key: Key) -> Schema:
     """Return the schema of a key with the key's text, default and short form."""
-    text = plain_text(key) + (f" Default: {_plain(key.default)}" if key.default else "")
+    text = plain(key.text) + (f" Default: {plain(key.default)}" if key.default else "")
     short = None if key.section is None else key.section.short_form
     if short is not None:
         schema = {"anyOf": [TypeAdapter(short).json_schema(), schema]}
@@ -239,3 +229,4 @@ def _settings(entry: Entry) -> Schema:
 
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    stub.PATH.write_text(stub.stub(), encoding="utf-8")

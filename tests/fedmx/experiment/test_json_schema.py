@@ -13,7 +13,7 @@ import pytest
 
 from fedmx.components.catalogue import KINDS, read_catalogue
 from fedmx.errors import ExperimentError
-from fedmx.experiment import Experiment
+from fedmx.experiment import Experiment, stub
 from fedmx.experiment.reader import parse_text
 from fedmx.experiment.schema import KEYS, PAGE, experiment_schema, with_tables
 from tests.fedmx.command_line import fedmx
@@ -149,6 +149,14 @@ def test_the_page_has_the_current_table_of_keys() -> None:
     assert page == with_tables(page), "run: python -m fedmx.experiment.schema"
     assert [name for name in KEYS if f"\n| `{name}` | " not in page] == []
     assert [name for name, key in KEYS.items() if not key.text] == []
+
+
+def test_the_arguments_of_an_experiment_have_current_types_with_the_names_of_the_parts() -> None:
+    text = stub.PATH.read_text("utf-8")
+    assert text == stub.stub(), "run: python -m fedmx.experiment.schema"
+    assert "    rounds: Required[int]\n" in text
+    for kind in KINDS.values():
+        assert all(f'"{name}"' in text for name in read_catalogue()[kind.plural] if name[-1] != ":")
 
 
 def test_the_command_prints_it(tmp_path: Path) -> None:

@@ -1,0 +1,418 @@
+"""The arguments of `Experiment`, written by `fedmx.experiment.schema`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from typing_extensions import Required, TypedDict
+
+ModelName: TypeAlias = Literal[
+    "2nn",
+    "2nn-mcmahan",
+    "logistic",
+    "lenet5",
+    "cnn3",
+    "vgg11s",
+    "knapsack-cnn",
+    "resnet18-cifar",
+    "lstm",
+]
+Model: TypeAlias = ModelName | Mapping[str, Any] | object
+
+DataSetName: TypeAlias = Literal[
+    "mnist",
+    "fashion-mnist",
+    "cifar-10",
+    "svhn",
+    "femnist",
+    "sentiment140",
+    "digits",
+    "synthetic",
+    "arrays",
+    "blobs",
+]
+DataSet: TypeAlias = DataSetName | Mapping[str, Any] | object
+
+PartitionName: TypeAlias = Literal[
+    "biased",
+    "by-user",
+    "dirichlet",
+    "iid",
+    "label-quantity",
+    "normal-sizes",
+    "one-class",
+    "quantity",
+    "shards",
+]
+Partition: TypeAlias = PartitionName | Mapping[str, Any] | object
+
+ScheduleName: TypeAlias = Literal[
+    "constant",
+    "step",
+    "inverse",
+    "cosine",
+]
+Schedule: TypeAlias = ScheduleName | Mapping[str, Any] | object
+
+PresetName: TypeAlias = Literal[
+    "astraea",
+    "clustered",
+    "csfedavg",
+    "dgc",
+    "fedadagrad",
+    "fedadam",
+    "fedaim",
+    "fedasync",
+    "fedavg",
+    "fedavgm",
+    "fedbuff",
+    "fedcs",
+    "fedfv",
+    "fednova",
+    "fedprox",
+    "fedsgd",
+    "fedshare",
+    "fedsso",
+    "fedyogi",
+    "offline-kp",
+    "online-kp",
+    "oort",
+    "power-of-choice",
+    "projected-stc",
+    "q-fedavg",
+    "quantised",
+    "scaffold",
+    "selective-sgd",
+    "signsgd",
+    "stc",
+    "top-k",
+]
+Preset: TypeAlias = PresetName | Mapping[str, Any] | object
+
+SelectorName: TypeAlias = Literal[
+    "astraea",
+    "by-size",
+    "clustered",
+    "concurrent",
+    "csfedavg",
+    "fedaim",
+    "fedcs",
+    "fedsso",
+    "offline-kp",
+    "online-kp",
+    "oort",
+    "power-of-choice",
+    "round-robin",
+    "uniform",
+]
+Selector: TypeAlias = SelectorName | Mapping[str, Any] | object
+
+AggregatorName: TypeAlias = Literal[
+    "fedaim",
+    "fedasync",
+    "fedbuff",
+    "fedfv",
+    "fednova",
+    "geometric-median",
+    "krum",
+    "majority-vote",
+    "mean",
+    "median",
+    "multi-krum",
+    "norm-clip",
+    "q-fedavg",
+    "stratified",
+    "trimmed-mean",
+]
+Aggregator: TypeAlias = AggregatorName | Mapping[str, Any] | object
+
+HookName: TypeAlias = Literal[
+    "clip",
+    "dgc",
+    "divergence",
+    "fedadagrad",
+    "fedadam",
+    "fedavgm",
+    "fedprox",
+    "fedshare",
+    "fedyogi",
+    "gradient-reply",
+    "quantise",
+    "rebalance",
+    "scaffold",
+    "selective-sgd",
+    "sign-sgd",
+    "stc",
+    "stragglers",
+    "top-k",
+]
+Hook: TypeAlias = HookName | Mapping[str, Any] | object
+
+DevicesName: TypeAlias = Literal[
+    "knapsack",
+    "lognormal",
+    "tiers",
+    "range",
+]
+Devices: TypeAlias = DevicesName | Mapping[str, Any] | object
+
+UploadsName: TypeAlias = Literal[
+    "parallel",
+    "serial",
+]
+Uploads: TypeAlias = UploadsName | Mapping[str, Any] | object
+
+AvailabilityName: TypeAlias = Literal[
+    "always",
+    "chance",
+    "trace",
+]
+Availability: TypeAlias = AvailabilityName | Mapping[str, Any] | object
+
+class ExperimentKeys(TypedDict, total=False):
+    """An experiment, the same for a simulation, a server and its clients."""
+
+    name: str
+    """Names the run folder and the report; if a file leaves it out, it is the file's own name,
+    without the ending."""
+    seed: int
+    """Every random draw is derived from it."""
+    rounds: Required[int]
+    """Rounds to run."""
+    clients: Required[int]
+    """Clients in the population."""
+    without: Sequence[int]
+    """Clients to leave out, as if the run had never had them; simulations only."""
+    stop: StopKeys | Mapping[str, Any]
+    """Ends a run before its last round, as soon as one of these is reached."""
+    compute: Required[ComputeKeys | Mapping[str, Any]]
+    """The model, the data, and how a client trains."""
+    logic: LogicKeys | Mapping[str, Any]
+    """Who takes part, what happens to an update on its way, and how updates become a model."""
+    clock: ClockKeys | Mapping[str, Any]
+    """How long a round may take, and in a simulation how long each step of a client takes."""
+    executor: ExecutorKeys | Mapping[str, Any] | Literal["serial", "processes", "ray"]
+    """Where a simulation trains its clients: in this process one after the other (serial), in
+    worker processes, or in Ray. The result is the same bits."""
+    network: NetworkKeys | Mapping[str, Any]
+    """How the server and its clients reach each other in a deployment."""
+    run: RunKeys | Mapping[str, Any]
+    """What a run writes to disk, and where."""
+
+class StopKeys(TypedDict, total=False):
+    """Ends a run before its last round, as soon as one of these is reached."""
+
+    accuracy: float | None
+    """Test accuracy to reach."""
+    loss: float | None
+    """Test loss to get down to."""
+    seconds: float | None
+    """Time to spend."""
+    clock_s: float | None
+    """Time to spend by the clients' clock, which is virtual where devices are simulated."""
+    client_accuracy: float | None
+    """Mean over the clients of the accuracy on each client's own test samples; needs
+    compute.evaluate.per_client."""
+    patience: int | None
+    """Rounds without a new best test accuracy."""
+
+class ComputeKeys(TypedDict, total=False):
+    """The model, the data, and how a client trains."""
+
+    model: Required[Model]
+    """2nn, lenet5 and others below, gluon:NAME and gluoncv:NAME for the zoos, or your own Gluon
+    block."""
+    data: Required[DataSet]
+    """A data set by name (below), {name: arrays, path: my.npz}, your own function, or your own
+    class of federated data."""
+    start: str | Path | None
+    """Weights to begin from, instead of random ones: a file of fedmx export, a run folder, or
+    its model.safetensors or a checkpoint."""
+    normalise: NormaliseKeys | Mapping[str, Any] | None
+    """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need
+    it."""
+    partition: Partition
+    """How the samples are divided among the clients."""
+    bits: Literal["native", "portable"]
+    """Vector instructions of every process of the run: the CPU's own, or AVX2 everywhere, so
+    that machines of different kinds agree."""
+    train: TrainKeys | Mapping[str, Any]
+    """The local training of a client in one round."""
+    evaluate: EvaluateKeys | Mapping[str, Any]
+    """How often, and on how much of the test set, the global model is evaluated."""
+
+class NormaliseKeys(TypedDict, total=False):
+    """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need
+    it."""
+
+    scale: float
+    """Divides each value."""
+    mean: float | Sequence[float]
+    """Is subtracted."""
+    std: float | Sequence[float]
+    """Divides the rest."""
+
+class TrainKeys(TypedDict, total=False):
+    """The local training of a client in one round."""
+
+    epochs: int
+    """Passes over the client's samples."""
+    steps: int | None
+    """Local steps, instead of epochs; 0 returns the model untrained."""
+    batch_size: int | Literal["all"]
+    """Samples in a step; all is all samples of the client."""
+    learning_rate: float
+    """Learning rate."""
+    momentum: float
+    """Momentum of the client's optimiser, with a velocity that starts at zero in each round."""
+    weight_decay: float
+    """Factor of the weights in the gradient (L2)."""
+    schedule: Schedule
+    """Learning rate over the rounds, e.g. {name: step, every: 10, gamma: 0.5}."""
+
+class EvaluateKeys(TypedDict, total=False):
+    """How often, and on how much of the test set, the global model is evaluated."""
+
+    every: int
+    """Rounds from one evaluation to the next."""
+    batch_size: int
+    """Samples at a time; changes speed and memory, but no result."""
+    sample: int | None
+    """Test samples to use; null is all."""
+    per_client: bool
+    """Also evaluate the model on each client's own test samples: mean and variance over
+    clients."""
+
+class LogicKeys(TypedDict, total=False):
+    """Who takes part, what happens to an update on its way, and how updates become a model."""
+
+    preset: Preset | None
+    """An algorithm: a selector, an aggregator and hooks. It takes all settings of these."""
+    selector: Selector | None
+    """Who takes part in a round; null: the preset's."""
+    aggregator: Aggregator | None
+    """How the updates become the next model; null: the preset's."""
+    hooks: Sequence[Hook]
+    """Further changes of models and updates, before the preset's hooks."""
+    min_updates: int
+    """Fails a round with fewer accepted updates; at most clients. With 0, a round without
+    updates keeps the model and the run goes on."""
+    over_select: float
+    """Asks this many times as many clients as are needed, and accepts the first that answer."""
+    max_update: float | None
+    """Rejects an update whose norm is more than this many times the norm of the model plus 1,
+    and fails a round that moves the model farther; null: no limit."""
+
+class ClockKeys(TypedDict, total=False):
+    """How long a round may take, and in a simulation how long each step of a client takes."""
+
+    deadline_s: float | None
+    """Time after which a round goes on without the clients that have not answered."""
+    devices: Devices | None
+    """How fast each client trains, uploads and downloads."""
+    uploads: Uploads | None
+    """How uploads share the way to the server; null: serial for fedcs, offline-kp and
+    online-kp, parallel for all others."""
+    availability: Availability
+    """When clients are available."""
+    dropout: float
+    """Probability that a client of a round drops out before its update arrives."""
+
+class ExecutorKeys(TypedDict, total=False):
+    """Where a simulation trains its clients: in this process one after the other (`serial`), in
+    worker processes, or in [Ray](https://docs.ray.io). The result is the same bits."""
+
+    processes: int | Literal["all"] | None
+    """Worker processes; all: one for each processor."""
+    ray: RayKeys | Mapping[str, Any] | None
+    """Actors of a Ray cluster, one processor each; needs pip install "fedmx[ray]"."""
+
+class RayKeys(TypedDict, total=False):
+    """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
+
+    address: str | None
+    """Address of a cluster; null starts one on this machine."""
+    workers: int | None
+    """Actors; null: one for each processor."""
+
+class NetworkKeys(TypedDict, total=False):
+    """How the server and its clients reach each other in a deployment."""
+
+    address: str
+    """Where the server listens; port 0 lets the system choose. IPv6: [::1]:7070."""
+    insecure: bool
+    """Allow connections without TLS from other machines."""
+    tls: TlsKeys | Mapping[str, Any] | None
+    """The server's files (PEM) for mutual TLS, which fedmx certs makes."""
+    token_file: str | Path | None
+    """File with a secret that clients must have, too."""
+    heartbeat_s: float
+    """Time between heartbeats."""
+    rejoin_s: float
+    """Time in which a disconnected client may come back before it is lost."""
+    wait_for: int | Literal["all"]
+    """Clients that must be connected before round 1; at most clients."""
+    max_samples: int | Literal["partition"] | None
+    """The most samples that a client may announce; one that announces more is refused.
+    partition: as many as the experiment's partition gives it, where no client has data of its
+    own; null: any number, and the client has that weight."""
+    violations: int
+    """Protocol violations of a client in a round; with more, it is disconnected."""
+    log_lines: int
+    """Lines a minute in the server's log about one client or machine; further ones are
+    counted."""
+    patience: float | None
+    """Gives up a connected client that does not answer, from the second round on, after this
+    many times the median answer time, and 10 minutes at least; null: never."""
+    patience_s: float | None
+    """The same in seconds, instead of patience and from the first round on."""
+    incoming_mib: int | None
+    """Memory in MiB for messages that are being received, of all clients together; null: 64,
+    and up to a quarter of the memory of the machine, or of its control group, while the clients
+    are the bottleneck."""
+    metrics: str | None
+    """Loopback address for Prometheus and fedmx status; needs pip install "fedmx[metrics]"."""
+
+class TlsKeys(TypedDict, total=False):
+    """The server's files (PEM) for mutual TLS, which `fedmx certs` makes."""
+
+    ca: Required[str | Path]
+    """Certificate of the authority that signed both ends."""
+    certificate: Required[str | Path]
+    """Certificate of this end."""
+    key: Required[str | Path]
+    """Private key of this end."""
+    crl: str | Path | None
+    """The authority's list of revoked certificates (fedmx certs revoke)."""
+
+class RunKeys(TypedDict, total=False):
+    """What a run writes to disk, and where."""
+
+    folder: str | Path
+    """Folder in which each run gets a folder of its own."""
+    checkpoint: CheckpointKeys | Mapping[str, Any]
+    """When a checkpoint is written, and which ones are kept."""
+    report_every: int | None
+    """Rounds from one writing of report.html to the next while the run goes on; null: as often
+    as that takes at most a twentieth of the time."""
+    fold_memory_mb: int | None
+    """Keep updates on disk, and fold them slice by slice in this much memory, in MB of 10^6
+    bytes, besides the result; null: in memory, and on a server updates above 64 MB on disk, if
+    the aggregator reads slices."""
+
+class CheckpointKeys(TypedDict, total=False):
+    """When a checkpoint is written, and which ones are kept."""
+
+    every: int
+    """Rounds from one checkpoint to the next."""
+    keep: KeepKeys | Mapping[str, Any] | int
+    """Which checkpoints are kept; a count is last."""
+
+class KeepKeys(TypedDict, total=False):
+    """Which checkpoints are kept; a count is `last`."""
+
+    last: int
+    """The newest checkpoints to keep; the run can step back to them."""
+    every: int | None
+    """Also keep the checkpoint of each round that is a multiple of this; a replay begins at the
+    nearest one."""
