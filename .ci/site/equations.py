@@ -10,6 +10,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
+_NORM = "&#x02016;"  # browsers would stretch it to the height of the line
 _CODE = r"(?P<code>^(```|~~~).*?^\2|`[^`\n]*`)"
 _BLOCK = r"^\$\$\n(?P<block>.*?)\n\$\$$"
 _INLINE = r"(?<![\w$])\$(?P<inline>[^\s$](?:[^$\n]*[^\s$])?)\$(?![\w$])"
@@ -26,7 +27,8 @@ def _shown(found: re.Match[str]) -> str:
         return found["code"]
     if found["block"] is not None:
         return f'<div class="equation">{_mathml(found["block"], "block")}</div>\n'
-    return _mathml(found["inline"], "inline")
+    # A line that begins with <math> would be a block of its own.
+    return f'<span class="math">{_mathml(found["inline"], "inline")}</span>'
 
 
 def _mathml(equation: str, display: str) -> str:
@@ -34,4 +36,4 @@ def _mathml(equation: str, display: str) -> str:
     unread = re.search(r"&#x00026;|<mi>\\[a-zA-Z]+|<mtext>\\", mathml)
     if unread is not None:
         raise PluginError(f"an equation cannot be shown as MathML: {equation}")
-    return mathml
+    return mathml.replace(f"<mo>{_NORM}</mo>", f'<mo stretchy="false">{_NORM}</mo>')

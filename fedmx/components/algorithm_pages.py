@@ -95,8 +95,8 @@ def _component(kind: str, make: Any) -> Iterator[str]:
         yield f"It consists of {_made_of(part)}. It takes {others}"
         yield from [""] if settings else []
     if settings:
-        yield "| setting | type | default | meaning |"
-        yield "|---|---|---|---|"
+        yield "| setting | default | meaning |"
+        yield "|---|---|---|"
         yield from (_row(one, " ".join(about.get(one.name, ()))) for one in settings.values())
     elif not isinstance(part, Preset):
         yield "It has no settings."
@@ -124,7 +124,8 @@ def _made_of(preset: Preset) -> str:
 
 def _row(setting: Setting, meaning: str) -> str:
     default = "must be given" if setting.required else f"`{shown(setting.default)}`"
-    cells = (f"`{setting.name}`", setting.type, default, meaning)
+    text = f"{setting.type}: {meaning}" if meaning else setting.type
+    cells = (f"`{setting.name}`", default, text)
     return f"| {' | '.join(_cell(one) for one in cells)} |"
 
 
