@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import re
@@ -131,6 +132,20 @@ def test_equations_are_set_as_equations(site: Path) -> None:
             assert 'display="inline"' in text, page.name
         # Python-Markdown takes a line that begins with <math> for a block.
         assert not re.search(r"^<math", text, re.MULTILINE), page.name
+
+
+def test_the_diagrams_are_those_of_the_script_and_fit_light_and_dark_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(CONFIG.parent))
+    diagrams = importlib.import_module("diagrams")
+    drawn = dict(diagrams.drawings())
+    kept = {path.name: path.read_text() for path in diagrams.FOLDER.glob("*.svg")}
+    assert kept == drawn, "run: python .ci/site/diagrams.py"
+    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    for name, picture in kept.items():
+        assert f"](diagrams/{name})" in pages
+        assert "prefers-color-scheme: dark" in picture
 
 
 @pytest.mark.parametrize(
