@@ -209,13 +209,21 @@ def status(
             show_default=False,
         ),
     ],
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="File with the secret of ADDRESS (network.metrics_token_file)."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the current state of a run and of its clients."""
+    from fedmx.deployment.token import read_token
     from fedmx.monitoring.reading import status_of_address, status_of_run
 
     is_address = ADDRESS.fullmatch(where) is not None and not Path(where).exists()
-    found = status_of_address(where) if is_address else status_of_run(where)
+    token = read_token(token_file)
+    found = status_of_address(where, token) if is_address else status_of_run(where)
     if as_json:
         typer.echo(json.dumps(found))
         return

@@ -17,6 +17,7 @@ from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.membership import Membership
 from fedmx.deployment.rejections import Rejections
+from fedmx.deployment.systemd import READY, STOPPING, Watchdog, notify
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.log import Log
 from fedmx.protocol.messages import (
@@ -130,10 +131,12 @@ class ClientSessions:
         self._end_reason: str | None = None  # why the run has ended; None: it has not
         self._addresses: dict[str, str] = {}  # by peer, of the connection that is known here
         self._notified: set[int] = set()  # the clients that were sent `Finished`
+        self._watchdog = Watchdog()
 
     def open(self) -> None:
         """Start to listen."""
         self.listener.start()
+        notify(READY)
         log.info("listening", "listening on {address}", address=self.listener.address)
 
     def close(self, linger_s: float) -> None:
@@ -142,6 +145,7 @@ class ClientSessions:
         Args:
             linger_s: seconds in which queued messages may still be sent.
         """
+        notify(STOPPING)
         ended = self._end_reason is not None
         if ended:
             self.poll()  # so that clients that have connected since get `Finished`
@@ -152,6 +156,7 @@ class ClientSessions:
 
     def next_event(self, wait_s: float) -> ClientEvent | None:
         """Return the next client event; wait for at most one network event. None: none came."""
+        self._watchdog.alive()
         self.log.flush()
         waiting: deque[Any] = self.changes or self._events
         if waiting:

@@ -54,7 +54,7 @@ def serve(
     )
     # Clients need not know where this machine keeps its keys.
     sent = experiment.with_overrides(
-        ["network.tls=null", "network.token_file=null", "network.metrics=null"]
+        [f"network.{key}=null" for key in ("tls", "token_file", "metrics", "metrics_token_file")]
     )
     setup = Setup(
         run=run,
@@ -84,5 +84,7 @@ def serve(
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.
         from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of
 
-        server.metrics = MetricsEndpoint(network.metrics, pages_of(monitor))
+        server.metrics = MetricsEndpoint(
+            network.metrics, pages_of(monitor), read_token(network.metrics_token_file)
+        )
     return server

@@ -68,18 +68,12 @@ def _check_address(value: str) -> str:
     return value
 
 
-def _check_loopback(value: str) -> str:
-    bare = _check_address(value).rpartition(":")[0].strip("[]")
+def _is_loopback(address: str) -> bool:
+    bare = address.rpartition(":")[0].strip("[]")
     try:
-        loopback = bare == "localhost" or ipaddress.ip_address(bare).is_loopback
+        return bare == "localhost" or ipaddress.ip_address(bare).is_loopback
     except ValueError:
-        loopback = False
-    if not loopback:
-        raise ValueError(
-            f"must be an address of this machine alone, as 127.0.0.1:9109, not {shown(value)}; "
-            "a tunnel or a proxy with access control can bring it elsewhere"
-        )
-    return value
+        return False
 
 
 _PartitionOrCount = Annotated[
@@ -301,9 +295,21 @@ class NetworkSection(Section):
     """Memory in MiB for messages that are being received, of all clients together; null: 64, and
     up to a quarter of the memory of the machine, or of its control group, while the clients are
     the bottleneck."""
-    metrics: Annotated[str, AfterValidator(_check_loopback), Takes("`HOST:PORT`")] | None = None
-    """Loopback address for [Prometheus and `fedmx status`](deployment.md#metrics-for-prometheus);
-    needs `pip install "fedmx[metrics]"`."""
+    metrics: Annotated[str, AfterValidator(_check_address), Takes("`HOST:PORT`")] | None = None
+    """Address for [Prometheus and `fedmx status`](deployment.md#metrics-for-prometheus), as
+    127.0.0.1:9109; needs `pip install "fedmx[metrics]"`. One that others can reach needs
+    `metrics_token_file`."""
+    metrics_token_file: PathText | None = None
+    """File with a secret that readers of the metrics must send."""
+
+    @model_validator(mode="after")
+    def _check_who_reads_metrics(self) -> NetworkSection:
+        if self.metrics and not self.metrics_token_file and not _is_loopback(self.metrics):
+            raise ValueError(
+                f"metrics: {shown(self.metrics)} can be reached from elsewhere; add "
+                "metrics_token_file, or give an address of this machine alone, as 127.0.0.1:9109"
+            )
+        return self
 
     @property
     def incoming_bytes(self) -> int | None:

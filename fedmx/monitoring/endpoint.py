@@ -1,9 +1,10 @@
-"""A small HTTP server on loopback that answers GET and HEAD with a few pages."""
+"""A small HTTP server that answers GET and HEAD with a few pages."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
+import hmac
 import http.server
 import ipaddress
 import json
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 log = Log("fedmx.server")
 PATIENCE_S = 2.0  # for a whole request
+OPEN = frozenset({"/healthz", "/readyz"})  # they show nothing but whether the server works
 
 Page = Callable[[str], "tuple[str, bytes] | None"]
 """Takes the request's Accept header; returns the content type and the content; None: not ready."""
@@ -36,13 +38,17 @@ class MetricsEndpoint:
     and costs the server no more than one descriptor.
 
     Args:
-        address: a loopback address; port 0 lets the system choose.
+        address: where to listen; port 0 lets the system choose. Others can reach an address that
+            is not loopback, and it needs a token.
         pages: the function that renders the page of each path.
+        token: what readers must send (`Authorization: Bearer TOKEN`), except for the pages of
+            `OPEN`; None: the pages are for everybody on this machine.
     """
 
-    def __init__(self, address: str, pages: Mapping[str, Page]) -> None:
+    def __init__(self, address: str, pages: Mapping[str, Page], token: bytes | None = None) -> None:
         self._wanted = address
         self._pages = pages
+        self._token = token
         self._server: _Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -56,7 +62,7 @@ class MetricsEndpoint:
     def __enter__(self) -> MetricsEndpoint:
         host, _, port = self._wanted.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), self._pages)
+            self._server = _Server((host.strip("[]"), int(port)), self._pages, self._token)
         except OSError as error:
             raise FedmxError(
                 f"network.metrics: {self._wanted}: cannot listen ({error.strerror}); choose "
@@ -80,8 +86,11 @@ class MetricsEndpoint:
 class _Server(http.server.HTTPServer):
     """Ends each request after `PATIENCE_S`, however slow the reader."""
 
-    def __init__(self, where: tuple[str, int], pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self, where: tuple[str, int], pages: Mapping[str, Page], token: bytes | None
+    ) -> None:
         self.pages = pages
+        self.token = token
         self.address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         super().__init__(where, _Request)
 
@@ -112,8 +121,11 @@ class _Request(http.server.BaseHTTPRequestHandler):
         self._answer()
 
     def _answer(self) -> None:
-        page = self.server.pages.get(self.path.partition("?")[0])
-        if not _is_this_machine(self.headers.get("Host")):
+        path, token = self.path.partition("?")[0], self.server.token
+        page = self.server.pages.get(path)
+        if token is not None and path not in OPEN and not self._has(token):
+            self.send_error(401, "send the token of network.metrics_token_file")
+        elif token is None and not _is_this_machine(self.headers.get("Host")):
             # Block web pages whose host name resolves to 127.0.0.1 (DNS rebinding).
             self.send_error(403, "use a local host name")
         elif page is None:
@@ -128,6 +140,10 @@ class _Request(http.server.BaseHTTPRequestHandler):
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(content)
+
+    def _has(self, token: bytes) -> bool:
+        sent = self.headers.get("Authorization", "").removeprefix("Bearer ").strip()
+        return hmac.compare_digest(sent.encode("utf-8", "replace"), token)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass  # requests are not logged

@@ -71,8 +71,12 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
     }
 
 
-def status_of_address(address: str) -> dict[str, Any]:
+def status_of_address(address: str, token: bytes | None = None) -> dict[str, Any]:
     """Return the status of the live server whose metrics are at HOST:PORT.
+
+    Args:
+        address: HOST:PORT.
+        token: the secret of `network.metrics_token_file`; None: the server has none.
 
     Raises:
         FedmxError: there is no answer, or not that of a fedmx server.
@@ -81,8 +85,11 @@ def status_of_address(address: str) -> dict[str, Any]:
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE_S)
     hint = "give the address of network.metrics, from the machine of the server"
     try:
-        connection.request("GET", "/status")
+        sent = {} if token is None else {"Authorization": b"Bearer " + token}
+        connection.request("GET", "/status", headers=sent)
         answer = connection.getresponse()
+        if answer.status == 401:
+            raise FedmxError(f"{address}: the server wants its token; give --token-file")
         content = answer.read(MOST_BYTES)
         found = json.loads(content) if answer.status == 200 else None
     except OSError as error:

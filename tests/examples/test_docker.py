@@ -41,6 +41,7 @@ def start(service: str, folder: Path, port: int) -> subprocess.Popen[str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.endswith(".yaml"):
             text = (DOCKER / source).read_text().replace("0.0.0.0:7070", f"localhost:{port}")
+            text = text.replace("0.0.0.0:9109", "127.0.0.1:0")
             target.write_text(text.replace("rounds: 10", "rounds: 2"))
             continue
         kept = DOCKER / source if "/" in source else folder / "volumes" / source
@@ -124,6 +125,19 @@ def test_services_wait_for_the_certificates_and_start_again_when_killed() -> Non
         waits = SERVICES[name]["depends_on"]["certificates"]["condition"]
         assert waits == "service_completed_successfully"
         assert SERVICES[name]["restart"] == "on-failure:5"
+
+
+def test_the_health_of_the_server_is_asked_where_its_metrics_are() -> None:
+    network = yaml.safe_load((DOCKER / "experiment.yaml").read_text())["network"]
+    _, port = network["metrics"].split(":")
+    test = SERVICES["server"]["healthcheck"]["test"]
+    assert test[:2] == ["CMD", "python"]
+    compile(test[3], "healthcheck", "exec")
+    assert f"127.0.0.1:{port}/healthz" in test[3]
+    scraped = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["scrape_configs"][0]
+    assert scraped["static_configs"] == [{"targets": [f"server:{port}"]}]
+    secret = scraped["authorization"]["credentials_file"]
+    assert secret.startswith(f"{[*mounts('prometheus')][1]}/")
 
 
 def copied() -> list[str]:

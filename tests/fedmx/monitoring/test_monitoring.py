@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedmx.cli.runs import status_lines
 from fedmx.deployment.remote_clients import RemoteClients
+from fedmx.deployment.token import read_token
 from fedmx.errors import FedmxError
 from fedmx.monitoring import endpoint as endpoint_module
 from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of
@@ -46,6 +47,9 @@ compute:
 network:
   metrics: 127.0.0.1:0
 """
+
+
+TOKEN = "a token of more than 16 bytes"
 
 
 def watched(certificates: Certificates, **settings: Any) -> tuple[Server, MetricsEndpoint]:
@@ -318,11 +322,36 @@ def test_the_status_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:
         answering.join()
 
 
-def test_metrics_are_for_this_machine_alone_and_need_their_package(tmp_path: Path) -> None:
+def test_metrics_are_for_this_machine_alone_or_need_a_token(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{TOKEN}\n")
+    monitor = Monitor("a-run", "digits", 3, lambda: ClientsNow(2))
+    with MetricsEndpoint("0.0.0.0:0", pages_of(monitor), read_token(secret)) as end:
+        where = f"127.0.0.1:{end.address.rpartition(':')[2]}"
+
+        def code(path: str, **headers: str) -> int:
+            connection = http.client.HTTPConnection(where, timeout=20)
+            connection.request("GET", path, headers=headers)
+            found = connection.getresponse().status
+            connection.close()
+            return found
+
+        for path in ("/metrics", "/status", "/other"):
+            assert code(path) == code(path, Authorization="Bearer other") == 401
+            assert code(path, Authorization=f"Basic {TOKEN}") == 401
+        assert code("/metrics", Authorization=f"Bearer {TOKEN}", Host="fl.example.org") == 200
+        # A container's health check has no secret.
+        assert code("/healthz") == code("/readyz", Host="fl.example.org") == 200
+        told = fedmx("status", where, "--token-file", secret, "--json", cwd=tmp_path)
+        assert json.loads(told.out)["run"] == "a-run"
+        assert "--token-file" in fedmx("status", where, cwd=tmp_path).error_text
+
+
+def test_metrics_need_their_package_and_elsewhere_a_token(tmp_path: Path) -> None:
     (tmp_path / "watched.yaml").write_text(EXPERIMENT)
     for address in ("0.0.0.0:9109", "10.0.0.5:9109", "example.org:9109"):
         words = ["server", "watched.yaml", "--set", f"network.metrics={address}"]
-        assert "an address of this machine alone" in fedmx(*words, cwd=tmp_path).error_text
+        assert "metrics_token_file" in fedmx(*words, cwd=tmp_path).error_text
     code = (
         "import sys; sys.modules['prometheus_client'] = None\n"
         "from importlib import util\n"
