@@ -313,10 +313,35 @@ def explanation(name: str) -> list[str]:
             parts = [type(part) for _, part in _parts(preset)]
             continue
         lines += _documentation(entry, None, key.endswith(":"))
+        if kind == "models" and not name.endswith(":"):
+            lines += ["", *_tensor_lines(name)]
         if kind in ("selectors", "aggregators", "hooks"):
             part = _default_instance(entry)
             lines += ["", *_part_lines(part)] if part is not None else []
     return lines
+
+
+def _tensor_lines(name: str) -> Iterator[str]:
+    """Yield the names and shapes of a model's tensors, as they are before any data are seen."""
+    from fedmx.errors import FedmxError
+    from layers.compute.engines.mxnet.models import build_model
+    from layers.compute.engines.mxnet.parameters import constant, parameters, trainable
+    from layers.compute.errors import ComputeError
+
+    try:
+        named = [one for one in parameters(build_model(name)()) if not constant(one[1])]
+    except ComputeError as error:
+        raise FedmxError(str(error)) from None
+    width = max(len(one) for one, _ in named)
+    for title, wanted in (("tensors", True), ("buffers", False)):
+        lines = [
+            f"  {one:<{width}}  {' x '.join(str(n) if n > 0 else '?' for n in parameter.shape)}"
+            for one, parameter in named
+            if trainable(parameter) is wanted
+        ]
+        if lines:
+            yield f"{title} (?: as the data need):"
+            yield from lines
 
 
 def preset_section(preset: Preset) -> dict[str, Any]:

@@ -87,7 +87,8 @@ class Context:
             Without a client, how the clients of this round train.
         layout: where each tensor lies in the flat vector.
         memory: memory of this side.
-        slot: the data from this hook's other side (in `receive`), or for it (in `send`).
+        slot: the data from this hook's other side (in `receive`, and in `on_accepted` those of the
+            accepted update), or for it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
     """
 

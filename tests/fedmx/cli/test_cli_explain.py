@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import os
 import pty
+import re
 import sys
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from fedmx.components.build import build
 from fedmx.components.catalogue import components
 from fedmx.components.component import Component
 from fedmx.components.settings import signature_of
+from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.mxnet.models import build_model
 from layers.logic import PRESETS
 from tests.fedmx.command_line import fedmx
 
@@ -169,3 +172,32 @@ def test_a_narrow_terminal_breaks_texts_between_words_and_a_pipe_not_at_all(
     assert max(map(len, shown)) <= 60
     assert " ".join(shown).split() == " ".join(lines).split()
     assert len(shown) > len(lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "buffers"), [("2nn", "digits", 0), ("resnet18-cifar", "cifar-10", 40)]
+)
+def test_a_model_is_explained_with_the_names_of_its_tensors(
+    name: str, data: str, buffers: int
+) -> None:
+    shape = {"digits": (1, 28, 28), "cifar-10": (3, 32, 32)}[data]
+    engine = MXNetEngine(build_model(name), shape, 10)
+    tensors, _, rest = told(name).partition("tensors (")[2].partition("buffers (")
+    for layout, text in ((engine.layout, tensors), (engine.buffers_layout, rest)):
+        named = re.findall(r"^  (\S+) +(.+)$", text, re.MULTILINE)
+        assert [one for one, _ in named] == [tensor.name for tensor in layout]
+        for tensor, (_, dimensions) in zip(layout, named, strict=True):
+            sizes = dimensions.split(" x ")
+            assert len(sizes) == len(tensor.shape)
+            assert all(size in ("?", str(n)) for size, n in zip(sizes, tensor.shape, strict=True))
+    assert len(engine.buffers_layout) == buffers
+
+
+def test_a_model_of_a_zoo_has_tensors_and_an_unknown_one_is_refused_in_one_line(
+    tmp_path: Path,
+) -> None:
+    assert "features.0.weight" in told("gluon:resnet18_v1")
+    result = fedmx("explain", "gluon:resnet18_v9", cwd=tmp_path)
+    assert result.code == 2
+    assert "resnet18_v9" in result.err
+    assert result.err.count("\n") == 1
