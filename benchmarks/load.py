@@ -2,11 +2,16 @@
 
     python benchmarks/load.py [--clients 1000] [--rounds 10] [--no-kill] [--set KEY=VALUE ...]
 
-`fedmx server` with a model of 1.01 MB, and light clients, which answer every task with an update of
+A server with a model of 1.01 MB, and light clients, which answer every task with an update of
 the model's size without training. Each has its own certificate, connection and session;
 they share a few processes. After half of the rounds the server is killed, and `fedmx resume`
 continues. The benchmark prints seconds per round, the outcomes of the updates, the server's peak
 memory (VmHWM of both processes), and the seconds from the kill until every client is ready again.
+
+Until the kill the rounds alternate with rounds of a bare asyncio server (`bare_server.py`), which
+sends and receives the same bytes to and from as many of the same clients. So other work on the
+machine affects both equally. Of both it prints the medians of the seconds, and of
+the processor seconds of the server and of all clients, and the ratio of each.
 """
 
 from __future__ import annotations
@@ -17,14 +22,17 @@ import os
 import resource
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -47,6 +55,7 @@ from layers.network import (
 MIB = 2**20
 SAMPLES = 10
 LIMIT_S = 840
+BARE = Path(__file__).with_name("bare_server.py")
 HIDDEN = [256, 196]  # 253,302 parameters on digits (28 x 28): 1.01 MB
 
 
@@ -125,24 +134,81 @@ class Crowd:
                 found.setdefault(number, at)
         return found
 
+    @property
+    def cpu_s(self) -> float:
+        """The processor seconds of all clients."""
+        return sum(cpu_s(process.pid) for process in self._processes)
+
     def end(self) -> None:
         for process in self._processes:
             process.kill()
             process.wait()
 
 
+def cpu_s(pid: int) -> float:
+    """Return the processor seconds of a process, in user mode and in the kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def serve_in_turns(path: Path, overrides: list[str]) -> None:
+    """Serve an experiment like `fedmx server`; after each round print its costs, and wait."""
+    # Not at the top: the clients need neither this nor MXNet.
+    from fedmx import Experiment, RunFolder, recorded, serve
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.run import gather_facts
+
+    experiment = Experiment.read(path, overrides)
+    assembly = Assembly(experiment)
+    run = uuid.uuid4().hex
+    server = serve(assembly, run)
+    facts = gather_facts(
+        seed=experiment.seed,
+        mode="server",
+        digest=experiment.digest(),
+        **assembly.facts(),
+        run=run,
+        address=server.address,
+    )
+    text = experiment.to_yaml()
+    folder = RunFolder.create(experiment.run.folder, experiment.name, text, facts)
+    print(server.weights.size, flush=True)
+    began = time.perf_counter(), time.process_time()
+    for _ in recorded(server, folder):
+        took = time.perf_counter() - began[0], time.process_time() - began[1]
+        print(json.dumps(took), flush=True)
+        sys.stdin.readline()
+        began = time.perf_counter(), time.process_time()
+
+
 class ServerProcess:
-    """`fedmx server` or `fedmx resume` in a process; its peak memory is read while it runs."""
+    """A server in a process, that does a round for each line; its peak memory is read meanwhile."""
 
     def __init__(self, arguments: list[str], folder: Path) -> None:
         self.peak_bytes = 0
         self._log = open(folder / "server.log", "ab")  # noqa: SIM115
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "fedmx", *arguments],
-            stdout=self._log,
+            [sys.executable, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=self._log,
             cwd=folder,
+            text=True,
         )
+
+    def next_line(self) -> str:
+        """Wait for the next line that the server prints."""
+        line = self.process.stdout.readline() if self.process.stdout else ""
+        if not line:
+            raise EOFError("the server has ended")
+        self.look()
+        return line.strip()
+
+    def go_on(self) -> None:
+        """Begin the next round."""
+        if self.process.stdin:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
 
     def look(self) -> bool:
         """Read the peak of the memory; return whether the server still runs."""
@@ -158,6 +224,32 @@ class ServerProcess:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
         self._log.close()
+
+
+@dataclass
+class Costs:
+    """What the rounds of a server took: seconds, and processor seconds of it and its clients."""
+
+    server: ServerProcess
+    crowd: Crowd
+    seconds: list[float] = field(default_factory=list)
+    server_cpu_s: list[float] = field(default_factory=list)
+    clients_cpu_s: list[float] = field(default_factory=list)
+
+    def round(self) -> None:
+        """Let the server do a round, and note its costs."""
+        before_s = self.crowd.cpu_s
+        self.server.go_on()
+        seconds, server_cpu_s = json.loads(self.server.next_line())
+        self.seconds.append(seconds)
+        self.server_cpu_s.append(server_cpu_s)
+        self.clients_cpu_s.append(self.crowd.cpu_s - before_s)
+
+    def medians(self) -> dict[str, float]:
+        return {
+            name: round(statistics.median(getattr(self, name)), 2)
+            for name in ("seconds", "server_cpu_s", "clients_cpu_s")
+        }
 
 
 def experiment(folder: Path, rounds: int, clients: int) -> Path:
@@ -212,24 +304,46 @@ def measure(
         path = experiment(folder, rounds, clients)
         address = json.loads(path.read_text())["network"]["address"]
         options = [word for override in overrides for word in ("--set", override)]
-        servers = [ServerProcess(["server", str(path), *options], folder)]
+        servers = [ServerProcess([__file__, "--serve", str(path), *options], folder)]
+        parameters = servers[0].next_line()
+        bare_options = ["--clients", str(clients), "--parameters", parameters]
+        bare_options += ["--folder", str(folder)]
+        bare = ServerProcess([str(BARE), *bare_options], folder)
         begun = time.monotonic()
+        limit = threading.Timer(LIMIT_S, lambda: [one.kill() for one in (*servers, bare)])
+        limit.start()
         crowd = Crowd(clients, processes, address, folder)
+        others = Crowd(clients, processes, bare.next_line(), folder)
+        ours, theirs = Costs(servers[0], crowd), Costs(bare, others)
         killed: float | None = None
+        code: int | None = None
         try:
-            while servers[-1].look() and time.monotonic() < begun + LIMIT_S:
+            servers[0].next_line()  # the first round, in which the clients connect
+            bare.next_line()
+            for _ in range((rounds // 2 if kill else rounds) - 1):
+                theirs.round()
+                ours.round()
+            servers[0].go_on()
+            bare.kill()
+            others.end()
+            if kill:
                 time.sleep(0.2)
-                if kill and killed is None and len(list(records(folder, "rounds"))) >= rounds // 2:
-                    servers[-1].kill()
-                    killed = time.monotonic()
-                    (run,) = (folder / "runs").iterdir()
-                    servers.append(ServerProcess(["resume", str(run)], folder))
-            code = servers[-1].process.poll()  # None: it was still running at the limit
+                servers[0].kill()
+                killed = time.monotonic()
+                (run,) = (folder / "runs").iterdir()
+                servers.append(ServerProcess(["-m", "fedmx", "resume", str(run)], folder))
+            while servers[-1].look():
+                time.sleep(0.2)
+            code = servers[-1].process.poll()
             time.sleep(2.0)  # what the clients said last is on its way
+        except EOFError as error:
+            print(f"{error}; its log:\n{(folder / 'server.log').read_text()[-2000:]}")
         finally:
-            for server in servers:
+            limit.cancel()
+            for server in (*servers, bare):
                 server.kill()
             crowd.end()
+            others.end()
         if code != 0:
             print((folder / "server.log").read_text()[-2000:], file=sys.stderr)
         ready = crowd.since(begun, "ready")
@@ -237,11 +351,15 @@ def measure(
         fates = Counter(one["status"] for one in records(folder, "clients"))
         seconds = [round(one["seconds"], 2) for one in records(folder, "rounds")]
         received = sum(one["up_bytes"] for one in records(folder, "rounds"))
+        fedmx_took, bare_took = ours.medians(), theirs.medians()
         return {
             "clients": clients,
             "server ended with code": code,
             "rounds": len(seconds),
             "seconds a round": seconds,
+            "fedmx, medians": fedmx_took,
+            "bare asyncio, medians": bare_took,
+            "ratios": {key: round(fedmx_took[key] / bare_took[key], 2) for key in bare_took},
             "updates": dict(fates),
             "MB of an update": round(received / max(fates["accepted"], 1) / 1e6, 2),
             "clients that gave up": sum("gave up" in what for _, _, what in crowd.said),
@@ -261,12 +379,14 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=8, help="that the clients share")
     parser.add_argument("--no-kill", action="store_true")
     parser.add_argument("--set", action="append", default=[], help="as of `fedmx server`")
-    for hidden in ("--address", "--folder", "--first", "--last"):
+    for hidden in ("--serve", "--address", "--folder", "--first", "--last"):
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     given = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if given.address:
+    if given.serve:
+        serve_in_turns(Path(given.serve), given.set)
+    elif given.address:
         folder = Path(given.folder) if given.folder else None
         clients_process(int(given.first), int(given.last), given.address, folder)
     else:
