@@ -618,8 +618,8 @@ class RemoteClients:
 
     def _log_waiting(self) -> None:
         """Log, from time to time, which clients are waited for, until when, and what to type."""
-        waited_for = set(self._tasks) if self._collecting else set(self._sessions.questions)
-        if not waited_for or not self._log_timer.due():
+        asked = self._tasks if self._collecting else self._sessions.questions
+        if not asked or not self._log_timer.due():
             return
         since = self._waiting[1]
         began = time.strftime("%H:%M:%S", time.localtime(since))
@@ -635,7 +635,7 @@ class RemoteClients:
             "RUN --patience SECONDS",
             round=self._round,
             what=what,
-            clients=listing(waited_for),
+            clients=listing(set(asked)),
             began=began,
             waited_s=time.time() - since,
             until=until,

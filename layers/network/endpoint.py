@@ -122,15 +122,14 @@ class Endpoint(ABC):
 
     def traffic(self, peer: str | None = None) -> ConnectionTraffic:
         """Return the bytes so far of all connections, or of one peer's."""
-        total = ConnectionTraffic()
         with self._traffic_lock:
-            for identity, traffic in self._past.items():
-                if peer in (None, identity):
-                    total += traffic
-            for connection in self._connections:
-                if peer in (None, self._peer_of(connection)):
-                    total += connection.session.meter.read()
-        return total
+            past = [traffic for one, traffic in self._past.items() if peer in (None, one)]
+            now = [
+                connection.session.meter.read()
+                for connection in self._connections
+                if peer is None or peer == self._peer_of(connection)
+            ]
+        return ConnectionTraffic.total([*past, *now])
 
     @abstractmethod
     def start(self) -> None:
@@ -302,7 +301,8 @@ class Endpoint(ABC):
         with self._traffic_lock:
             peer = self._peer_of(connection)
             done = connection.session.meter.read()
-            self._past[peer] = self._past.get(peer, ConnectionTraffic()) + done
+            past = self._past.get(peer, ConnectionTraffic())
+            self._past[peer] = ConnectionTraffic.total([past, done])
             self._connections.discard(connection)
         self._resize()
         self._memory.forget(connection)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from layers.network.errors import BOTH_OR_NEITHER, MalformedFrame
 
@@ -185,9 +186,13 @@ class ConnectionTraffic:
         """All bytes received."""
         return self.message_bytes_received + self.file_bytes_received + self.control_bytes_received
 
-    def __add__(self, other: ConnectionTraffic) -> ConnectionTraffic:
-        pairs = ((getattr(self, item.name), getattr(other, item.name)) for item in fields(self))
-        return ConnectionTraffic(*(one + two for one, two in pairs))
+    @classmethod
+    def total(cls, parts: Iterable[ConnectionTraffic]) -> ConnectionTraffic:
+        """Return the sum of some traffic, for thousands of connections in a few milliseconds."""
+        return cls(*map(sum, zip(*map(_counts, parts), strict=True)))
+
+
+_counts = attrgetter(*(item.name for item in fields(ConnectionTraffic)))
 
 
 class Meter:

@@ -116,6 +116,7 @@ class MemoryBudget:
         self._on_wait = on_wait
         self._used = 0
         self._waiting: deque[Account] = deque()
+        self._holding: deque[Account] = deque()  # those of `_waiting` that also hold memory
         self._beyond: Account | None = None  # may exceed the budget
         self._lock = threading.Lock()
 
@@ -149,6 +150,8 @@ class MemoryBudget:
                 return True
             account.waits = size
             self._waiting.append(account)
+            if account.held:
+                self._holding.append(account)
         self._on_wait()
         return False
 
@@ -171,8 +174,7 @@ class MemoryBudget:
             self._unfinished -= account.held
             account.held = 0
             if account.waits:
-                account.waits = 0
-                self._waiting.remove(account)
+                self._end_wait(account)
             self._stay_within(account)
 
     @contextlib.contextmanager
@@ -191,9 +193,8 @@ class MemoryBudget:
                 account = self._next()
                 if account is None:
                     return
-                self._waiting.remove(account)
                 self._give(account, account.waits)
-                account.waits = 0
+                self._end_wait(account)
             account.granted()
 
     def grow(self) -> None:
@@ -211,7 +212,13 @@ class MemoryBudget:
         """Return the account to grant memory next, if there is enough."""
         if self._waiting and self._fits(self._waiting[0].waits):
             return self._waiting[0]
-        return next((one for one in self._waiting if self._may_go_beyond(one)), None)
+        return next((one for one in self._holding if self._may_go_beyond(one)), None)
+
+    def _end_wait(self, account: Account) -> None:
+        account.waits = 0
+        self._waiting.remove(account)
+        if account in self._holding:
+            self._holding.remove(account)
 
     def _fits(self, size: int) -> bool:
         return not self._used or self._used + size <= self._now
