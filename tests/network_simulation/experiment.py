@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -11,19 +12,21 @@ import numpy as np
 
 from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
-from layers.logic import Hook, Logic, Question, Training
+from layers.logic import Contribution, Hook, Logic, Question, ServerState, Training
+from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold import Scaffold
+from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.plan import Plan
 from layers.logic.core.selector import Selector
-from layers.logic.hooks.compressors import TopK
+from layers.logic.hooks.compressors import Stc, TopK
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Least
 from tests.logic.quadratic import Measured, Quadratic, QuadraticEngine, Tensor, layout
 
-SMALL, LARGE = 6, 280_000  # parameters; only messages with a large model are continued
-ALGORITHMS = ("plain", "top-k", "scaffold", "momentum", "offers", "in turn", "survey")
-LOSSES = ("plain", "top-k", "scaffold", "momentum")  # algorithms that tolerate lost clients
+SMALL, LARGE = 24, 280_000  # parameters; only messages with a large model are continued
+LOSSES = ("plain", "top-k", "scaffold", "momentum", "stc")  # algorithms that tolerate lost clients
+ALGORITHMS = (*LOSSES, "offers", "in turn", "survey", "chain")
 
 
 @dataclass
@@ -62,6 +65,24 @@ class InTurn(Selector):
     def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
         clients = population.clients
         return Plan(tuple(tuple(clients[i : i + 2]) for i in range(0, len(clients), 2)))
+
+
+@dataclass(frozen=True)
+class Chain(Aggregator):
+    """The next model is drawn from a hash of all contributions, in the order in which they came.
+
+    A sum in float64 hides their order, since it mostly rounds to the same float32 values.
+    """
+
+    def init(self, state: ServerState) -> bytes:
+        return b""
+
+    def add(self, total: bytes, contribution: Contribution) -> bytes:
+        return hashlib.sha256(total + np.asarray(contribution.delta).tobytes()).digest()
+
+    def finish(self, total: bytes, state: ServerState) -> ServerState:
+        drawn = np.random.default_rng(list(total)).normal(size=state.weights.size)
+        return replace(state, weights=drawn.astype(np.float32))
 
 
 @dataclass(frozen=True)
@@ -114,6 +135,7 @@ class Experiment:
             "top-k": [TopK(0.34)],
             "scaffold": [Scaffold()],
             "momentum": [FedAvgM(), TopK(0.5)],
+            "stc": [Stc(0.2, 0.2)],
         }
         selectors: dict[str, Selector] = {
             "offers": Least(grants=max(self.clients // 2, 1)),
@@ -123,6 +145,7 @@ class Experiment:
         return Logic(
             layout(self.size),
             selector=selectors.get(self.algorithm, Uniform(self.fraction)),
+            aggregator=Chain() if self.algorithm == "chain" else Mean(),
             hooks=hooks.get(self.algorithm, []),
             training=Training(steps=2, batch_size=4, learning_rate=0.1),
             seed=self.seed,

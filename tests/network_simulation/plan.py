@@ -53,6 +53,7 @@ class Plan:
         remembers: whether clients keep their memory on disk.
         repeats: how often a client that is back sends its last update again.
         breaks: how often a connection is cut within a second after an update was sent on it.
+        dies: how often a client is killed within a second after it sent an update.
         faults: in the order of time.
     """
 
@@ -64,6 +65,7 @@ class Plan:
     remembers: bool
     repeats: float
     breaks: float
+    dies: float
     faults: tuple[Fault, ...]
 
     @property
@@ -117,8 +119,9 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         delay_s=draw.choice((0.001, 0.02, 0.3)),
         train_s=draw.choice((0.01, 0.3, 3.0, 15.0)),
         rejoin_s=draw.choice((1e9, 5.0, 30.0)) if losing else 1e9,
-        remembers=not losing or draw.random() < 0.7,
+        remembers=not losing or draw.random() < 0.5,
         repeats=0.0 if quiet or algorithm == "offers" else draw.choice((0.0, 0.5, 1.0)),
         breaks=0.0 if quiet else draw.choice((0.0, 0.0, 0.3)),
+        dies=0.0 if quiet else draw.choice((0.0, 0.0, 0.2)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )

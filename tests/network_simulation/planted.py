@@ -9,8 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from fedmx.client.participant import ClientMemory
+from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.server.recorder import FolderRecorder
-from layers.logic import ClientLedger, Contribution, Update
+from layers.logic import ClientLedger, Contribution, Task, Update
 from layers.logic.round.collection import Collection
 from layers.logic.round.lanes import Fold, Lane
 
@@ -92,9 +93,58 @@ def forgets_a_residual() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def folds_in_order_of_arrival() -> Iterator[None]:
+    """A lane is folded as soon as it has ended, before slower lanes that stand before it."""
+
+    def advance(fold: Fold) -> None:
+        for lane in fold._lanes if not fold._wait else ():
+            if lane.ended and not getattr(lane, "is_folded", False):
+                lane.is_folded = True  # type: ignore[attr-defined]
+                fold._fold(lane)
+
+    def rest(fold: Fold, by_task: bool = False) -> None:
+        fold._wait = False
+        advance(fold)
+
+    with patch.object(Fold, "advance", advance), patch.object(Fold, "rest", rest):
+        yield
+
+
+@contextmanager
+def believes_every_memory() -> Iterator[None]:
+    """The server sends a client a task for a memory that the client has not said that it has."""
+    send = ClientSessions.send_task
+
+    def send_task(sessions: ClientSessions, task: Task) -> None:
+        sessions.memory_rounds.setdefault(task.client, set()).add(task.last_accepted_round)
+        send(sessions, task)
+
+    with patch.object(ClientSessions, "send_task", send_task):
+        yield
+
+
+@contextmanager
+def writes_the_ledger_in_some_rounds() -> Iterator[None]:
+    """A client writes its ledger after every second update only."""
+    keep = ClientMemory.keep
+
+    def kept(memory: ClientMemory, ledger: ClientLedger) -> None:
+        if ledger.pending is not None and ledger.pending.round % 2:
+            keep(memory, ledger)
+        else:
+            memory._kept = ledger
+
+    with patch.object(ClientMemory, "keep", kept):
+        yield
+
+
 PLANTED: Mapping[str, Callable[[], Any]] = {
     "acknowledges-before-the-write": acknowledges_before_the_write,
     "sends-before-the-write": sends_before_the_write,
     "counts-a-repeated-update": counts_a_repeated_update,
     "forgets-a-residual": forgets_a_residual,
+    "folds-in-order-of-arrival": folds_in_order_of_arrival,
+    "believes-every-memory": believes_every_memory,
+    "writes-the-ledger-in-some-rounds": writes_the_ledger_in_some_rounds,
 }

@@ -167,21 +167,31 @@ class World:
                 memory=memory,
             )
             client.repeats = lambda: self._draw.random() < self.plan.repeats
-            client.sends = lambda: self._break_off(identity(number))
+            client.sends = lambda: self._disturb(identity(number))
             with client:
                 return client.run()
 
         return take_part
 
-    def _break_off(self, name: str) -> None:
-        """Perhaps cut the connection of a client that has sent an update."""
-        if self._draw.random() < self.plan.breaks:
-            ends = self.network.current(name)
-            at_s = self.scheduler.now_s + self._draw.random()
-            if ends and at_s < HORIZON_S:
-                last = ends[-1]
-                label = f"cut of {name} after its update"
-                self.scheduler.at(at_s, None, label, lambda: self.network.cut(last))
+    def _disturb(self, name: str) -> None:
+        """Perhaps cut the connection of a client that has sent an update, or kill it."""
+        at_s = self.scheduler.now_s + self._draw.random()
+        cut, dies = self._draw.random() < self.plan.breaks, self._draw.random() < self.plan.dies
+        ends = self.network.current(name)
+        if cut and ends and at_s < HORIZON_S:
+            last = ends[-1]
+            label = f"cut of {name} after its update"
+            self.scheduler.at(at_s, None, label, lambda: self.network.cut(last))
+        if dies and at_s < HORIZON_S:
+            process = self.processes[name]
+            label = f"end of {name} after its update"
+            self.scheduler.at(at_s, process, label, lambda: self._end_soon(process, 1))
+
+    @staticmethod
+    def _end_soon(process: Process, points: int, power: bool = False) -> None:
+        """Kill a running process after so many points, or cut its power."""
+        if process.alive and not process.over:
+            process.fuse, process.power = points, power
 
     def _busy(self) -> None:
         if self.scheduler.thread is not None:
@@ -219,9 +229,8 @@ class World:
         elif fault.kind == "stall":
             process.stalled_until_s = now_s + draw.choice((0.5, 5.0, 40.0)) * fault.amount
         elif fault.kind in ("kill", "power"):
-            if process.alive and not process.over:
-                process.power = fault.kind == "power"
-                process.fuse = 1 + int(draw.choice((10, 100, 400)) * fault.amount)
+            points = 1 + int(draw.choice((10, 100, 400)) * fault.amount)
+            self._end_soon(process, points, power=fault.kind == "power")
         elif fault.kind == "wall clock":
             process.wall_offset_s += (fault.amount - 0.5) * 1e6
         elif fault.kind == "full disk":
