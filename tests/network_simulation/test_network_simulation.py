@@ -115,4 +115,5 @@ def test_synced_records_survive_a_power_cut(seed: int, tmp_path: Path) -> None:
 
 def test_an_experiment_names_every_algorithm() -> None:
     layouts = {name: Experiment(name, 2, 2).logic() for name in ALGORITHMS}
-    assert len({(str(one.selector), str(one.hooks)) for one in layouts.values()}) == len(ALGORITHMS)
+    parts = {str((one.selector, one.aggregator, one.hooks)) for one in layouts.values()}
+    assert len(parts) == len(ALGORITHMS)
