@@ -134,7 +134,7 @@ def test_the_health_of_the_server_is_asked_where_its_metrics_are() -> None:
     assert test[:2] == ["CMD", "python"]
     compile(test[3], "healthcheck", "exec")
     assert f"127.0.0.1:{port}/healthz" in test[3]
-    scraped = yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["scrape_configs"][0]
+    scraped = yaml.safe_load((DOCKER / "prometheus.yml").read_text())["scrape_configs"][0]
     assert scraped["static_configs"] == [{"targets": [f"server:{port}"]}]
     secret = scraped["authorization"]["credentials_file"]
     assert secret.startswith(f"{[*mounts('prometheus')][1]}/")
