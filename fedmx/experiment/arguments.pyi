@@ -371,7 +371,10 @@ class NetworkKeys(TypedDict, total=False):
     and up to a quarter of the memory of the machine, or of its control group, while the clients
     are the bottleneck."""
     metrics: str | None
-    """Loopback address for Prometheus and fedmx status; needs pip install "fedmx[metrics]"."""
+    """Address for Prometheus and fedmx status, as 127.0.0.1:9109; needs pip install
+    "fedmx[metrics]". One that others can reach needs metrics_token_file."""
+    metrics_token_file: str | Path | None
+    """File with a secret that readers of the metrics must send."""
 
 class TlsKeys(TypedDict, total=False):
     """The server's files (PEM) for mutual TLS, which `fedmx certs` makes."""
