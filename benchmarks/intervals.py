@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedmx.sweeps.statistics import (
+from fedmx.report.statistics import (
     Values,
     bootstrap_interval,
     interquartile_mean,

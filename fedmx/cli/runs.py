@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -336,6 +336,10 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Also write a table of the groups, for booktabs."),
     ] = None,
+    columns: Annotated[
+        Literal["single", "double"],
+        typer.Option(help="How many of a page's two columns the table of --latex may fill."),
+    ] = "single",
     as_json: AsJson = False,
 ) -> None:
     """Write a page with figures about one run, or several side by side."""
@@ -358,7 +362,7 @@ def report(
         if csv is not None:
             compared.write_csv(csv)
         if latex is not None:
-            compared.write_latex(latex)
+            compared.write_latex(latex, columns)
         if as_json:
             from fedmx.report.comparison import document
 

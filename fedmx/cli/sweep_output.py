@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -17,12 +17,13 @@ from rich.text import Text
 
 from fedmx.cli.output import is_json, printable, say, show_table, show_text
 from fedmx.cli.rounds import time_left
-from fedmx.report.quantities import MIB, NOTHING, duration, percent, plain, target_percent
+from fedmx.report.metrics import METRICS, SHOWN, Show
+from fedmx.report.quantities import NOTHING, duration, percent
+from fedmx.report.statistics import FEWEST_SEEDS
 from fedmx.report.summary import as_text
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.processes import RunProgress, SweepProgress
 from fedmx.sweeps.result import SweepResult
-from fedmx.sweeps.statistics import FEWEST_SEEDS
 
 BAR_COLUMNS = 20
 WIDE = 100  # columns from which the bar is shown
@@ -167,43 +168,22 @@ def _left(seconds: float) -> str:
 MOST_SEEDS = 10_000  # more than anyone runs
 WIDE_TABLE = 72  # columns from which a table has all of its columns
 Row = Mapping[str, Any]
-Number = Callable[[float], str]
-"""The format of a metric's value."""
-
-TITLES: dict[str, tuple[str, Number, Number]] = {
-    "best_accuracy": (
-        "best accuracy, %",
-        lambda value: f"{100 * value:.2f}",
-        lambda value: f"{100 * value:+.2f}",
-    ),
-    "rounds_to_target": (
-        "rounds to {target}",
-        lambda value: plain(value, 4),
-        lambda value: f"{value:+.2f}",
-    ),
-    "bytes_to_target": (
-        "MiB to {target}",
-        lambda value: plain(value / MIB, 4),
-        lambda value: plain(value / MIB, 3, "+"),
-    ),
-}
-"""The shown metrics: title, format of a value, format of a difference. The table has all."""
 
 
 def show_result(result: SweepResult) -> None:
     """Print the statistics of the cells and of the pairs of arms."""
     found = result.statistics()
-    target = "" if result.target is None else target_percent(result.target)
-    for metric, (title, value, difference) in TITLES.items():
-        if metric not in result.metrics:
-            continue
-        name = title.format(target=target)
+    for metric in (one for one in SHOWN if one in result.metrics):
+        of = METRICS[metric]
+        name = of.named(result.target)
         cells = [row for row in found["cells"] if row["metric"] == metric]
         pairs = [row for row in found["comparisons"] if row["metric"] == metric]
         typer.echo(f"{name}: each cell over its seeds")
-        show_table(_cells_table(cells, [axis.path for axis in _axes(result)], value))
+        show_table(_cells_table(cells, [axis.path for axis in _axes(result)], of.show))
         typer.echo(f"\n{name}: each pair of arms, seed by seed")
-        show_table(_pairs_table(pairs, [axis.path for axis in _axes(result)[1:]], difference))
+        show_table(
+            _pairs_table(pairs, [axis.path for axis in _axes(result)[1:]], of.show_difference)
+        )
         typer.echo()
     show_text(_notes(found))
 
@@ -219,7 +199,7 @@ def _table(paths: list[str]) -> Table:
     return table
 
 
-def _cells_table(rows: Sequence[Row], paths: list[str], write: Number) -> Table:
+def _cells_table(rows: Sequence[Row], paths: list[str], write: Show) -> Table:
     table = _table(paths)
     table.add_column("seeds", justify="right")
     table.add_column("median")
@@ -237,7 +217,7 @@ def _cells_table(rows: Sequence[Row], paths: list[str], write: Number) -> Table:
     return table
 
 
-def _pairs_table(rows: Sequence[Row], paths: list[str], write: Number) -> Table:
+def _pairs_table(rows: Sequence[Row], paths: list[str], write: Show) -> Table:
     table = _table(paths)
     table.add_column("arm", overflow="fold")
     table.add_column("minus", overflow="fold")
@@ -260,7 +240,7 @@ def _pairs_table(rows: Sequence[Row], paths: list[str], write: Number) -> Table:
     return table
 
 
-def _with_interval(row: Row, name: str, write: Number) -> str:
+def _with_interval(row: Row, name: str, write: Show) -> str:
     if row[name] is None:
         return NOTHING
     if row[f"{name}_low"] is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from fedmx.report.groups import (
     compare_groups,
     grouped,
 )
-from fedmx.report.paper import latex_table, write_figures, write_output
+from fedmx.report.metrics import Pairs
+from fedmx.report.paper import Columns, latex_table, write_figures, write_output
 from fedmx.report.results import group_verdict, verdict
 from fedmx.report.summary import ABSENT, Point, RunSummary
 from fedmx.report.svg import PAPER
@@ -43,11 +45,13 @@ class Comparison:
         groups: the runs.
         target: the accuracy, 0 to 1, to which rounds, bytes and time are counted; None: none.
         client_target: the same for the mean over clients.
+        pairs: the groups that are compared, seed by seed.
     """
 
     groups: Sequence[Group]
     target: float | None = None
     client_target: float | None = None
+    pairs: Pairs = ()
 
     @classmethod
     def of(cls, folders: Sequence[RunFolder], target: float | None = None) -> Comparison:
@@ -68,7 +72,9 @@ class Comparison:
             labels = [str(run.path) for run in folders]
         runs = [RunSummary.of(run) for run in folders]
         targets = common_target(runs, target), common_client_target(runs, target)
-        return cls(grouped(runs, labels), *targets)
+        groups = grouped(runs, labels)
+        pairs = [(later, earlier) for earlier, later in combinations(groups, 2)]
+        return cls(groups, *targets, pairs)
 
     @classmethod
     def read(
@@ -184,14 +190,18 @@ class Comparison:
         """Write `table` as CSV; see `write_latex` for errors."""
         write_output(Path(path), csv_text(self.table()), "a table is CSV", (".csv",))
 
-    def write_latex(self, path: str | os.PathLike[str]) -> None:
+    def write_latex(self, path: str | os.PathLike[str], columns: Columns = "single") -> None:
         """Write a table of the groups for LaTeX, with the rules of booktabs.
+
+        Args:
+            path: the file.
+            columns: ``single``: the table fits one column of a page of two; ``double``: both.
 
         Raises:
             FedmxError: the name has another ending, the file exists and is not fedmx's, or it
                 cannot be written.
         """
-        text = latex_table(self.groups, self.target)
+        text = latex_table(self.groups, self.target, self.pairs, columns)
         write_output(Path(path), text, "a table for LaTeX", (".tex",))
 
     def write_figures(self, folder: str | os.PathLike[str]) -> list[Path]:

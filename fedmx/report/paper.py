@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from math import inf, isfinite
 from pathlib import Path
 from statistics import mean
+from typing import Literal, NamedTuple
 
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
 from fedmx.report.curves import AXES, BY_CLIENT, MEASURES, Axis, Measure, plot
 from fedmx.report.groups import Group
+from fedmx.report.metrics import METRICS, Metric, Pairs, is_best
 from fedmx.report.quantities import MIB, plain, target_percent
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import PAPER
@@ -26,56 +28,107 @@ _ESCAPES = {
 _NOTHING = "--"
 
 Value = Callable[[RunSummary], float | None]
+Columns = Literal["single", "double"]
 
 
-def latex_table(groups: Sequence[Group], target: float | None) -> str:
-    """Return a ``tabular`` with a row for each group; it needs ``\\usepackage{booktabs}``.
+class Column(NamedTuple):
+    """A column of a table.
 
-    For several seeds, a cell has the mean over those that have ended and, in parentheses, the
-    range. There is no mean of rounds and bytes to a target that one of them missed. The best mean
-    accuracy is bold, once all runs have ended.
+    Attributes:
+        head: the lines of its heading.
+        value: of a run; infinity: the target was not reached.
+        digits: after the point; 0: a count.
+        metric: decides which mean is bold; None: none is.
+    """
+
+    head: Sequence[str]
+    value: Value
+    digits: int
+    metric: Metric | None = None
+
+
+def latex_table(
+    groups: Sequence[Group], target: float | None, pairs: Pairs = (), columns: Columns = "single"
+) -> str:
+    """Return a ``tabular`` for LaTeX; it needs ``\\usepackage{booktabs}``.
+
+    A group has a row with its values, and for several seeds a second one with their number and the
+    ranges; the values are then means over the seeds that have ended. There is no mean of rounds and
+    bytes to a target that one of them missed. A mean accuracy is bold if the 95 % interval of its
+    difference to each group that it is compared with, seed by seed, excludes 0, and all runs have
+    ended.
 
     Args:
         groups: the groups of runs.
         target: an accuracy, 0 to 1, to which rounds and bytes are counted; None: not counted.
+        pairs: the groups that are compared.
+        columns: the number of columns of the text that the table may fill; a table for one of two
+            columns shows bytes only to the target, if there is one.
     """
-    columns: list[tuple[str, Value, int]] = [
-        (r"Final acc.\ (\%)", lambda run: _percent(run.final_accuracy), 2),
-        (r"Best acc.\ (\%)", lambda run: _percent(run.best_accuracy), 2),
-        ("Up (MiB)", lambda run: run.totals["up_bytes"] / MIB, 2),
-        ("Down (MiB)", lambda run: run.totals["down_bytes"] / MIB, 2),
-    ]
-    if target is not None:
-        name = escape(target_percent(target))
-        columns += [
-            (f"Rounds to {name}", lambda run: p.round if (p := run.reached(target)) else inf, 0),
-            (
-                f"MiB to {name}",
-                lambda run: p.bytes / MIB if (p := run.reached(target)) else inf,
-                2,
-            ),
-        ]
+    chosen, width = _columns(target, columns), _NAME_WIDTH[columns]
+    several = any(len(group.runs) > 1 for group in groups)
+    ended = all(run.ended for group in groups for run in group.runs)
+    heads = (_stacked(column.head) for column in chosen)
     lines = [
         "% Written by fedmx. Needs \\usepackage{booktabs}.",
-        "% With several seeds: the mean over those that have ended, and the range in parentheses.",
-        f"\\begin{{tabular}}{{l{'r' * (len(columns) + 1)}}}",
+        "% With several seeds: the mean over those that have ended, and below it the range.",
+        "% Bold: the 95 % intervals of the differences to the others, seed by seed, exclude 0.",
+        r"\begingroup\footnotesize\setlength{\tabcolsep}{2.5pt}",
+        f"\\begin{{tabular}}{{@{{}}l{'r' * len(chosen)}@{{}}}}",
         r"\toprule",
-        " & ".join(["", "Seeds", *(head for head, _, _ in columns)]) + r" \\",
+        " & ".join(["", *heads]) + r" \\",
         r"\midrule",
     ]
-    ended = all(run.ended for group in groups for run in group.runs)
-    best = [_best(groups, value) if ended else None for _, value, _ in columns[:2]]
-    for index, group in enumerate(groups):
-        cells = [_cell(group, value, digits) for _, value, digits in columns]
-        for place in range(len(best)):
-            if best[place] == index:
-                cells[place] = f"\\textbf{{{cells[place]}}}"
-        seeds = str(len(group.runs))
-        if len(group.ended) < len(group.runs):
-            seeds = f"{len(group.ended)} of {seeds}"
-        cells = [escape(group.name), seeds, *cells]
-        lines.append(" & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+    for group in groups:
+        cells = [_cell(group, column) for column in chosen]
+        texts = [
+            rf"\textbf{{{text}}}"
+            if ended and column.metric and is_best(column.metric, group, pairs, target)
+            else text
+            for column, (text, _) in zip(chosen, cells, strict=True)
+        ]
+        name = rf"\parbox[t]{{{width}\columnwidth}}{{\raggedright {escape(group.name)}\strut}}"
+        lines.append(" & ".join([name, *texts]) + r" \\")
+        if several:
+            below = [_seeds(group), *(text for _, text in cells)]
+            lines.append(" & ".join(f"\\scriptsize {one}".rstrip() for one in below) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\endgroup", ""])
+
+
+_NAME_WIDTH = {"single": 0.24, "double": 0.4}  # in columns of the text
+
+
+def _columns(target: float | None, columns: Columns) -> list[Column]:
+    final, best = METRICS["final_accuracy"], METRICS["best_accuracy"]
+    found = [
+        Column(("Final", r"acc.\ (\%)"), lambda run: _percent(run.final_accuracy), 2, final),
+        Column(("Best", r"acc.\ (\%)"), lambda run: _percent(run.best_accuracy), 2, best),
+    ]
+    if target is None or columns == "double":
+        found += [
+            Column(("Up", "(MiB)"), lambda run: run.totals["up_bytes"] / MIB, 2),
+            Column(("Down", "(MiB)"), lambda run: run.totals["down_bytes"] / MIB, 2),
+        ]
+    if target is not None:
+        name = f"to {escape(target_percent(target))}"
+        found += [
+            Column(("Rounds", name), lambda run: p.round if (p := run.reached(target)) else inf, 0),
+            Column(
+                ("MiB", name), lambda run: p.bytes / MIB if (p := run.reached(target)) else inf, 2
+            ),
+        ]
+    return found
+
+
+def _stacked(lines: Sequence[str]) -> str:
+    text = r"\\".join(lines)
+    return rf"\shortstack[r]{{{text}}}"
+
+
+def _seeds(group: Group) -> str:
+    number, ended = len(group.runs), len(group.ended)
+    seeds = f"{number} seed" if number == 1 else f"{number} seeds"
+    return seeds if ended == number else f"{ended} of {seeds}"
 
 
 def escape(text: str) -> str:
@@ -92,27 +145,18 @@ def _values(group: Group, value: Value) -> list[float]:
     return [found for run in group.ended if (found := value(run)) is not None]
 
 
-def _best(groups: Sequence[Group], value: Value) -> int | None:
-    """Return the position of the group with the largest mean; None: there is only one group."""
-    means = {place: mean(known) for place, g in enumerate(groups) if (known := _values(g, value))}
-    return max(means, key=lambda place: means[place]) if len(means) > 1 else None
-
-
-def _cell(group: Group, value: Value, digits: int) -> str:
-    values = _values(group, value)
+def _cell(group: Group, column: Column) -> tuple[str, str]:
+    """Return the value of a group's runs, and below it their range."""
+    values = _values(group, column.value)
     known = list(filter(isfinite, values))
     if not known:
-        return _NOTHING
-    text = _NOTHING
-    if len(known) == len(values):
-        middle = mean(known)
-        text = f"{middle:.{digits}f}" if digits else plain(middle).replace(",", "")
-        least, most = f"{min(known):.{digits}f}", f"{max(known):.{digits}f}"
-        if least != most:
-            text += f" ({least}--{most})"
-    if len(known) < len(group.ended):
-        text += f" [{len(known)} of {len(group.ended)}]"
-    return text
+        return _NOTHING, ""
+    if len(known) < len(values):  # the mean of the others would look too good
+        return _NOTHING, f"{len(known)} of {len(values)}"
+    middle, digits = mean(known), column.digits
+    text = f"{middle:.{digits}f}" if digits else plain(middle).replace(",", "")
+    least, most = f"{min(known):.{digits}f}", f"{max(known):.{digits}f}"
+    return text, "" if least == most else f"{least}--{most}"
 
 
 WIDTH, HEIGHT = 3.3, 2.2  # inches: one column of a page of two

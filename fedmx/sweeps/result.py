@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmx.display import csv_text, frame
+from fedmx.report.metrics import METRICS, metrics_for
 from fedmx.run import RunError
 from fedmx.run.durable import cannot_write, write_text_durably
 from fedmx.sweeps.cells import Cell
@@ -19,14 +19,6 @@ from fedmx.sweeps.folder import RunState, SweepFolder, state_of
 
 if TYPE_CHECKING:
     import pandas
-
-LARGER_IS_BETTER = {
-    "best_accuracy": True,
-    "final_accuracy": True,
-    "rounds_to_target": False,
-    "bytes_to_target": False,
-}
-"""The metrics of a sweep; whether a larger value is better."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +68,7 @@ class SweepResult:
     @property
     def metrics(self) -> list[str]:
         """The metrics; those up to a target only if there is one."""
-        return [name for name in LARGER_IS_BETTER if self.target or not name.endswith("target")]
+        return metrics_for(self.target)
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each cell and seed, in this order, with the same keys in all rows."""
@@ -119,24 +111,21 @@ class SweepResult:
         except OSError as error:
             raise RunError(cannot_write(path, error)) from None
 
-    @functools.cached_property
-    def _done(self) -> dict[int, dict[int, dict[str, Any]]]:
-        """The rows of the runs that are done, by cell number and seed."""
-        rows: dict[int, dict[int, dict[str, Any]]] = {}
-        for state in self.states:
-            if state.state == "done":
-                rows.setdefault(state.run.cell.number, {})[state.run.seed] = state.row(self.target)
-        return rows
-
     def _values(self, metric: str, cell: Cell) -> dict[int, float]:
         """Return a metric of a cell by seed; infinity: the target was not reached."""
-        found = {}
-        for seed, row in self._done.get(cell.number, {}).items():
-            value = row[metric]
-            if value is not None:
-                found[seed] = float(value)
-            elif not LARGER_IS_BETTER[metric]:
-                found[seed] = math.inf  # an accuracy of None was never evaluated
+        return {
+            state.run.seed: value
+            for state in self._done.get(cell.number, ())
+            if (value := METRICS[metric].of(state, self.target)) is not None
+        }
+
+    @functools.cached_property
+    def _done(self) -> dict[int, list[RunState]]:
+        """The runs that are done, by cell number."""
+        found: dict[int, list[RunState]] = {}
+        for state in self.states:
+            if state.state == "done":
+                found.setdefault(state.run.cell.number, []).append(state)
         return found
 
     def _pairs(self) -> list[tuple[Cell, Cell]]:
@@ -151,7 +140,7 @@ class SweepResult:
         ]
 
     def _of_cell(self, metric: str, cell: Cell) -> dict[str, Any]:
-        from fedmx.sweeps.statistics import summarise
+        from fedmx.report.statistics import summarise
 
         found = summarise(list(self._values(metric, cell).values()))
         return {
@@ -164,14 +153,14 @@ class SweepResult:
         }
 
     def _of_pair(self, metric: str, first: Cell, second: Cell) -> dict[str, Any]:
-        from fedmx.sweeps.statistics import compare
+        from fedmx.report.statistics import compare
 
         one, two = self._values(metric, first), self._values(metric, second)
         both = sorted(one.keys() & two.keys())
         found = compare(
             [one[seed] for seed in both],
             [two[seed] for seed in both],
-            larger=LARGER_IS_BETTER[metric],
+            larger=METRICS[metric].larger,
         )
         return {
             "metric": metric,

@@ -21,7 +21,7 @@ from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import Options, RunProgress, Show, SweepProgress, run_all
 from fedmx.sweeps.result import SweepResult
 
-SEEDS = 6  # the fewest that give every interval; see fedmx.sweeps.statistics
+SEEDS = 6  # the fewest that give every interval; see fedmx.report.statistics
 
 
 def sweep(

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx import Experiment, RunFolder, recorded, simulate
-from fedmx.sweeps.statistics import FEWEST_SEEDS
+from fedmx.report.statistics import FEWEST_SEEDS
 from fedmx.sweeps.sweep import SEEDS
 from tests.fedmx.recorded_runs import TREE, no_page
 

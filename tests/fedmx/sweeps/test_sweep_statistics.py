@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from fedmx.sweeps.statistics import (
+from fedmx.report.statistics import (
     FEWEST_SEEDS,
     bootstrap_interval,
     compare,

@@ -1,4 +1,4 @@
-"""Statistics over the seeds of a sweep, for each cell and for each pair of arms.
+"""Statistics over the seeds of a cell of a sweep or a group of a report, and of pairs of them.
 
 The statistics are those of Agarwal et al. 2021, "Deep Reinforcement Learning at the Edge of the
 Statistical Precipice": the interquartile mean, and the probability of improvement. Arms have the
