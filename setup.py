@@ -26,11 +26,20 @@ def version() -> str:
     return found.group(1)
 
 
+def long_description() -> str:
+    """The README without pictures and links to files, which a package index does not have."""
+    text = README.read_text(encoding="utf-8") if README.exists() else ""
+    text = re.sub(
+        r"<picture>.*?</picture>\n|^<!--.*?-->\n", "", text, flags=re.DOTALL | re.MULTILINE
+    )
+    return re.sub(r"\[([^\]]+)\]\((?!https?:)[^)]+\)", r"\1", text)
+
+
 setup(
     name="fedmx",
     version=version(),
     description="Federated learning for MXNet/Gluon, simulated or deployed with the same bits",
-    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description=long_description(),
     long_description_content_type="text/markdown",
     author="The fedmx developers",
     keywords="federated learning, MXNet, Gluon, reproducibility, communication efficiency",
@@ -105,6 +114,7 @@ setup(
     classifiers=[
         "Development Status :: 3 - Alpha",
         "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
         "Programming Language :: Python :: 3.10",
         "Programming Language :: Python :: 3.11",

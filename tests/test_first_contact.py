@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 import yaml
 
@@ -54,7 +57,7 @@ def test_the_picture_is_there_light_and_dark_and_small() -> None:
             assert 0 < (ROOT / picture).stat().st_size < 150_000
 
 
-def test_the_sizes_are_those_of_the_installer_and_of_the_wheel(tmp_path: Path) -> None:
+def test_the_size_of_the_environment_is_that_of_the_installer() -> None:
     script = (ROOT / ".ci" / "venv.sh").read_text()
     told = {
         re.search(pattern, script)[1]
@@ -62,14 +65,6 @@ def test_the_sizes_are_those_of_the_installer_and_of_the_wheel(tmp_path: Path) -
     }
     assert told == {re.search(r"fills\s+(\S+) GB", ENGLISH)[1]}
     assert told == {re.search(r"共占 (\S+) GB", CHINESE)[1]}
-    wheel = tmp_path / "wheel.zip"
-    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as file:
-        for path in sorted([*ROOT.glob("fedmx/**/*"), *ROOT.glob("layers/**/*")]):
-            if path.is_file() and "__pycache__" not in path.parts:
-                file.write(path, path.relative_to(ROOT))
-    size_mb = wheel.stat().st_size / 1e6
-    for page in (ENGLISH, CHINESE):
-        assert abs(float(re.search(r"[(（](\S+) MB", page)[1]) - size_mb) < 0.1 * size_mb
 
 
 def test_each_links_to_the_other() -> None:
@@ -111,23 +106,80 @@ def test_the_page_for_agents_names_the_commands_with_json_and_targets_of_make() 
     assert {"venv", "check", "docs"} <= named <= targets
 
 
-def test_the_source_distribution_has_what_its_tests_need(tmp_path: Path) -> None:
-    copy = tmp_path / "project"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The unpacked source distribution, as `python -m build` makes it."""
+    folder = tmp_path_factory.mktemp("source")
     leave = shutil.ignore_patterns(
         ".git", ".venv", "__pycache__", "build", "runs", "*.egg-info", ".*cache", ".hypothesis"
     )
-    shutil.copytree(ROOT, copy, ignore=leave)
-    command = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path / "dist")]
-    subprocess.run(command, cwd=copy, check=True, capture_output=True)
-    (archive,) = (tmp_path / "dist").iterdir()
+    shutil.copytree(ROOT, folder / "project", ignore=leave)
+    archive = built("sdist", folder / "project", folder)
     with tarfile.open(archive) as file:
-        packed = {name.partition("/")[2] for name in file.getnames()}
+        file.extractall(folder)
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def built(kind: str, project: Path, folder: Path) -> Path:
+    """Return the distribution that the build backend makes of a project."""
+    code = f"from setuptools import build_meta as b; print(b.build_{kind}({str(folder)!r}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=project, check=True, capture_output=True, text=True)
+    return folder / done.stdout.splitlines()[-1]
+
+
+def test_the_source_distribution_has_the_project_and_its_tests_can_be_collected(
+    source: Path,
+) -> None:
     wanted = {"constraints.txt", "Makefile", "AGENTS.md", "CITATION.cff", "pyproject.toml"}
-    for folder in ("tests", "docs", "examples", ".ci", "fedmx", "layers"):
-        wanted |= {
-            str(path.relative_to(copy)) for path in (copy / folder).rglob("*") if path.is_file()
-        }
-    assert sorted(wanted - packed) == []
+    for folder in ("tests", "docs", "examples", "experiments", ".ci", "fedmx", "layers"):
+        found = (path for path in (ROOT / folder).rglob("*") if path.is_file())
+        wanted |= {str(path.relative_to(ROOT)) for path in found}
+    wanted = {name for name in wanted if "__pycache__" not in name and "/runs/" not in name}
+    assert sorted(name for name in wanted if not (source / name).exists()) == []
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--collect-only",
+        "-q",
+        "tests/logic",
+        "tests/network",
+    ]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=source, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_a_wheel_of_the_source_distribution_has_its_size_and_no_link_that_leads_nowhere(
+    source: Path, tmp_path: Path
+) -> None:
+    wheel = built("wheel", source, tmp_path)
+    size_mb = wheel.stat().st_size / 1e6
+    for page in (ENGLISH, CHINESE):
+        assert abs(float(re.search(r"[(（](\S+) MB", page)[1]) - size_mb) < 0.06
+    with zipfile.ZipFile(wheel) as file:
+        (name,) = (one for one in file.namelist() if one.endswith("/METADATA"))
+        metadata = message_from_bytes(file.read(name))
+    assert (metadata["Name"], metadata["Version"]) == ("fedmx", __version__)
+    for key in ("Author", "Summary", "Keywords", "Requires-Python"):
+        assert metadata[key], key
+    page = without_blocks(metadata.get_payload())
+    assert "# fedmx" in page
+    links = re.findall(r"\]\(([^)]+)\)|src(?:set)?=\"([^\"]+)\"", page)
+    assert [one for pair in links for one in pair if one and not one.startswith("https:")] == []
+
+
+def test_the_packages_without_mxnet_are_those_that_fedmx_needs_besides_it() -> None:
+    page = (ROOT / "docs" / "platforms.md").read_text()
+    told = re.findall(r"[\w-]+", re.search(r"^pip install (.*numpy.*)$", page, re.M)[1])
+    setup = (ROOT / "setup.py").read_text()
+    needed = re.search(r"install_requires=\[(.*?)\n    \]", setup, re.S)[1]
+    names = set(re.findall(r"""^ +["']+([A-Za-z-]+)""", needed, re.M))
+    of_mxnet = {"mxnet", "gluoncv", "graphviz", "requests"}
+    assert {name.lower() for name in told if not name.isdigit()} == {
+        name.lower() for name in names - of_mxnet
+    }
 
 
 def test_the_citation_is_of_this_version_and_names_the_five_documents() -> None:

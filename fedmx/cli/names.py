@@ -325,9 +325,13 @@ def _tensor_lines(name: str) -> Iterator[str]:
     """Yield the names and shapes of a model's tensors, as they are before any data are seen."""
     from fedmx.errors import FedmxError
     from layers.compute.engines.mxnet.models import build_model
-    from layers.compute.engines.mxnet.parameters import constant, parameters, trainable
     from layers.compute.errors import ComputeError
 
+    try:
+        from layers.compute.engines.mxnet.parameters import constant, parameters, trainable
+    except ImportError:
+        yield "tensors: not known without MXNet"
+        return
     try:
         named = [one for one in parameters(build_model(name)()) if not constant(one[1])]
     except ComputeError as error:
