@@ -95,11 +95,12 @@ progress() {
     fi
 }
 
-# pip with all that it says in the log.
+# pip with all that it says in the log. Modules are compiled when they are first imported: compiling
+# all of them takes pip most of its time.
 run_pip() {
     found=0
     {
-        "$VENV/bin/python" -m pip --no-color install --progress-bar off -c constraints.txt "$@" 2>&1 ||
+        "$VENV/bin/python" -m pip --no-color install --no-compile --progress-bar off -c constraints.txt "$@" 2>&1 ||
             echo 'pip failed'
     } | while IFS= read -r line; do
         printf '%s\n' "$line" >>"$LOG"
@@ -108,11 +109,21 @@ run_pip() {
             found=$((found + 1))
             progress "$found" "package $found: ${line%% (*}"
             ;;
-        Installing*) progress 1 "unpacking $found packages and compiling their code (minutes)" ;;
+        Installing*) progress 1 "unpacking $found packages" ;;
         esac
     done
     [ -t 2 ] && printf '\r\033[K' >&2
     [ "$(tail -1 "$LOG")" != 'pip failed' ]
+}
+
+# uv, which downloads and unpacks several packages at once, if it is there; otherwise pip. What uv
+# cannot do, pip tries: it also reads pip's own settings of indexes and proxies.
+install() {
+    if command -v uv >/dev/null 2>&1; then
+        uv pip install --quiet --python "$VENV/bin/python" -c constraints.txt "$@" >>"$LOG" 2>&1 && return 0
+        tell "uv could not install ($(tail -1 "$LOG")); trying pip"
+    fi
+    run_pip "$@"
 }
 
 # One line for the commonest reasons why pip fails; otherwise pip's own last words.
@@ -159,12 +170,13 @@ if ! usable_venv || ! "$VENV/bin/python" -m pip --version >/dev/null 2>&1; then
     fi
 fi
 
-tell "installing into $VENV for Python $version (once; downloads about 300 MB, fills about 2 GB)"
+tell "installing into $VENV for Python $version (once; downloads about 330 MB, fills about 2 GB)"
 : >"$LOG"
-run_pip setuptools wheel || explain_pip
+command -v uv >/dev/null 2>&1 && tell "uv downloads and unpacks the packages"
+install setuptools wheel || explain_pip
 # MXNet's wheel asks for a numpy that Python 3.13 does not have, and works with the one that it has.
-case $version in 3.13.*) run_pip --no-deps mxnet || explain_pip ;; esac
+case $version in 3.13.*) install --no-deps mxnet || explain_pip ;; esac
 # Without isolation the build uses the setuptools that constraints.txt names.
-run_pip --no-build-isolation -e '.[test,docs]' || explain_pip
+install --no-build-isolation -e '.[test,docs]' || explain_pip
 try_import mxnet
 fingerprint "$version" >"$READY"

@@ -65,6 +65,9 @@ def test_the_size_of_the_environment_is_that_of_the_installer() -> None:
     }
     assert told == {re.search(r"fills\s+(\S+) GB", ENGLISH)[1]}
     assert told == {re.search(r"共占 (\S+) GB", CHINESE)[1]}
+    download = re.search(r"downloads about (\S+) MB", script)[1]
+    assert f"downloads about {download} MB" in ENGLISH
+    assert f"下载约 {download} MB" in CHINESE
 
 
 def test_each_links_to_the_other() -> None:

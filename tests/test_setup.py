@@ -64,6 +64,13 @@ class Machine:
         program.chmod(0o755)
         return program
 
+    def install_uv(self, *, works: bool) -> None:
+        """Put a stand-in for uv in place, which notes its calls."""
+        program = self.programs / "uv"
+        end = "exit 0" if works else "echo 'error: no index' >&2; exit 2"
+        program.write_text(f"""#!/bin/sh\necho "$*" >>"{self.home}.uv"\n{end}\n""")
+        program.chmod(0o755)
+
     def install_libgomp(self) -> None:
         Path(f"{self.home}.gomp").touch()
 
@@ -172,6 +179,19 @@ def test_without_a_terminal_the_steps_are_told_line_by_line(machine: Machine) ->
         [("41", "p41")],
     ]
     assert "unpacking 42 packages" in steps[3]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_uv_installs_if_it_is_there_and_pip_if_uv_cannot(machine: Machine, works: bool) -> None:
+    machine.install_libgomp()
+    machine.install_python("python3.11", "3.11.7")
+    machine.install_uv(works=works)
+    code, said = machine.make_venv()
+    assert code == 0
+    calls = Path(f"{machine.home}.uv").read_text().splitlines()
+    assert any("-c constraints.txt" in call and ".[test,docs]" in call for call in calls)
+    assert machine.pip_calls == (0 if works else 2)
+    assert ("no index" in said) == (not works)
 
 
 def test_a_missing_system_library_is_named_with_its_package(machine: Machine) -> None:
