@@ -9,13 +9,16 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fedmx.cli.options import AsJson, Modules, OwnModules, modules_of_run
 from fedmx.cli.output import show_table
 from fedmx.output_file import check_output
+
+if TYPE_CHECKING:
+    from fedmx.sweeps.result import SweepResult
 
 NARROW = 72  # columns below which there is no age; a run's name ends with its time
 WIDE = 100  # columns from which the settings have a column of their own
@@ -297,7 +300,9 @@ def _since(timestamp: str, now: float) -> str:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Run folders, or the folder of a sweep.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -344,8 +349,10 @@ def report(
 ) -> None:
     """Write a page with figures about one run, or several side by side."""
     from fedmx.cli.output import LogLines
+    from fedmx.cli.sweep_output import show_result
     from fedmx.report import Comparison, write_page
     from fedmx.run import RunFolder
+    from fedmx.sweeps.report import comparison_of
 
     if output is not None:
         check_output(output, "a report is HTML", (".html", ".htm"))
@@ -354,9 +361,14 @@ def report(
     if latex is not None:
         check_output(latex, "a table for LaTeX", (".tex",))
     with LogLines():  # it logs damage
-        folders = [RunFolder.open(path, salvage=True) for path in runs]
-        path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
-        compared = Comparison.of(folders, target)
+        swept = _swept(runs, target)
+        if swept is None:
+            folders = [RunFolder.open(path, salvage=True) for path in runs]
+            path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
+            compared = Comparison.of(folders, target)
+        else:
+            path = output or swept.folder.path / "report.html"
+            compared = comparison_of(swept)
         write_page(compared, path, round)
         written = [] if figures is None else compared.write_figures(figures)
         if csv is not None:
@@ -366,15 +378,40 @@ def report(
         if as_json:
             from fedmx.report.comparison import document
 
-            typer.echo(json.dumps({"report": str(path), **document(folders, target)}))
+            found = document(compared.folders, compared.target)
+            found |= {} if swept is None else swept.statistics()
+            typer.echo(json.dumps({"report": str(path), **found}))
             return
-    show_table(compared.text())
+    if swept is None:
+        show_table(compared.text())
+    else:
+        show_result(swept)
     typer.echo(f"report: {path}")
     if written:
         typer.echo(f"figures: {len(written)} files in {figures}")
     for what, file in (("table", csv), ("table", latex)):
         if file is not None:
             typer.echo(f"{what}: {file}")
+
+
+def _swept(paths: Sequence[Path], target: float | None) -> SweepResult | None:
+    """Return the result of the sweep that is reported; None: it is about runs.
+
+    Raises:
+        RunError: there is something beside the sweep.
+    """
+    from fedmx.run import RunError
+    from fedmx.sweeps.folder import SweepFolder
+    from fedmx.sweeps.result import SweepResult
+
+    sweeps = [path for path in paths if SweepFolder.is_one(path)]
+    if not sweeps:
+        return None
+    if len(paths) > 1:
+        raise RunError(
+            f"{sweeps[0]}: is a sweep; report it alone, or its runs beside others: {sweeps[0]}/*-s*"
+        )
+    return SweepResult.read(sweeps[0], target)
 
 
 NAMES = ("onnx", "torch", "safetensors")

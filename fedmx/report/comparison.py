@@ -46,12 +46,14 @@ class Comparison:
         target: the accuracy, 0 to 1, to which rounds, bytes and time are counted; None: none.
         client_target: the same for the mean over clients.
         pairs: the groups that are compared, seed by seed.
+        title: what all runs together are; empty: nothing in particular.
     """
 
     groups: Sequence[Group]
     target: float | None = None
     client_target: float | None = None
     pairs: Pairs = ()
+    title: str = ""
 
     @classmethod
     def of(cls, folders: Sequence[RunFolder], target: float | None = None) -> Comparison:

@@ -28,6 +28,7 @@ class Metric:
             not reached.
         show: returns the text of a value.
         show_difference: returns the text of a difference.
+        unit: the size of the unit in the title; a figure divides by it.
     """
 
     title: str
@@ -35,6 +36,7 @@ class Metric:
     of: Callable[[Curve, float | None], float | None]
     show: Show
     show_difference: Show
+    unit: float = 1.0
 
     def named(self, target: float | None) -> str:
         """Return the title with the target."""
@@ -48,6 +50,7 @@ def _accuracy(title: str, of: Callable[[Curve], float | None]) -> Metric:
         of=lambda curve, _: of(curve),
         show=lambda value: f"{100 * value:.2f}",
         show_difference=lambda value: f"{100 * value:+.2f}",
+        unit=0.01,
     )
 
 
@@ -67,6 +70,7 @@ METRICS: Mapping[str, Metric] = {
         of=lambda curve, target: p.bytes if (p := curve.reached(target)) else math.inf,
         show=lambda value: plain(value / MIB, 4),
         show_difference=lambda value: plain(value / MIB, 3, "+"),
+        unit=MIB,
     ),
 }
 """The metrics by the names that tables use."""

@@ -12,6 +12,7 @@ from typing import Any
 from fedmx.output_file import check_output
 from fedmx.report.comparison import Comparison
 from fedmx.report.curves import curves_section
+from fedmx.report.differences import differences_section
 from fedmx.report.fork import Branches, fork_section
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join, table, turned
@@ -26,6 +27,7 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
 
 RELOADED_S = 10
+_MOST_DETAILED = 12  # runs on a page with their timelines and clients; each has a page of its own
 _NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
 
 
@@ -75,22 +77,24 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
     runs, labels, groups = compared.runs, compared.names, compared.groups
     targets = (compared.target, compared.client_target)
     single = len(runs) == 1
-    title = labels[0] if single else f"{len(runs)} runs side by side"
+    title = compared.title or (labels[0] if single else f"{len(runs)} runs side by side")
+    detailed = len(runs) <= _MOST_DETAILED
     headings = [None if single else label for label in labels]
     branches = [Branches.of(run) for run in runs]
     sections = [
         _header(runs, title, groups, targets[0]),
         element("p", _live_line(), class_="quiet") if live else None,
         cards(runs[0], targets) if single else side_by_side(groups, targets),
+        differences_section(groups, compared.pairs, targets[0]),
         *(
             fork_section(one, None if single else run.folder.name)
             for one, run in zip(branches, runs, strict=True)
         ),
         curves_section(groups, targets, branches[0] if single else None),
-        *_details(runs, headings, round),
+        *(_details(runs, headings, round) if detailed or round is not None else ()),
         *(
             participation_section(run.participation, run.settings.get("clients"), heading)
-            for run, heading in zip(runs, headings, strict=True)
+            for run, heading in (zip(runs, headings, strict=True) if detailed else ())
         ),
         experiment_section(runs, labels, groups),
         facts_section(runs, labels),
@@ -203,7 +207,7 @@ def experiment_section(
             inner = table(None, same, class_="settings")
             words = f"{len(same)} settings that are the same"
             parts.append(element("details", element("summary", words), inner))
-    for run, label in zip(runs, labels, strict=True):
+    for run, label in zip(runs, labels, strict=True) if len(runs) <= _MOST_DETAILED else ():
         words = "experiment.yaml" if len(runs) == 1 else f"experiment.yaml of {label}"
         parts.append(
             element(

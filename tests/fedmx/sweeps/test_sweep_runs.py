@@ -13,6 +13,7 @@ import fedmx as package
 from fedmx import Experiment, FedmxError, RunFolder, SweepResult
 from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder
+from fedmx.sweeps.report import comparison_of
 from fedmx.sweeps.sweep import extend
 from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until
 
@@ -95,6 +96,49 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     folder = place(tmp_path_factory.mktemp("whole"))
     words = ["sweep", "small.yaml", *VARY, "--seeds", "2", "--target", "0.2", "--own-modules"]
     return fedmx(*words, cwd=folder), folder
+
+
+def test_a_report_of_a_sweep_has_the_paired_differences_of_its_arms(
+    whole: tuple[CommandResult, Path],
+) -> None:
+    _, folder = whole
+    sweep = sweep_in(folder)
+    shown = fedmx("report", sweep.path, cwd=folder)
+    assert shown.code == 0, shown
+    again = fedmx("sweep", sweep.path, "--own-modules", cwd=folder).out.partition("table:")[0]
+    assert shown.out == f"{again}report: {sweep.path / 'report.html'}\n"
+    page = (sweep.path / "report.html").read_text("utf-8")
+    assert f"<h1>{sweep.path.name}: 4 of 4 runs are done</h1>" in page
+    (pair,) = SweepResult.of(sweep).statistics()["comparisons"][:1]
+    ends = [f"{100 * pair[end]:+.2f}" for end in ("difference_low", "difference_high")]
+    assert f"[{', '.join(ends)}]" in page
+    assert "second minus first" in page
+    document = json.loads(fedmx("report", sweep.path, "--json", cwd=folder).out)
+    assert len(document["runs"]) == 4
+    assert document["comparisons"][0] == pair
+    (run, *_) = sweep.path.glob("*-s5-*")
+    assert "report it alone" in fedmx("report", sweep.path, run, cwd=folder).error_text
+
+
+def test_arms_are_compared_under_each_condition_alone(tmp_path: Path) -> None:
+    text = EXPERIMENT.replace('"gate:Gate", arm: first', "fedprox")
+    axes = [axis_of("logic.preset", ["fedavg", "fedsgd"]), axis_of("rounds", [1, 2])]
+    sweep = SweepFolder.create(
+        tmp_path, "x", text, axes=axes, seeds=[1, 2], overrides=[], modules=tmp_path, target=None
+    )
+    with pytest.raises(FedmxError, match="no run has begun"):
+        comparison_of(SweepResult.of(sweep))
+    for run in sweep.runs[:7]:
+        given = Experiment.parse(text, "x", run.overrides)
+        made = RunFolder.create(sweep.path, run.name, given.to_yaml(), {"seed": run.seed})
+        made.append_round({"round": 1, "accuracy": 0.5, "loss": 1.0})
+        made.finish("done")
+    found = comparison_of(SweepResult.of(sweep))
+    assert [(one.name, other.name) for one, other in found.pairs] == [
+        ("fedsgd, rounds 1", "fedavg, rounds 1"),
+        ("fedsgd, rounds 2", "fedavg, rounds 2"),
+    ]
+    assert found.title.endswith(": 7 of 8 runs are done")
 
 
 def test_each_cell_runs_with_each_seed(
