@@ -238,7 +238,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     """Return a status as labels and texts; `now` is seconds since 1970."""
     from fedmx.cli.output import one_line
     from fedmx.deployment.membership import listing
-    from fedmx.report.quantities import mebibytes, percent, plain
+    from fedmx.report.quantities import duration, mebibytes, percent, plain
 
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
@@ -264,6 +264,9 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(("clients", f"{len(ready)}{of} are ready{who}"))
     for client, since in status["away"].items():
         found.append(("away", f"client {client}, since {_since(since, now)}"))
+    for client, left_s in status.get("suspended", {}).items():
+        text = f"client {client} is not asked for {duration(left_s)} after round {done}"
+        found.append(("suspended", text))
     waiting = status["waiting"]
     if waiting is not None:
         text = f"for {waiting['for']} of {listing(set(waiting['clients']))}"

@@ -39,6 +39,7 @@ from layers.network import (
     CertificatesRefused,
     CertificatesRenewed,
     ConnectionRejected,
+    Contested,
     Crowded,
     FileFailed,
     FileSent,
@@ -158,10 +159,12 @@ class ClientSessions:
         """Return the next client event; wait for at most one network event. None: none came."""
         self._watchdog.alive()
         self.log.flush()
+        self.membership.clock.tick()
         waiting: deque[Any] = self.changes or self._events
         if waiting:
             return waiting.popleft()  # type: ignore[no-any-return]
         event = self.listener.next_event(max(min(TICK_S, wait_s), 0.0))
+        self.membership.clock.tick()
         self._handle(event)
         waiting = self.changes or self._events
         return waiting.popleft() if waiting else None
@@ -172,6 +175,7 @@ class ClientSessions:
         That one stays queued for `next_event`. Events that come meanwhile are left for later, so
         that no client can keep this from ending.
         """
+        self.membership.clock.tick()
         last = self.listener.last_event()
         while not self._events:
             event = self.listener.next_event(0.0, last)
@@ -251,12 +255,14 @@ class ClientSessions:
         elif isinstance(event, Disconnected):
             self._handle_left(event)
         elif isinstance(event, ConnectionRejected):
-            if event.crowded:  # `Crowded` has said so, once for all of them
+            if event.told:  # `Crowded` or `Contested` has said so, once for all of them
                 self.rejections.add(f"{event.peer}: {event.reason}")
             else:
                 self._handle_rejected(event)
         elif isinstance(event, Crowded):
             log.warning("note", "{text}", text=event.reason)
+        elif isinstance(event, Contested):
+            log.warning("identity_contested", "{reason}", reason=event.reason)
         elif isinstance(event, RoomAgain):
             log.info("room_again", "there is room for clients again")
         elif isinstance(event, Sent):

@@ -30,6 +30,7 @@ from layers.logic import (
     StateLost,
     Task,
     TimerFired,
+    TooFewUpdates,
     Update,
     Verdict,
 )
@@ -57,10 +58,21 @@ from layers.network.expiry import utc_now
 
 log = Log("fedmx.server")
 
-LOG_WAIT_S = 60.0  # seconds of waiting after which the log says for which clients
+FIRST_PAUSE_S, MOST_PAUSE_S = 1.0, 60.0  # before a round is run again
+LOG_WAIT_S = 30.0  # seconds of waiting after which the log says for which clients
 KEPT_BYTES = 64_000_000  # of updates that are kept between two rounds, of all clients
 
 T = TypeVar("T")
+
+
+class TooFewClients(FedmxError):
+    """Too few clients were connected for as long as `network.wait_limit_s`."""
+
+    def __init__(self, ready: int, needed: int) -> None:
+        super().__init__(
+            f"{ready} of {needed} clients are connected, and network.wait_limit_s has passed; "
+            "start clients and resume the run, or raise the limit (null: wait without end)"
+        )
 
 
 class RemoteClients:
@@ -80,7 +92,9 @@ class RemoteClients:
         violations: how many protocol violations a client may have in a round before it is
             disconnected.
         log_lines: how many lines a minute the log may have about one client.
-        patience: how long a connected client may take to answer; None: any time.
+        patience: how long a client may take to answer; None: any time.
+        wait_limit_s: how long a run that has begun waits for enough clients or updates before it
+            ends with an error; None: any time.
     """
 
     foreign = True
@@ -101,8 +115,13 @@ class RemoteClients:
         violations: int = MOST_VIOLATIONS,
         log_lines: int = LOG_LINES,
         patience: Patience | None = None,
+        wait_limit_s: float | None = None,
     ) -> None:
         self.patience = patience
+        self._wait_limit_s = math.inf if wait_limit_s is None else wait_limit_s
+        self._attempted = 0  # the round that was opened last
+        self._failed = 0  # attempts at it that brought too few updates
+        self._lacking_s: float | None = None  # since when there are too few clients or updates
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
         self._sessions = ClientSessions(
             listener, setup, clients, rejoin_s, assets, violations, log_lines, max_samples
@@ -112,7 +131,8 @@ class RemoteClients:
         self._entered = 0
         self._assembled = False
         self._clock = RealClock()
-        self._zero = time.monotonic()  # since when the times of events count
+        self._server_clock = self._sessions.membership.clock
+        self._zero = 0.0  # since when the times of events count
         self._timers: dict[TimerName, float] = {}
         self._tasks: dict[int, Task] = {}  # by client, the task of which an update may still come
         self._collecting = False  # whether a round collects: from `Begin` to `Close`
@@ -156,6 +176,7 @@ class RemoteClients:
 
         Raises:
             FedmxError: the listener was not started, so that no client can connect.
+            TooFewClients: there were too few for as long as `wait_limit_s`.
         """
         if self._entered == 0:
             raise FedmxError("the server does not listen; run its rounds inside `with server:`")
@@ -163,6 +184,8 @@ class RemoteClients:
         self._tasks = {client: task.without_vectors() for client, task in self._tasks.items()}
         self._sessions.outstanding = {}
         self._sessions.poll()
+        if self._attempted != state.round + 1:
+            self._attempted, self._failed, self._lacking_s = state.round + 1, 0, None
         log_timer = LogTimer(0.0)
         self._wait("clients")
         while True:
@@ -175,16 +198,54 @@ class RemoteClients:
             needed = self._at_least if self._assembled else self._wait_for
             if len(self._sessions.membership.samples) >= needed:
                 self._assembled = True
+                if not self._failed:
+                    self._lacking_s = None
                 self._events.clear()
                 self._sessions.changes.clear()
                 self._timers.clear()
-                self._zero = time.monotonic()
+                self._zero = self._server_clock.now_s
                 return state, dict(self._sessions.membership.samples)
             if log_timer.due():
                 self._log_missing_clients(needed)
+            if self._assembled and self._lacks() >= self._wait_limit_s:
+                raise TooFewClients(len(self._sessions.membership.samples), needed)
             event = self._sessions.next_event(TICK_S)
             if not isinstance(event, Joined | Left):  # the population tells who is there
                 self._keep(event)
+
+    def again(self, error: TooFewUpdates) -> bool:
+        """Wait before a round that brought too few updates is run again; return whether it is.
+
+        The pause becomes longer with each attempt, and ends when a client joins.
+        """
+        waited_s = self._lacks()
+        if waited_s >= self._wait_limit_s:
+            return False
+        pause_s = min(FIRST_PAUSE_S * 2.0**self._failed, MOST_PAUSE_S)
+        self._failed += 1
+        log.warning(
+            "too_few_updates",
+            "{reason}; the round is run again in {pause_s:.0f} s, or when a client joins",
+            reason=error,
+            pause_s=pause_s,
+        )
+        self.forget(f"the round has too few updates and is run again in {pause_s:.0f} s")
+        self._wait("clients")
+        ends_s = self._server_clock.now_s + min(pause_s, self._wait_limit_s - waited_s)
+        while (left_s := ends_s - self._server_clock.now_s) > 0:
+            event = self._sessions.next_event(left_s)
+            if isinstance(event, Joined):
+                break
+            if not isinstance(event, Left):
+                self._report(event)
+        return True
+
+    def _lacks(self) -> float:
+        """Return for how many seconds there have been too few clients or updates."""
+        now_s = self._server_clock.now_s
+        if self._lacking_s is None:
+            self._lacking_s = now_s
+        return now_s - self._lacking_s
 
     def exchange(self, commands: Sequence[Command]) -> tuple[Event, float]:
         """Carry out the commands; return the next event of a client, or of a timer."""
@@ -215,8 +276,8 @@ class RemoteClients:
             waited_for = set(_copy(sessions.questions))
         elif what == "updates":
             waited_for = set(_copy(self._tasks))
-        # The time of leaving is monotonic; an operator's clock is not.
-        ahead_s = time.time() - time.monotonic()
+        # The server's clock has no date; an operator's clock has.
+        ahead_s = time.time() - self._server_clock.now_s
         left = dict(_copy(membership.disconnected.items()))
         traffic = sessions.listener.traffic()
         return ClientsNow(
@@ -319,7 +380,7 @@ class RemoteClients:
                 if not barred:
                     self._report(event)
         self._wait("updates")
-        self._zero = time.monotonic()
+        self._zero = self._server_clock.now_s
         self._clock.begin(self._tasks)
         self._collecting, self._keeps = True, begin.keeps_stragglers
         for client, task in self._tasks.items():
@@ -335,7 +396,7 @@ class RemoteClients:
             del self._ended_rounds[client]  # the round is run again
         self._clock.ask(client, again=self._asked.get(client) != task.round)
         self._asked[client] = task.round
-        self._sessions.membership.expect(client)
+        self._sessions.membership.begin_task(client)
         self._tasks[client] = task
         self._sessions.send_task(task)
 
@@ -366,7 +427,7 @@ class RemoteClients:
         self._wait("answers")
         self._sessions.questions = dict.fromkeys(clients, question)
         for client in clients:
-            self._sessions.membership.expect(client)  # it may have left since it was chosen
+            self._sessions.membership.begin_task(client)  # it may have left since it was chosen
             self._sessions.send(client, question)
 
     def _end_collecting(self) -> None:
@@ -401,7 +462,7 @@ class RemoteClients:
 
     @property
     def _now_s(self) -> float:
-        return time.monotonic() - self._zero
+        return self._server_clock.now_s - self._zero
 
     def _next(self) -> Event | None:
         """Return the next event of the round, after at most `TICK_S` seconds; None: none came."""
@@ -619,7 +680,10 @@ class RemoteClients:
     def _log_waiting(self) -> None:
         """Log, from time to time, which clients are waited for, until when, and what to type."""
         asked = self._tasks if self._collecting else self._sessions.questions
-        if not asked or not self._log_timer.due():
+        if not (asked or self._collecting) or not self._log_timer.due():
+            return
+        if not asked:  # the round sends tasks as clients join
+            self._log_missing_clients(max(self._at_least, 1))
             return
         since = self._waiting[1]
         began = time.strftime("%H:%M:%S", time.localtime(since))
@@ -631,8 +695,8 @@ class RemoteClients:
         log.info(
             "waiting_for_replies",
             "round {round}: waiting for the {what} of clients {clients} since {began} "
-            "({waited_s:.0f} s); {until}. To wait for SECONDS at most: Ctrl-C, then fedmx resume "
-            "RUN --patience SECONDS",
+            "({waited_s:.0f} s); {until}. To wait for SECONDS at most, set network.patience_s: "
+            "Ctrl-C, then fedmx resume RUN --patience SECONDS",
             round=self._round,
             what=what,
             clients=listing(set(asked)),

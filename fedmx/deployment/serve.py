@@ -77,6 +77,7 @@ def serve(
         violations=network.violations,
         log_lines=network.log_lines,
         patience=Patience(network.patience, network.patience_s),
+        wait_limit_s=network.wait_limit_s,
     )
     server = server_of(assembly, clients, callbacks=callbacks)
     server.monitor = monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)

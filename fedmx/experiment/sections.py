@@ -287,10 +287,14 @@ class NetworkSection(Section):
     log_lines: Count = LOG_LINES
     """Lines a minute in the server's log about one client or machine; further ones are counted."""
     patience: Positive | None = PATIENCE
-    """Gives up a connected client that does not answer, from the second round on, after this many
-    times the median answer time, and 10 minutes at least; null: never."""
+    """Gives up a client that does not answer after this many times the median answer time. The
+    least limit is 60 s, or 10 s when half of the round's updates and `min_updates` have arrived.
+    Before the first answer of a run, it is an hour. null: never."""
     patience_s: Positive | None = None
-    """The same in seconds, instead of `patience` and from the first round on."""
+    """The same in seconds, instead of `patience`."""
+    wait_limit_s: NotNegative | None = None
+    """How long a run that has begun waits for enough clients or updates before it ends with an
+    error; null: any time."""
     incoming_mib: Count | None = None
     """Memory in MiB for messages that are being received, of all clients together; null: 64, and
     up to a quarter of the memory of the machine, or of its control group, while the clients are

@@ -34,6 +34,7 @@ from layers.logic import (
     ServerState,
     StateLost,
     Task,
+    TooFewUpdates,
     Update,
 )
 from layers.logic.core.messages import EMPTY
@@ -119,7 +120,7 @@ class JournalClients:
                 f"the journal ends with round {last}; there is none of round {round}", round
             )
         self._journal, self._only = journal, None
-        self.patience = Patience(limit_s=journal.patience_s) if self.foreign else None
+        self.patience = journal.patience if self.foreign else None
         self._entries = iter(journal.entries)
         self._outcomes = _outcomes(journal)
         self._samples = self._population(journal)
@@ -190,6 +191,10 @@ class JournalClients:
             JournalError: always.
         """
         raise self._differs(reason)
+
+    def again(self, error: TooFewUpdates) -> bool:
+        """Return no: the same clients would bring the same updates."""
+        return False
 
     def finish(self, reason: str) -> None:
         """Cancel all work."""

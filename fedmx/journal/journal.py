@@ -43,6 +43,7 @@ from layers.logic.round.exchange import (
     SendTask,
     SetTimer,
 )
+from layers.logic.round.patience import Patience
 from layers.logic.round.validation import LONGEST_METRIC, MOST_METRICS
 
 MEASURED = frozenset({"times"})
@@ -133,7 +134,7 @@ class Journal:
             of samples; empty for a simulation, whose clients follow from the experiment.
         opened_s: virtual seconds of the run at which the round was opened; None: real time.
         excluded: the clients that the run has excluded when the round begins, with the reasons.
-        patience_s: seconds after which a client that did not answer was given up; None: never.
+        patience: how long a client might be silent; None: any time.
         stepped_back: the records of the steps back after which the round was run.
         entries: the exchanges, in their order.
         updates: the hashes of the expected updates that arrived, by client and number of the task,
@@ -144,7 +145,7 @@ class Journal:
     population: Mapping[int, int] = field(default_factory=dict)
     opened_s: float | None = None
     excluded: Mapping[Any, str] = field(default_factory=dict)
-    patience_s: float | None = None
+    patience: Patience | None = None
     stepped_back: tuple[Mapping[str, Any], ...] = ()
     entries: list[Entry] = field(default_factory=list)
     updates: dict[tuple[int, int], dict[int, str]] = field(default_factory=dict)
@@ -226,7 +227,7 @@ class Journal:
             "population": _difference(self.population, before),
             "opened_s": self.opened_s,
             "excluded": dict(self.excluded),
-            "patience_s": self.patience_s,
+            "patience": None if self.patience is None else self.patience.record(),
             "stepped_back": list(self.stepped_back),
         }
         entries = [
@@ -250,7 +251,7 @@ class Journal:
             population=_population(record.get("population", {}), before),
             opened_s=record.get("opened_s"),
             excluded=_by_client(record.get("excluded", {})),
-            patience_s=record.get("patience_s"),
+            patience=Patience(**record["patience"]) if "patience" in record else None,
             stepped_back=tuple(record.get("stepped_back", ())),
             entries=[
                 Entry(tuple(commands), _event_of(event, round), at_s)

@@ -176,6 +176,7 @@ class Monitor:
             under_way, done, reason = self._under_way, self._done, self._reason
             accuracy, loss = self._accuracy, self._loss
             of_versions = asynchronous(self._recent)
+            suspended = self._recent[-1].get("suspended", {}) if self._recent else {}
         waiting = None
         if now.waiting_for and not reason:
             waiting = {
@@ -196,6 +197,7 @@ class Monitor:
             "loss": loss,
             "clients": now.number,
             "ready": list(now.ready),
+            "suspended": dict(suspended),
             "away": {str(client): timestamp(since) for client, since in now.away.items()},
             "waiting": waiting,
             "updates": dict(counts.updates),

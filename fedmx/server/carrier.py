@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from layers.logic import Carrier
+from layers.logic import Carrier, TooFewUpdates
 from layers.logic.round.patience import Patience
 
 
@@ -43,6 +43,9 @@ class RunCarrier(Carrier, Protocol):
 
     def forget(self, reason: str) -> None:
         """Drop all tasks in flight, so that no update comes that was asked for before now."""
+
+    def again(self, error: TooFewUpdates) -> bool:
+        """Return whether a round that brought too few updates is run again, after a pause."""
 
     def finish(self, reason: str) -> None:
         """Tell the clients that the run is over, and why."""

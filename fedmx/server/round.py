@@ -142,6 +142,7 @@ class Round:
             FedmxError: a hook records a number under a name of this line.
         """
         steps = [step.record() for step in self.stepped_back]
+        suspended = {str(one): left_s for one, left_s in sorted(self.report.suspended.items())}
         line = {
             "round": self.round,
             "accuracy": self.accuracy,
@@ -169,10 +170,13 @@ class Round:
             "learning_rate": self.report.learning_rate,
             "model_sha256": self.model_sha256,
             **({"stepped_back": steps} if steps else {}),
+            **({"suspended": suspended} if suspended else {}),
         }
         if self.staleness is not None:
             line |= {"in_flight": self.report.in_flight, "staleness": list(self.staleness)}
-        if taken := sorted({*line, "stepped_back", CHAIN, CHECKSUM} & {*self.report.numbers}):
+        if taken := sorted(
+            {*line, "stepped_back", "suspended", CHAIN, CHECKSUM} & {*self.report.numbers}
+        ):
             raise FedmxError(
                 f"round {self.round}: a hook records {', '.join(taken)}, but the round's record "
                 "has that name already; call context.record() with another name"

@@ -30,9 +30,8 @@ from fedmx.server.trial import trains
 from layers.compute.bits import one_blas_thread
 from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
-from layers.logic import BrokenModel, Logic, RoundReport, ServerState
+from layers.logic import BrokenModel, Logic, RoundReport, ServerState, TooFewUpdates
 from layers.logic.core.state import EXCLUDED
-from layers.logic.round.patience import PATIENCE, Patience
 from layers.logic.round.round import RoundMachine
 from layers.logic.storage import UpdateStore
 
@@ -209,10 +208,13 @@ class Server(Shown):
             try:
                 with one_blas_thread():
                     self.state, report, journal = self._run_round(population)
-            except BrokenModel as error:
+            except (BrokenModel, TooFewUpdates) as error:
                 self.elapsed_s += time.monotonic() - began
                 self.clock_s += error.report.waited_s + error.report.took_s
-                self._step_back(error)
+                if isinstance(error, BrokenModel):
+                    self._step_back(error)
+                elif not self.network.again(error):
+                    raise
                 continue
             self.steps_back.note(report)
             found: Evaluation | None = None
@@ -267,7 +269,7 @@ class Server(Shown):
             population if carrier.foreign else {},
             carrier.opened_s,
             self.state.memory.get(EXCLUDED, {}),
-            Patience.limit_of(carrier.patience, self.state.memory.get(PATIENCE, {})),
+            carrier.patience,
         )
         with closing(round):
             commands = round.start(population)

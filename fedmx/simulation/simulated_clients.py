@@ -22,6 +22,7 @@ from layers.logic import (
     StateLost,
     Task,
     TimerFired,
+    TooFewUpdates,
     Traffic,
     Verdict,
     offer_of,
@@ -158,6 +159,10 @@ class SimulatedClients:
         """Cancel all work."""
         self.finish(reason)
         self._clock.drop()
+
+    def again(self, error: TooFewUpdates) -> bool:
+        """Return no: the same clients would bring the same updates."""
+        return False
 
     def finish(self, reason: str) -> None:
         """Cancel all work that is left."""

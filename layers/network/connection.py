@@ -25,6 +25,7 @@ WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
 SLICE_BYTES = 4096  # of small frames that are handled before the next check of limits
 SLICES_A_TURN = 4
+LATE_S = 1.0  # a loop that is later than this was stopped, or is overloaded
 LINGER_BYTES = 16 << 20  # accepted after the last message to a peer, before it is cut off
 CATCH_UP_TURNS = 64  # of the loop, to read what arrived on a connection that is being replaced
 UNREAD_BYTES = 64 * 1024  # of queued control frames; beyond it, the peer is not read
@@ -104,6 +105,8 @@ class Connection(asyncio.BufferedProtocol):
         linger_s: float,
     ) -> None:
         self.address = "?"
+        self.takeovers: list[float] = []  # when connections of this identity replaced a live one
+        self.contested = False  # whether a newer connection was refused for that
         self._make_session = make_session
         self._owner = owner
         self._scratch = scratch
@@ -389,9 +392,11 @@ class Connection(asyncio.BufferedProtocol):
         self._timer = None if due is None else self._loop.call_at(due, self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
         now = self._loop.time()
-        if self._holds and Hold.ANSWERS not in self._holds:
+        late_s = 0.0 if self._timer is None else now - self._timer.when()
+        self._timer = None
+        # A loop that was stopped could not hear the peer, which is not silent for that.
+        if late_s > LATE_S or (self._holds and Hold.ANSWERS not in self._holds):
             self.session.excuse(now)
         self.handle(self.session.tick(now))
 

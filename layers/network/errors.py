@@ -68,6 +68,12 @@ class IdentityTaken(NetworkError):
     code = "identity-taken"
 
 
+class IdentityContested(NetworkError):
+    """Connections of one identity have replaced each other too often."""
+
+    code = "identity-contested"
+
+
 class AddressError(NetworkError):
     """An address cannot be parsed, listened on or used safely."""
 

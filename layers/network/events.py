@@ -36,14 +36,14 @@ class ConnectionRejected:
         peer: the identity that it claimed, if any.
         reason: one line.
         final: whether it was told not to reconnect.
-        crowded: whether it was refused for lack of room; a `Crowded` event came before.
+        told: whether a `Crowded` or `Contested` event has told why.
     """
 
     address: str
     peer: str | None
     reason: str
     final: bool = False
-    crowded: bool = False
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,14 @@ class CertificatesRefused:
 class Crowded:
     """Listener: there is no room for another client; new ones are rejected."""
 
+    reason: str
+
+
+@dataclass(frozen=True)
+class Contested:
+    """Listener: two processes use one identity; newer connections are rejected for a while."""
+
+    peer: str
     reason: str
 
 
@@ -165,6 +173,7 @@ Event = (
     | CertificatesRenewed
     | CertificatesRefused
     | CertificateExpires
+    | Contested
     | Crowded
     | RoomAgain
     | Connected

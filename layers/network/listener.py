@@ -13,6 +13,7 @@ from layers.network.connection import Connection, peer_certificate
 from layers.network.endpoint import Endpoint
 from layers.network.errors import (
     AuthenticationFailed,
+    IdentityContested,
     IdentityTaken,
     LimitExceeded,
     NetworkError,
@@ -23,6 +24,7 @@ from layers.network.events import (
     Arrived,
     CertificatesRenewed,
     ConnectionRejected,
+    Contested,
     Ended,
     Event,
     Joined,
@@ -42,6 +44,8 @@ from layers.network.tls import ServerTLS, Trust, common_name
 from layers.network.transfers import PeerFiles
 
 HEARTBEATS_TO_TIMEOUT = 4
+HEARTBEATS_OF_LIFE = 2  # a connection that was heard within these is alive
+TAKEOVERS, TAKEOVERS_S = 5, 3600.0  # a live connection is replaced so often in this time
 CERTIFICATE_CHECK_S = 0.25  # between two checks of the certificate files
 
 
@@ -61,8 +65,9 @@ class Listener(Endpoint):
         limits: of this end.
         files: files of a client are received into this folder/CLIENT; None: they are refused.
 
-    With mutual TLS or a token, a reconnecting client replaces its older connection; otherwise the
-    newer one is refused while the older is alive.
+    With mutual TLS or a token, a reconnecting client replaces its older connection, but a live one
+    only `TAKEOVERS` times in a row within `TAKEOVERS_S` (event `Contested`); otherwise the newer
+    one is refused while the older is alive.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -268,11 +273,11 @@ class Listener(Endpoint):
                 if event.blamed or peer_known is None:
                     claimed = connection.session.claimed
                     told = not event.blamed and not connection.session.peer_left
-                    crowded = told and event.code == LimitExceeded.code
+                    told = told and event.code in (LimitExceeded.code, IdentityContested.code)
                     # A peer that only claims a name must not use that name's turns.
                     self._events.put(
                         ConnectionRejected(
-                            connection.address, peer_known or claimed, reason, event.final, crowded
+                            connection.address, peer_known or claimed, reason, event.final, told
                         ),
                         peer_known or NOBODY,
                     )
@@ -295,11 +300,34 @@ class Listener(Endpoint):
             connection.refuse(error)
         elif older is None and (crowd := self._acceptor.crowd(len(self._peers))):
             connection.refuse(LimitExceeded(crowd))
+        elif older is not None and (contest := self._contest(connection, older, terms.identity)):
+            connection.refuse(contest)
         else:
             if older is not None:
                 reason = f"superseded by a newer connection, from {connection.address}"
                 older.leave(reason, True, "superseded")
             connection.handle(session.admit())
+
+    def _contest(
+        self, newer: Connection, older: Connection, identity: str
+    ) -> IdentityContested | None:
+        """Return why a newer connection may not replace a live one, if so; report it once."""
+        now = self._loop.time()
+        if not older.session.heard_within(HEARTBEATS_OF_LIFE * self._heartbeat_s, now):
+            return None
+        recent = [one for one in older.takeovers if now - one < TAKEOVERS_S]
+        if len(recent) < TAKEOVERS:
+            newer.takeovers = [*recent, now]
+            return None
+        reason = (
+            f"{identity!r} is connected from {older.address}, and connections from elsewhere have "
+            f"replaced it {len(recent)} times; {newer.address} uses the same certificate or name: "
+            "stop one of the two processes, or revoke the certificate"
+        )
+        if not older.contested:
+            older.contested = True
+            self._report(Contested(identity, reason))
+        return IdentityContested(reason)
 
     def _peer_of(self, connection: Connection) -> str | None:
         terms = connection.session.terms

@@ -420,6 +420,10 @@ class Session(ABC):
         self._ping_queued = True
         return []
 
+    def heard_within(self, seconds: float, now: float) -> bool:
+        """Return whether the peer has sent anything in the last seconds."""
+        return now - self._received_at <= seconds
+
     def excuse(self, now: float) -> None:
         """Restart the peer's heartbeat timeout, because this end was not reading."""
         self._received_at = now

@@ -42,6 +42,7 @@ class Scripted:
     """A client that does what its script says, in a thread of its own.
 
     `tasks`, `told` (that the run is over) and `over` (why its last session ended) tell what it saw.
+    `stopping` says that its test is over.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Scripted:
         self._name = name or identity(client)
         self._codec = codec
         self._script = script
-        self._stopped = False
+        self.stopping = False
         self._thread = threading.Thread(target=self._run, name=f"scripted-{client}")
         self._thread.start()
 
@@ -156,8 +157,12 @@ class Scripted:
 
     def stop(self) -> None:
         """End it, and raise what went wrong in it."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        self.stopping = True
+        ends = time.monotonic() + PATIENCE_S
+        while self._thread.is_alive() and time.monotonic() < ends:
+            with contextlib.suppress(OSError):  # the script may have connected again meanwhile
+                self._socket.shutdown(socket.SHUT_RDWR)
+            self._thread.join(0.05)
         self.wait()
         if self.error is not None:
             raise self.error
@@ -261,6 +266,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
     names = ("wait_for", "rejoin_s", "max_samples", "violations", "log_lines", "patience")
+    names += ("wait_limit_s",)
     of_clients = {name: settings.pop(name) for name in names if name in settings}
     at_least = max(logic["min_updates"], 1)
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -18,6 +19,7 @@ from layers.network import (
     Connected,
     ConnectionRejected,
     Connector,
+    Contested,
     Disconnected,
     GaveUp,
     Joined,
@@ -35,6 +37,7 @@ from layers.network import (
 from layers.network.control import CONTROL, Goodbye, Hello
 from layers.network.endpoint import LoopThread
 from layers.network.frames import SIZE, FrameReader, Kind, frame
+from layers.network.listener import TAKEOVERS
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes
 from tests.network.wire_messages import (
@@ -389,3 +392,29 @@ def test_a_stopped_loop_ignores_calls_and_a_second_stop() -> None:
     assert waits.cancelled()
     assert threading.active_count() == before
     thread.soon(failing, ValueError("never called"))
+
+
+def test_processes_that_fight_for_an_identity_do_not_replace_each_other_for_ever() -> None:
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener("127.0.0.1:0", CODEC, token=b"secret"))
+
+        def fighter() -> Connector:
+            connector = Connector(
+                listener.address, "client-1", CODEC, token=b"secret", backoff=QUICK
+            )
+            return stack.enter_context(connector)
+
+        for _ in range(TAKEOVERS + 1):
+            last, joined = fighter(), await_event(listener, Joined)
+        newcomer = fighter()
+        contested = await_event(listener, Contested)
+        assert contested.peer == "client-1"
+        assert joined.address in contested.reason
+        for _ in range(3):
+            assert "client-1" in await_event(newcomer, Retrying).reason
+            assert await_event(listener, ConnectionRejected).told
+        listener.send("client-1", Note("still you"))
+        assert await_event(last, Received).message == Note("still you")
+        last.close()  # by itself, so the newcomer replaces nobody
+        assert await_event(listener, Joined).peer == "client-1"
+        await_event(newcomer, Connected)

@@ -134,7 +134,7 @@ def test_an_evicted_handshake_is_reported(certificates: Certificates) -> None:
                     rejected = await_event(listener, ConnectionRejected)
                 assert rejected.address == "{}:{}".format(*first.getsockname())
                 assert "evicted" in rejected.reason
-                assert not rejected.crowded
+                assert not rejected.told
                 with contextlib.suppress(ConnectionResetError):
                     while first.recv(4096):  # the greeting, then the end
                         pass
@@ -269,7 +269,7 @@ def test_a_client_without_a_free_descriptor_is_told_and_others_stay(
         for _ in range(3):  # reported once, however often the client retries
             rejected = listener.next_event(20)
             assert isinstance(rejected, ConnectionRejected)
-            assert rejected.crowded
+            assert rejected.told
         assert listener.peers == {"client-0", "client-1", "client-2"}
         inside[0].close()
         await_event(listener, Left)

@@ -140,6 +140,8 @@ class RoundReport:
         numbers: numbers from hooks for the round's record, such as a privacy budget.
         in_flight: number of tasks in flight at the end of a round whose tasks may outlive it;
             otherwise None.
+        suspended: the clients that are not asked for a time after the round, with the seconds (see
+            `Waiting`).
     """
 
     round: int
@@ -152,6 +154,7 @@ class RoundReport:
     overhead: Overhead = field(default_factory=Overhead, compare=False)
     numbers: Mapping[str, float] = field(default_factory=dict)
     in_flight: int | None = None
+    suspended: Mapping[int, float] = field(default_factory=dict, compare=False)
 
     @property
     def tasks(self) -> int:

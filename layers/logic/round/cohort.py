@@ -70,7 +70,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
     """Ask the clients that have not answered the surveys yet; return the state with the answers."""
     excluded = set[Any](state.memory.get(EXCLUDED, ()))
     population = Population(
-        available(state, port.samples, logic.without),
+        available(state, port, logic),
         training=logic.training_of(state.round + 1),
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
@@ -95,9 +95,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
         )
         answers = state.memory[SURVEY]
     # A client that has left in the meantime cannot be selected.
-    return state, replace(
-        population, samples=available(state, port.samples, logic.without), answers=answers
-    )
+    return state, replace(population, samples=available(state, port, logic), answers=answers)
 
 
 def _inquire(
@@ -114,27 +112,32 @@ def _inquire(
         given = answers.setdefault(question.name, {})
         given.update((yield from _ask(question, clients, state, port, logic)))
     # A client that has left in the meantime cannot be selected, whatever it answered.
-    population = replace(population, samples=available(state, port.samples, logic.without))
+    population = replace(population, samples=available(state, port, logic))
     for name in {question.name for question, _ in inquiries}:
         answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
     return replace(population, answers=answers)
 
 
-def available(
-    state: ServerState, samples: Mapping[int, int], without: Sequence[int]
-) -> Mapping[int, int]:
-    """Return the clients that can be asked and are not excluded, with their numbers of samples.
+def available(state: ServerState, port: Port, logic: Logic) -> Mapping[int, int]:
+    """Return the clients that can be asked, with their numbers of samples.
 
-    Clients in `without` keep their place among them, also if they never come.
+    Clients that are excluded or suspended are left out. A suspension ends early if fewer clients
+    than `min_updates` would be left. Clients in `without` keep their place among them, also if they
+    never come.
     """
-    excluded = state.memory.get(EXCLUDED)
-    if any(client not in samples for client in without):
-        samples = {**dict.fromkeys(without, 1), **samples}
-    if not excluded:
+    samples = port.samples
+    if any(client not in samples for client in logic.without):
+        samples = {**dict.fromkeys(logic.without, 1), **samples}
+    excluded = set[Any](state.memory.get(EXCLUDED, ()))
+    suspended = port.waiting.suspended(port.now_s)
+    if not excluded and not suspended:
         return samples
     sizes = ClientSizes.of(samples)
     ids = np.fromiter(sizes, np.int64, len(sizes))
-    return sizes.only(ids[~np.isin(ids, list(excluded))])
+    left = ids[~np.isin(ids, list(excluded | suspended))]
+    if len(left) < max(logic.min_updates, 1):
+        left = ids[~np.isin(ids, list(excluded))]
+    return sizes.only(left)
 
 
 def _ask(

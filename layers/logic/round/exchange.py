@@ -127,6 +127,11 @@ class ClientLost:
     traceback: str = ""
     rejected: bool = False
 
+    @property
+    def is_silence(self) -> bool:
+        """Whether the client did not answer, instead of sending an error or what is rejected."""
+        return not self.rejected and not self.traceback
+
 
 @dataclass(frozen=True)
 class StateLost:

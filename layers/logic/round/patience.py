@@ -1,11 +1,16 @@
-"""Patience: how long a round waits for a client that is connected and does not answer."""
+"""Patience: how long a round waits for one client, and how long it then does without it.
+
+All times are seconds by the clock of the carrier. They count from one round to the next, and do not
+run between rounds.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,82 +18,152 @@ import numpy as np
 from layers.logic.core.state import ServerState
 
 PATIENCE = "patience"
-"""The key in `ServerState.memory` of the seconds that the newest answers took."""
+"""The key in `ServerState.memory` of answer times, offences and suspensions."""
 
-LEAST_S = 600.0  # what is waited at least, unless the user says otherwise
-ANSWERS = 1000  # the newest answers, by which it is known what an answer takes
+ANSWERS = 1000  # the newest answers, whose median counts
+LEAST_S = 60.0  # the least limit that is derived from a median
+QUORUM = 0.5  # the share of the tasks of a round
+QUORUM_LEAST_S = 10.0  # the least limit when so many updates have arrived
+FIRST_S = 3600.0  # the limit before the first answer of a run
+
+SUSPENDED_TIMES = 8.0  # a suspension is this many times longer than the round has waited
+MOST_SUSPENDED_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Patience:
     """The limit for a client that does not answer.
 
-    It is `times` the median of the seconds that answers to tasks took, at least `LEAST_S`, and
-    holds once a round has ended. A minority of slow clients does not move a median.
+    The limit is `times` the median of the seconds that answers took, at least `LEAST_S`. A minority
+    of slow clients does not move a median. The least limit is `QUORUM_LEAST_S` in a round that has
+    a quorum: it has `min_updates` updates, and those of a share of `QUORUM` of its tasks. Before
+    the first answer of a run the limit is `FIRST_S`.
 
     Attributes:
         times: the factor; None: there is no limit.
-        limit_s: seconds in place of that limit, from the first round on.
+        limit_s: seconds in place of that limit.
     """
 
     times: float | None = None
     limit_s: float | None = None
 
-    @staticmethod
-    def limit_of(patience: Patience | None, memory: Mapping[str, Any]) -> float | None:
-        """Return the finite limit in seconds after rounds with this memory; None: there is none."""
-        limit_s = math.inf if patience is None else patience.after(memory)
-        return None if limit_s == math.inf else limit_s
+    def after(
+        self, took_s: Collection[float], quorum: bool = False, deadline_s: float = 0.0
+    ) -> float:
+        """Return the limit in seconds after answers that took so long; infinite without one.
 
-    def after(self, memory: Mapping[str, Any]) -> float:
-        """Return the limit in seconds after rounds with this memory; infinite without one."""
+        A derived limit is longer than the deadline of the round, which ends by itself.
+        """
         if self.limit_s is not None:
             return self.limit_s
-        took_s = memory.get("took_s", ())
-        if self.times is None or not len(took_s):
+        if self.times is None:
             return math.inf
-        return max(LEAST_S, self.times * float(statistics.median(took_s)))
+        if not len(took_s):
+            return deadline_s + FIRST_S
+        least_s = QUORUM_LEAST_S if quorum else LEAST_S
+        return max(deadline_s + least_s, self.times * float(statistics.median(took_s)))
+
+    def record(self) -> dict[str, float]:
+        """Return it as a record of the journal has it."""
+        return {name: one for name, one in asdict(self).items() if one is not None}
+
+
+def silence(waited_s: float, suspended_s: float) -> str:
+    """Return why a client is given up."""
+    reason = f"connected, but no answer within {waited_s:.3g} s"
+    return f"{reason}; it is suspended for {suspended_s:.3g} s" if suspended_s else reason
 
 
 class Waiting:
     """Whose turn it is since when, in one round; all times are seconds since the round began.
 
+    A client commits an offence when it makes the round wait for nothing: it is silent until the
+    limit, or is lost. Each of its updates takes one offence back. From the second offence on, the
+    client is suspended for `SUSPENDED_TIMES` as long as the round has waited, twice that for the
+    third, and so on up to `MOST_SUSPENDED_S`. So a client can hold up a small share of the time of
+    a run, however often it comes back.
+
     Args:
         patience: the limit; None: every client may take any time.
         state: the state before the round.
+        deadline_s: seconds after which the round ends; 0: it has no deadline.
+
+    Attributes:
+        patience: as given.
+        limit_s: the present limit for a task; infinite without one.
     """
 
-    def __init__(self, patience: Patience | None, state: ServerState) -> None:
-        memory = state.memory.get(PATIENCE, {})
-        self.limit_s = math.inf if patience is None else patience.after(memory)
-        self._took_s: list[float] = [float(one) for one in memory.get("took_s", ())]
+    def __init__(
+        self, patience: Patience | None, state: ServerState, deadline_s: float = 0.0
+    ) -> None:
+        memory = {} if patience is None else state.memory.get(PATIENCE, {})
+        self.patience = patience or Patience()
+        self._took_s = deque(map(float, memory.get("took_s", ())), ANSWERS)
         self._waited: Mapping[int, float] = memory.get("waited_s", {})  # of tasks in flight
+        self._offences: dict[int, int] = dict(memory.get("offences", {}))
+        self._suspended: dict[int, float] = dict(memory.get("suspended_s", {}))  # from 0 on
         self._since: dict[int, float] = {}
-        self._measures = patience is not None
+        self._asked: set[int] = set()
+        self._answered: set[int] = set()
+        self._need = math.inf  # answers for a quorum, besides the share
+        self._deadline_s = deadline_s
+        self.limit_s = self.patience.after(self._took_s, False, deadline_s)
 
-    @property
-    def reason(self) -> str:
-        """Why a client is given up."""
-        return f"connected, but no answer within {self.limit_s:g} s"
+    def begin(self, now_s: float, in_flight: Iterable[int], min_updates: int | None) -> None:
+        """Begin to collect: this moment is 0 from now on.
+
+        Args:
+            now_s: this moment, since the round was opened.
+            in_flight: the clients that owe an update since an earlier round.
+            min_updates: the updates that the round needs; None: it does not wait for all tasks.
+        """
+        self._suspended = {one: until_s - now_s for one, until_s in self._suspended.items()}
+        self._need = math.inf if min_updates is None else min_updates
+        for client in in_flight:
+            self._since[client] = -self._waited.get(client, 0.0)
 
     def ask(self, client: int, now_s: float) -> None:
-        """Note that it is a client's turn from now on."""
+        """Record that it is a client's turn from now on."""
+        self._asked.add(client)
         self._since[client] = now_s
 
-    def resume(self, clients: Iterable[int], now_s: float) -> None:
-        """Note that these clients owe an update since an earlier round."""
-        for client in clients:
-            self._since[client] = now_s - self._waited.get(client, 0.0)
-
     def pause(self, client: int) -> None:
-        """Note that it is the server's turn, or that the client has no task any more."""
+        """Record that it is the server's turn, or that the client has no task any more."""
         self._since.pop(client, None)
 
     def answered(self, client: int, now_s: float) -> None:
-        """Note that a client has sent its update."""
+        """Record that a client has sent its update."""
         since = self._since.pop(client, None)
-        if since is not None:
-            self._took_s.append(now_s - since)
+        if since is None:
+            return
+        self._took_s.append(now_s - since)
+        self._answered.add(client)
+        if (offences := self._offences.pop(client, 0) - 1) > 0:
+            self._offences[client] = offences
+        enough = max(self._need, QUORUM * len(self._asked))
+        quorum = len(self._answered) >= enough
+        self.limit_s = self.patience.after(self._took_s, quorum, self._deadline_s)
+
+    def lost(self, client: int, now_s: float) -> float:
+        """Record an offence; return the seconds for which the client is suspended from now on."""
+        waited_s = now_s - self._since.pop(client, now_s)
+        return self.offend(client, waited_s, now_s)
+
+    def offend(self, client: int, waited_s: float, now_s: float) -> float:
+        """Record an offence for which the round has waited; return the seconds of suspension."""
+        if self.patience == Patience():
+            return 0.0
+        offences = self._offences[client] = self._offences.get(client, 0) + 1
+        if offences < 2:
+            return 0.0
+        longer = min(2.0 ** (offences - 2), MOST_SUSPENDED_S)
+        suspended_s = min(SUSPENDED_TIMES * waited_s * longer, MOST_SUSPENDED_S)
+        self._suspended[client] = now_s + suspended_s
+        return suspended_s
+
+    def suspended(self, now_s: float) -> set[int]:
+        """Return the clients that are suspended at a moment."""
+        return {client for client, until_s in self._suspended.items() if until_s > now_s}
 
     def next_s(self) -> float | None:
         """Return the moment at which the first client is given up; None: there is none."""
@@ -102,11 +177,14 @@ class Waiting:
 
     def memory(self, in_flight: Iterable[int], now_s: float) -> dict[str, Any]:
         """Return the memory after the round, for `ServerState.memory`."""
-        if not self._measures:
+        if self.patience == Patience():
             return {}
-        newest = np.array(self._took_s[-ANSWERS:], np.float64)
+        newest = np.array(self._took_s, np.float64)
         waited = {one: now_s - self._since[one] for one in in_flight if one in self._since}
+        suspended = {one: self._suspended[one] - now_s for one in self.suspended(now_s)}
         return {
             **({"took_s": newest} if newest.size else {}),
             **({"waited_s": waited} if waited else {}),
+            **({"offences": dict(self._offences)} if self._offences else {}),
+            **({"suspended_s": suspended} if suspended else {}),
         }

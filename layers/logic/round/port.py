@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Generator, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
@@ -19,7 +20,7 @@ from layers.logic.round.exchange import (
     TimerFired,
     TimerName,
 )
-from layers.logic.round.patience import Waiting
+from layers.logic.round.patience import Waiting, silence
 
 Returned = TypeVar("Returned")
 Steps: TypeAlias = Generator[list[Command], tuple[Event, float], Returned]
@@ -86,22 +87,31 @@ class Port:
             return []
         if self._deadline_s is not None:
             self.set_timer("deadline", self.now_s + self._deadline_s)
-        if self.waiting.limit_s < float("inf"):
-            self.set_timer("patience", self.now_s + self.waiting.limit_s)
         self.put(Ask(question, tuple(sorted(missing))))
         answers: dict[int, Answer] = {}
+        began_s, took_s = self.now_s, list[float]()
         while missing:
-            match (yield from self.step()):
+            limit_s = self.waiting.patience.after(took_s, False, self._deadline_s or 0.0)
+            self.set_timer("patience", began_s + limit_s if limit_s < math.inf else None)
+            event = yield from self.step()
+            match event:
                 case Answered(answer):
                     if answer.client in missing and answer.question == question.name:
                         answers[answer.client] = answer
                     missing.discard(answer.client)
+                    took_s.append(self.now_s - began_s)
                 case ClientLost(client=client):
                     missing.discard(client)
+                    if event.is_silence:
+                        self.waiting.offend(client, self.now_s - began_s, self.now_s)
                 case TimerFired(name):
-                    give_up = self.waiting.reason if name == "patience" else ""
-                    within_s = self._deadline_s
-                    self.put(*(Cancel(client, give_up, within_s) for client in sorted(missing)))
+                    for client in sorted(missing):
+                        give_up = ""
+                        if name == "patience":
+                            waited_s = self.now_s - began_s
+                            suspended_s = self.waiting.offend(client, waited_s, self.now_s)
+                            give_up = silence(limit_s, suspended_s)
+                        self.put(Cancel(client, give_up, self._deadline_s))
                     missing.clear()
                 case _:
                     pass  # `step` has noted who joined or left

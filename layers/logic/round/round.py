@@ -36,7 +36,7 @@ from layers.logic.round.exchange import (
 )
 from layers.logic.round.lanes import Dispatch, Fold
 from layers.logic.round.logic import Logic
-from layers.logic.round.patience import PATIENCE, Patience, Waiting
+from layers.logic.round.patience import PATIENCE, Patience, Waiting, silence
 from layers.logic.round.pipeline import ServerPipeline, Trace
 from layers.logic.round.port import Port, Steps
 from layers.logic.round.validation import check_model
@@ -145,7 +145,7 @@ class RoundMachine:
 
     def _run(self, population: Mapping[int, int]) -> Steps[tuple[ServerState, RoundReport]]:
         logic, state = self.logic, _warmed_up(self.state, self.logic)
-        waiting = Waiting(self._patience, state)
+        waiting = Waiting(self._patience, state, logic.deadline_s or 0.0)
         port = Port(population, waiting, logic.deadline_s)
         state, cohort = yield from choose_cohort(state, port, logic)
         plan, round = cohort.plan, state.round + 1
@@ -166,7 +166,8 @@ class RoundMachine:
         late = tuple(dispatch.outstanding.values())
         keeps, refills = plan.keeps_stragglers, plan.refills
         port.put(Begin(round, plan.before_s, plan.after_s, turns, late, keeps, refills))
-        waiting.resume(dispatch.outstanding, 0.0)
+        waits = logic.min_updates if not keeps and not refills else None
+        waiting.begin(port.now_s, dispatch.outstanding, waits)
         port.now_s = 0.0
         if logic.deadline_s is not None:
             # What comes after the last update is virtual; real time passes by itself.
@@ -212,6 +213,8 @@ class RoundMachine:
                     waiting.answered(event.client, now_s)
                     _send(collection.on_update(event), port)
                 case ClientLost():
+                    if event.is_silence:
+                        waiting.lost(event.client, now_s)
                     waiting.pause(event.client)
                     _send(collection.on_client_lost(event), port)
                 case StateLost():
@@ -248,7 +251,7 @@ class RoundMachine:
             LogicError: the selector chose a client that cannot be asked or has a task.
         """
         logic, state, dispatch = self.logic, self.state, collection.dispatch
-        samples = ClientSizes.of(available(state, port.samples, logic.without))
+        samples = ClientSizes.of(available(state, port, logic))
         if lost := collection.lost:  # it may have left since the round was opened
             samples = samples.only(samples.ids[~np.isin(samples.ids, lost)])
         population = replace(population, samples=samples)
@@ -301,9 +304,9 @@ def _answer(verdicts: Sequence[Verdict], port: Port) -> None:
 
 def _give_up(clients: Sequence[int], collection: Collection, port: Port) -> None:
     """Give up clients that were silent for too long."""
-    reason = port.waiting.reason
     for client in clients:
-        port.waiting.pause(client)
+        limit_s = port.waiting.limit_s
+        reason = silence(limit_s, port.waiting.lost(client, port.now_s))
         task = collection.dispatch.outstanding.get(client)
         if task is not None:
             port.put(Cancel(client, reason))
@@ -381,7 +384,8 @@ def _conclude(
         base=base,
         **collection.dispatch.kept(),
     )
-    return after, replace(report, numbers=pipeline.numbers)
+    suspended = patience.get("suspended_s", {})
+    return after, replace(report, numbers=pipeline.numbers, suspended=suspended)
 
 
 def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> None:

@@ -193,7 +193,7 @@ def test_no_name_of_a_clients_number_keeps_its_round_from_being_recorded(
 def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
     certificates: Certificates,
 ) -> None:
-    server = listening(certificates, wait_for=2, min_updates=1)
+    server = listening(certificates, wait_for=2, min_updates=1, wait_limit_s=0.0)
     before = server.weights.tobytes()
     with server, fleet(server, certificates, {0: says(delta=NAN), 1: says(samples=0)}):
         with pytest.raises(TooFewUpdates) as caught:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fedmx.deployment import membership
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.errors import FedmxError
 from fedmx.experiment.sections import MOST_VIOLATIONS
@@ -161,14 +159,10 @@ def test_a_timer_fires_once_and_the_deadline_after_the_others() -> None:
     assert round.clients._next() is None
 
 
-def test_a_client_that_is_not_back_in_time_is_lost_and_cannot_be_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now_s = 5000.0
-    monkeypatch.setattr(membership, "time", SimpleNamespace(monotonic=lambda: now_s))
+def test_a_client_that_is_not_back_in_time_is_lost_and_cannot_be_asked() -> None:
     round = Round([a_task(1), a_task(2)])
     round.sessions.membership.leave(1)
-    now_s += 61.0
+    round.sessions.membership.clock.now_s += 61.0
     round.clients._next()
     left, lost = round.seen()
     assert (left, lost.round, lost.client) == (Left(1), 2, 1)
@@ -207,14 +201,10 @@ def test_a_survey_takes_one_answer_of_each_client() -> None:
     assert any(one.startswith("client 1: sent an answer") and "(2 times)" in one for one in reasons)
 
 
-def test_a_survey_does_not_wait_for_a_client_that_is_not_back_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now_s = 5000.0
-    monkeypatch.setattr(membership, "time", SimpleNamespace(monotonic=lambda: now_s))
+def test_a_survey_does_not_wait_for_a_client_that_is_not_back_in_time() -> None:
     round = asking(1)
     round.sessions.membership.leave(1)
-    now_s += 61.0
+    round.sessions.membership.clock.now_s += 61.0
     round.clients._next()
     assert [type(event) for event in round.seen()] == [Left, ClientLost]
     assert round.rejections == ()  # it has not kept the survey until its deadline

@@ -32,6 +32,7 @@ from layers.logic import (
     Traffic,
 )
 from layers.logic.round.exchange import Accounts, Joined, Left
+from layers.logic.round.patience import Patience
 from layers.logic.round.validation import check_offer
 
 CLIENTS = st.integers(0, 5)
@@ -70,7 +71,7 @@ JOURNALS = st.builds(
     Journal,
     round=st.just(1),
     population=POPULATIONS,
-    patience_s=st.none() | SECONDS.filter(bool),
+    patience=st.none() | st.builds(Patience, limit_s=SECONDS.filter(bool)),
     opened_s=st.none() | SECONDS.filter(bool),
     excluded=st.dictionaries(CLIENTS, TEXT),
     entries=st.lists(ENTRIES, max_size=5),
@@ -83,9 +84,7 @@ def text_of(one: Journal) -> str:
         (entry.commands, type(entry.event), _sorted(vars(entry.event)), entry.at_s)
         for entry in one.entries
     ]
-    return repr(
-        (sorted(one.population.items()), one.opened_s, one.patience_s, one.excluded, entries)
-    )
+    return repr((sorted(one.population.items()), one.opened_s, one.patience, one.excluded, entries))
 
 
 def _sorted(value: Any) -> Any:

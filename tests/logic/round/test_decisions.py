@@ -136,9 +136,9 @@ CASES = {
         {0: "accepted", 1: "lost", 2: "accepted"},
         patience=Patience(limit_s=6.0),
     ),
-    "the patience follows the answers of before": Case(
-        [(1.0, update(0)), (1.5, update(2)), (1000.0, TimerFired("patience"))],
-        [Cancel(1, "connected, but no answer within 1000 s")],
+    "the patience follows the answers of before and of this round": Case(
+        [(1.0, update(0)), (1.5, update(2)), (900.0, TimerFired("patience"))],
+        [Cancel(1, "connected, but no answer within 900 s")],
         {0: "accepted", 1: "lost", 2: "accepted"},
         patience=Patience(times=10.0),
         memory={PATIENCE: {"took_s": np.array([90.0, 100.0, 110.0])}},

@@ -1,0 +1,74 @@
+"""A run in which a client was suspended is replayed to its bits.
+
+Clients and server are processes over mutual TLS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fedmx import RunFolder
+from fedmx.history import rerun
+from tests.fedmx.held import Held
+from tests.fedmx.timeless import timeless
+from tests.network.conftest import Certificates
+
+pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
+
+CLIENTS, ROUNDS = 3, 6
+EXPERIMENT = f"""
+name: suspended
+seed: 5
+rounds: {ROUNDS}
+clients: {CLIENTS}
+compute:
+  model: logistic
+  data: digits
+  normalise: {{scale: 16}}
+  train: {{steps: 5, batch_size: 10, learning_rate: 0.05}}
+logic:
+  selector: {{name: uniform, count: 2}}
+  hooks:
+    - {{hook}}
+network: {{patience_s: 3}}
+"""
+
+
+@pytest.fixture(scope="module")
+def run(
+    tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
+) -> Iterator[RunFolder]:
+    """A run with a client that is silent in every round."""
+    held = Held(
+        tmp_path_factory.mktemp("suspended"), certificates, EXPERIMENT, "own_suspended", CLIENTS
+    )
+    try:
+        for round in range(1, ROUNDS + 1):
+            held.hold(round, 1)
+        server = held.deployment.serve()
+        clients = [held.client(number) for number in range(CLIENTS)]
+        held.await_round(ROUNDS)
+        for round in range(1, ROUNDS + 1):
+            held.release(round)
+        for process in (server, *clients):
+            assert process.code() == 0, process.output
+        yield held.deployment.run
+    finally:
+        held.deployment.end()
+
+
+def test_the_silent_client_was_suspended_after_two_rounds(run: RunFolder) -> None:
+    lost = [one["round"] for one in run.clients() if (one["client"], one["status"]) == (1, "lost")]
+    assert len(lost) == 2
+    suspended = [one["round"] for one in run.rounds() if "1" in one.get("suspended", {})]
+    assert suspended == list(range(lost[-1], ROUNDS + 1))
+
+
+def test_its_journal_ends_each_round_in_the_deployed_model(run: RunFolder) -> None:
+    with rerun(run, modules=None) as server:
+        rounds = list(server)
+    records = run.rounds()
+    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in records]
+    assert timeless(one.record() for one in rounds) == timeless(records, "chain")
