@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli import certs, data, deploy, names, run, runs, sweep, time_travel
+from fedmx.cli import certs, ctl, data, deploy, names, run, runs, sweep, time_travel
 from fedmx.cli.options import show_help_without_command, take_plainly
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
@@ -40,6 +40,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "client": deploy.client,
     "runs": runs.runs,
     "status": runs.status,
+    "ctl": ctl.ctl,
     "report": runs.report,
     "replay": time_travel.replay,
     "diff": time_travel.diff,

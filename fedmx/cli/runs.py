@@ -243,7 +243,8 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
     reason = f": {status['reason']}" if status["reason"] else ""
-    found = [("run", f"{status['run']}"), ("state", f"{state}{process}{reason}")]
+    paused = " (paused)" if status.get("paused") and state == "running" else ""
+    found = [("run", f"{status['run']}"), ("state", f"{state}{paused}{process}{reason}")]
     done, last = status["rounds_done"], status["last_round"]
     text = f"{done} of {last} done"
     in_flight = status.get("in_flight")  # a server of an earlier version does not have it
@@ -262,6 +263,8 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         ready = status["ready"]
         who = f": {listing(set(ready))}" if ready else ""
         found.append(("clients", f"{len(ready)}{of} are ready{who}"))
+    if status.get("excluded"):
+        found.append(("excluded", f"clients {listing(set(status['excluded']))}"))
     for client, since in status["away"].items():
         found.append(("away", f"client {client}, since {_since(since, now)}"))
     for client, left_s in status.get("suspended", {}).items():

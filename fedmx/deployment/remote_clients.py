@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.client_sessions import TICK_S, ClientSessions, MessageEvent, identity
 from fedmx.deployment.membership import LogTimer, listing
+from fedmx.deployment.orders import Orders
 from fedmx.errors import FedmxError
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.log import Log
@@ -128,6 +129,7 @@ class RemoteClients:
         )
         self._wait_for = wait_for
         self._at_least = at_least
+        self.orders = Orders(self)
         self._entered = 0
         self._assembled = False
         self._clock = RealClock()
@@ -158,6 +160,31 @@ class RemoteClients:
         self._entered -= 1
         if self._entered == 0:
             self._sessions.close(0.5 if any(exc_info) else 5.0)
+
+    # --- `Clients` of an operator ------------------------------------------------------------
+
+    def is_known(self, client: int) -> bool:
+        """Return whether the run has a client of this number."""
+        number = self._sessions.clients
+        return client >= 0 and (number is None or client < number)
+
+    def kick(self, client: int, reason: str) -> bool:
+        """End a client's session, its task and its question; return whether it was connected."""
+        if client not in self._sessions.membership.ready:
+            return False
+        self._lose(client, reason)
+        self._sessions.listener.disconnect(identity(client), reason)
+        return True
+
+    def leave_out(self, client: int, reason: str) -> None:
+        """End a client's task and question, and do not ask it again in this round."""
+        self._events.append(Left(client))
+        self._lose(client, reason)
+
+    def would_suffice(self, without: int) -> bool:
+        """Return whether rounds can go on without so many clients."""
+        number = self._sessions.clients
+        return number is None or number - without >= self._at_least
 
     @property
     def listener(self) -> Listener:
@@ -196,7 +223,12 @@ class RemoteClients:
                     client=client,
                 )
             needed = self._at_least if self._assembled else self._wait_for
-            if len(self._sessions.membership.samples) >= needed:
+            begins_with = self.orders.opening(state)
+            excluded = self.orders.excluded
+            if self._sessions.clients is not None:
+                needed = min(needed, self._sessions.clients - len(excluded))
+            enough = len(self._sessions.membership.samples.keys() - excluded.keys()) >= needed
+            if enough and not self.orders.paused:
                 self._assembled = True
                 if not self._failed:
                     self._lacking_s = None
@@ -204,12 +236,16 @@ class RemoteClients:
                 self._sessions.changes.clear()
                 self._timers.clear()
                 self._zero = self._server_clock.now_s
-                return state, dict(self._sessions.membership.samples)
-            if log_timer.due():
+                self.orders.opened()
+                return begins_with, dict(self._sessions.membership.samples)
+            if not enough and log_timer.due():
                 self._log_missing_clients(needed)
-            if self._assembled and self._lacks() >= self._wait_limit_s:
+            if self.orders.paused:
+                self._lacking_s = None
+            elif self._assembled and self._lacks() >= self._wait_limit_s:
                 raise TooFewClients(len(self._sessions.membership.samples), needed)
             event = self._sessions.next_event(TICK_S)
+            self.orders.poll()
             if not isinstance(event, Joined | Left):  # the population tells who is there
                 self._keep(event)
 
@@ -234,6 +270,7 @@ class RemoteClients:
         ends_s = self._server_clock.now_s + min(pause_s, self._wait_limit_s - waited_s)
         while (left_s := ends_s - self._server_clock.now_s) > 0:
             event = self._sessions.next_event(left_s)
+            self.orders.poll()
             if isinstance(event, Joined):
                 break
             if not isinstance(event, Left):
@@ -272,6 +309,7 @@ class RemoteClients:
         membership, waited_for = sessions.membership, set[int]()
         if what == "clients":
             waited_for = set(range(sessions.clients or 0)) - set(_copy(membership.samples))
+            waited_for -= set(_copy(self.orders.excluded))
         elif what == "answers":
             waited_for = set(_copy(sessions.questions))
         elif what == "updates":
@@ -296,6 +334,8 @@ class RemoteClients:
             sent_bytes=traffic.sent_bytes,
             refused_connections=sessions.refused_connections,
             reconnections=membership.rejoined,
+            paused=self.orders.paused,
+            excluded=tuple(sorted(_copy(self.orders.excluded))),
             certificates=tuple(
                 {
                     "what": end.what,
@@ -328,6 +368,7 @@ class RemoteClients:
         What they send for it belongs to their old connection, and is not read any more.
         """
         self._sessions.poll()
+        self.orders.forget()
         self._end_collecting()
         for client in sorted(self._late):
             self._sessions.listener.disconnect(identity(client), reason)
@@ -455,6 +496,7 @@ class RemoteClients:
                 control_bytes=counter.control(total - files),
                 file_bytes=counter.files(files),
                 rejected_connections=sessions.rejections.take(),
+                operator=self.orders.take(),
             ),
         )
 
@@ -466,6 +508,7 @@ class RemoteClients:
 
     def _next(self) -> Event | None:
         """Return the next event of the round, after at most `TICK_S` seconds; None: none came."""
+        self.orders.poll()
         if self._events:
             return self._events.popleft()
         while self._collecting and self._kept:  # before any limit: these came in time
@@ -500,12 +543,16 @@ class RemoteClients:
         for client in membership.expire():
             reason = f"disconnected, and not back within {membership.rejoin_s:g} s"
             self._events.append(Left(client))
-            asked = self._sessions.questions.pop(client, None)
-            task = self._end_task(client) if self._collecting else None
-            if asked is not None or task is not None:
-                round = asked.round if asked is not None else self._round
-                round = task.round if task is not None else round
-                self._events.append(ClientLost(round, client, reason))
+            self._lose(client, reason)
+
+    def _lose(self, client: int, reason: str) -> None:
+        """End a client's question, and its task in a round, if it has one."""
+        asked = self._sessions.questions.pop(client, None)
+        task = self._end_task(client) if self._collecting else None
+        if asked is not None or task is not None:
+            round = asked.round if asked is not None else self._round
+            round = task.round if task is not None else round
+            self._events.append(ClientLost(round, client, reason))
 
     def _reply(self, event: MessageEvent | None) -> Event | None:
         """Return the answer to a question, or that there is none; keep any other event."""
@@ -668,7 +715,7 @@ class RemoteClients:
                 needed=needed,
             )
             return
-        missing = listing(set(range(number)) - ready)
+        missing = listing(set(range(number)) - ready - self.orders.excluded.keys())
         log.info(
             "waiting_for_clients",
             "waiting for clients: {ready} of {needed} are ready; missing: {missing}",

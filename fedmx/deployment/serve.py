@@ -81,6 +81,7 @@ def serve(
     )
     server = server_of(assembly, clients, callbacks=callbacks)
     server.monitor = monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)
+    server.operated = clients.orders.listening
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.
         from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ from layers.logic import (
     Update,
 )
 from layers.logic.core.messages import EMPTY
-from layers.logic.core.state import EXCLUDED
 from layers.logic.round.exchange import (
     Accounts,
     Answered,
@@ -124,9 +122,7 @@ class JournalClients:
         self._entries = iter(journal.entries)
         self._outcomes = _outcomes(journal)
         self._samples = self._population(journal)
-        if journal.excluded:
-            state = replace(state, memory={**state.memory, EXCLUDED: dict(journal.excluded)})
-        return state, self._samples
+        return state.excluding(journal.excluded), self._samples
 
     def exchange(self, commands: Sequence[Command]) -> tuple[Event, float]:
         """Compare the commands with the recorded ones; return the recorded event.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from fedmx.simulation.workers import workers_of
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.datasets import Files
 from layers.logic import BrokenModel, ClientReport, Plan, RoundReport, TooFewUpdates
-from layers.logic.core.state import EXCLUDED
 from layers.logic.round.pipeline import Trace
 from layers.logic.round.round import RoundMachine
 
@@ -294,9 +293,7 @@ def _step_back_before(server: Server, round: int, journals: Mapping[int, Journal
     """Take the steps back that led to a round; leave the clients out that they excluded."""
     assert isinstance(server.steps_back, RecordedSteps)
     server.steps_back.lead_to(round)
-    if excluded := journals[round].excluded:
-        memory = {**server.state.memory, EXCLUDED: dict(excluded)}
-        server.state = replace(server.state, memory=memory)
+    server.state = server.state.excluding(journals[round].excluded)
 
 
 def _server(run: RecordedRun, strict: bool) -> Server:

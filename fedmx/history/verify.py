@@ -424,7 +424,9 @@ def _by_round(run: RecordedRun) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-OF_THE_NETWORK = frozenset({"control_bytes", "file_bytes", "rejected_connections", "virtual"})
+OF_THE_NETWORK = frozenset(
+    {"control_bytes", "file_bytes", "rejected_connections", "operator", "virtual"}
+)
 """Keys of a deployed round's record that tell of connections; a simulation has none."""
 
 

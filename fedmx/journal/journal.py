@@ -425,13 +425,15 @@ def _record_of_accounts(accounts: Accounts) -> dict[str, Any]:
 def _accounts_of(record: Mapping[str, Any]) -> Accounts:
     clients = _by_client(record.get("clients", {}))
     overhead = dict(record.get("overhead", {}))
-    rejected = tuple(overhead.pop("rejected_connections", ()))
+    texts: dict[str, Any] = {
+        name: tuple(overhead.pop(name, ())) for name in ("rejected_connections", "operator")
+    }
     return Accounts(
         took_s=record["took_s"],
         waited_s=record.get("waited_s", 0.0),
         traffic={one: _given(Traffic, of) for one, of in clients.items() if "up_bytes" in of},
         times={one: _given(Times, of) for one, of in clients.items() if "asked_s" in of},
-        overhead=Overhead(**overhead, rejected_connections=rejected),
+        overhead=Overhead(**overhead, **texts),
     )
 
 

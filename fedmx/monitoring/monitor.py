@@ -35,6 +35,8 @@ class ClientsNow:
         reconnections: the number of times that a ready client came back.
         certificates: the TLS files, with their kinds (`what`), paths, the times at which they end
             (`expires`, ISO 8601), and the warnings about those that end soon.
+        paused: whether an operator has paused the run.
+        excluded: the clients that are not asked any more.
     """
 
     address: str
@@ -49,6 +51,8 @@ class ClientsNow:
     refused_connections: int = 0
     reconnections: int = 0
     certificates: tuple[Mapping[str, Any], ...] = ()
+    paused: bool = False
+    excluded: tuple[int, ...] = ()
 
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -190,6 +194,8 @@ class Monitor:
             "run": self.run,
             "state": "running" if not reason else "done",
             "reason": reason,
+            "paused": now.paused,
+            "excluded": list(now.excluded),
             "round": under_way,
             "rounds_done": done,
             "last_round": self.last_round,

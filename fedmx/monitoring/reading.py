@@ -46,6 +46,8 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
         "refused_connections": None,
         "reconnections": None,
         "certificates": [],
+        "paused": False,
+        "excluded": [],
         "address": folder.facts.get("address"),
         "started": folder.facts.get("started"),
         **live,

@@ -17,6 +17,8 @@
       assets/             of a server: NAME.safetensors, the files that every client receives
       report.html         the report
       live.json           of a server: its current or last status; rewritten every second
+      operator.json       of a server: what its operator has said, if anything
+      control.sock        of a running server: where `fedmx ctl` reaches it
       lock                the process that runs it holds this file
 
 Each record and each document has a checksum. Damaged parts are named; the rest is read.

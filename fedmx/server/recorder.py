@@ -124,6 +124,8 @@ def recorded(
         server.remember(folder.rounds())
         server.keep_assets(folder.assets_path)
         server.keep_updates(folder.path)
+        if server.operated is not None:
+            stack.enter_context(server.operated(folder.path))
         if server.monitor is not None:
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
@@ -139,8 +141,9 @@ def recorded(
         except GeneratorExit:
             _end(folder, "stopped", f"its caller left the loop after round {server.state.round}")
             raise
-        except KeyboardInterrupt:
-            _end(folder, "interrupted", f"interrupted after round {server.state.round}")
+        except KeyboardInterrupt as interruption:
+            how = f"interrupted {interruption}".strip()  # by a signal, or by an operator
+            _end(folder, "interrupted", f"{how} after round {server.state.round}")
             raise
         except (TooFewUpdates, BrokenModel) as error:
             _explain(folder, error)

@@ -143,6 +143,7 @@ class Round:
         """
         steps = [step.record() for step in self.stepped_back]
         suspended = {str(one): left_s for one, left_s in sorted(self.report.suspended.items())}
+        operator = self.report.overhead.operator
         line = {
             "round": self.round,
             "accuracy": self.accuracy,
@@ -171,11 +172,13 @@ class Round:
             "model_sha256": self.model_sha256,
             **({"stepped_back": steps} if steps else {}),
             **({"suspended": suspended} if suspended else {}),
+            **({"operator": list(operator)} if operator else {}),
         }
         if self.staleness is not None:
             line |= {"in_flight": self.report.in_flight, "staleness": list(self.staleness)}
         if taken := sorted(
-            {*line, "stepped_back", "suspended", CHAIN, CHECKSUM} & {*self.report.numbers}
+            {*line, "stepped_back", "suspended", "operator", CHAIN, CHECKSUM}
+            & {*self.report.numbers}
         ):
             raise FedmxError(
                 f"round {self.round}: a hook records {', '.join(taken)}, but the round's record "

@@ -57,6 +57,8 @@ class Server(Shown):
         recorder: records rounds; None: nothing does.
         monitor: tells an operator what the server does; None: nothing does.
         metrics: shows the monitor while the server listens; None: nothing does.
+        operated: lets an operator tell the server what to do, in the run's folder; None: nothing
+            does.
         store: keeps updates on disk until they are folded; None: they are in memory.
         callbacks: hear of each round, and may end the run.
         experiment: the experiment; None: the server was made of parts by hand.
@@ -84,6 +86,7 @@ class Server(Shown):
     recorder: Recorder | None = None
     monitor: Monitor | None = None
     metrics: AbstractContextManager[object] | None = None
+    operated: Callable[[Path], AbstractContextManager[object]] | None = None
     store: UpdateStore | None = None
     callbacks: Sequence[Callback] = ()
     experiment: Experiment | None = None

@@ -54,17 +54,20 @@ class Overhead:
         control_bytes: bytes of handshakes, heartbeats and other control frames.
         file_bytes: bytes of the files sent to clients, in both directions together.
         rejected_connections: why peers were rejected.
+        operator: what an operator told the server, with the times.
     """
 
     control_bytes: int = 0
     file_bytes: int = 0
     rejected_connections: tuple[str, ...] = ()
+    operator: tuple[str, ...] = ()
 
     def __add__(self, other: Overhead) -> Overhead:
         return Overhead(
             self.control_bytes + other.control_bytes,
             self.file_bytes + other.file_bytes,
             self.rejected_connections + other.rejected_connections,
+            self.operator + other.operator,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +52,21 @@ class ServerState:
         """Return the version that a client's last accepted update started from; None: unknown."""
         last = self.last_accepted.get(client)
         return None if last is None else self.base.get(client, last - 1)
+
+    def excluding(self, excluded: Mapping[Any, str]) -> ServerState:
+        """Return the state in which exactly these clients are excluded, with the reasons.
+
+        A client that is not excluded any more begins with an empty memory, as a new one.
+        """
+        before: dict[Any, str] = dict(self.memory.get(EXCLUDED, {}))
+        if before == dict(excluded):
+            return self
+        memory = {**self.memory, EXCLUDED: dict(excluded)}
+        if not excluded:
+            del memory[EXCLUDED]
+        again = before.keys() - excluded.keys()
+        last = {one: round for one, round in self.last_accepted.items() if one not in again}
+        return replace(self, memory=memory, last_accepted=last)
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""

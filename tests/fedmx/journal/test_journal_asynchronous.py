@@ -1,4 +1,4 @@
-"""An asynchronous deployment with a lost client and a killed server is replayed to its bits.
+"""An asynchronous deployment with lost and excluded clients and a killed server is replayed.
 
 Clients and server are processes over mutual TLS. The hook's memory on both ends would show an
 update that counted twice, or none that was acknowledged.
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from fedmx import RunFolder
+from fedmx.deployment.operator_socket import ask
 from fedmx.history import rerun
 from fedmx.journal.journal import UpdateArrived, journals_of
 from tests.fedmx.held import Held
@@ -66,9 +67,16 @@ def _go_through(held: Held) -> None:
     clients[lost].kill()
     until(lambda: len(_waiting(held)) == 4, lambda: server.output)
     clients[lost] = held.client(lost)
+    left_out = next(one for one in _waiting(held) if one != lost)
+    folder = held.deployment.run.path
+    assert ask(folder, {"command": "exclude", "client": left_out})["excluded"] == [left_out]
+    clients[left_out].kill()  # its update would come too late
     for number in range(5, 200):
         held.release(number)
 
+    held.await_round(held.deployment.rounds() + 2)
+    assert ask(folder, {"command": "include", "client": left_out})["excluded"] == []
+    clients[left_out] = held.client(left_out)
     held.await_round(held.deployment.rounds() + 2)
     server.kill()
     resumed = held.deployment.resume()
@@ -87,6 +95,8 @@ def test_clients_were_lost_and_updates_were_stale(run: RunFolder) -> None:
     assert len(records) == 60
     assert sum(record["lost"] for record in records) >= 1
     assert max(one for record in records for one in record["staleness"]) > 0
+    told = [text.split()[1] for record in records for text in record.get("operator", ())]
+    assert told == ["exclude", "include"]
 
 
 def test_no_update_counts_twice(run: RunFolder) -> None:
