@@ -362,10 +362,14 @@ class NetworkKeys(TypedDict, total=False):
     """Lines a minute in the server's log about one client or machine; further ones are
     counted."""
     patience: float | None
-    """Gives up a connected client that does not answer, from the second round on, after this
-    many times the median answer time, and 10 minutes at least; null: never."""
+    """Gives up a client that does not answer after this many times the median answer time. The
+    least limit is 60 s, or 10 s when half of the round's updates and min_updates have arrived.
+    Before the first answer of a run, it is an hour. null: never."""
     patience_s: float | None
-    """The same in seconds, instead of patience and from the first round on."""
+    """The same in seconds, instead of patience."""
+    wait_limit_s: float | None
+    """How long a run that has begun waits for enough clients or updates before it ends with an
+    error; null: any time."""
     incoming_mib: int | None
     """Memory in MiB for messages that are being received, of all clients together; null: 64,
     and up to a quarter of the memory of the machine, or of its control group, while the clients
