@@ -35,8 +35,8 @@ class GeometricMedian(Aggregator):
     pull with r = ||sum_k b_k (delta_k - z)||: z is the median if r <= a, and the step is
     (1 - a / r) (T(z) - z) otherwise. The plain step would stay there whatever the others do. Each
     iteration also tries an update itself, the nearest that was not tried yet, and goes there if the
-    sum is not larger: a median that is an update would be reached slowly. Steps have momentum. It
-    begins anew when the sum rises (O'Donoghue and Candes 2015, section 3.2).
+    sum is not larger: a median that is an update would be reached slowly. Steps have momentum,
+    which is reset when the sum rises (O'Donoghue and Candes 2015, section 3.2).
 
     It begins at the coordinate-wise median, so that a far outlier does not take many iterations to
     leave. It ends when the sum is within a relative 1e-9 of the least one. While clients of less
@@ -44,9 +44,10 @@ class GeometricMedian(Aggregator):
     memory. Buffers are the coordinate-wise median of all, with equal weights.
 
     Attributes:
-        iterations: at most; some dozens are enough, but where the median is close to an update.
-        weights: ``"uniform"`` lets each client count alike, ``"samples"`` by n_k (as the paper
-            has it), with which a client that invents samples has more say.
+        iterations: the largest number of iterations; a few dozen are enough unless the median is
+            close to an update.
+        weights: ``"uniform"`` gives all clients the same weight, ``"samples"`` weighs them by n_k
+            (as in the paper), so that a client that invents samples has more influence.
     """
 
     name = "geometric-median"

@@ -32,7 +32,7 @@ class Krum(Aggregator):
 
     Of m updates the m - f - 2 nearest count as neighbours. All updates are held, in memory or on
     disk; time grows with m^2. Numbers of samples do not count. Buffers are the coordinate-wise
-    median of all, since a client whose update is chosen may send any buffers beside it.
+    median of all, since the client of the chosen update may send any buffers beside it.
 
     Attributes:
         byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be

@@ -82,8 +82,9 @@ class Mean(Aggregator):
     one update and the sum, however many updates there are.
 
     Attributes:
-        weights: ``"samples"`` weighs clients by n_k, ``"uniform"`` all alike, ``"plan"`` as the
-            selector says (lanes that are missing do not count). Buffers are always weighed by n_k.
+        weights: ``"samples"`` weighs clients by n_k, ``"uniform"`` gives all the same weight,
+            ``"plan"`` takes the weights of the selector's plan (missing lanes do not count).
+            Buffers are always weighed by n_k.
     """
 
     name = "mean"

@@ -83,9 +83,9 @@ class Median(Aggregator):
     memory. Numbers of samples, which a client may invent, do not count.
 
     Attributes:
-        sparse: whether hooks that send less than half of an update's values are meant. A coordinate
-            that most clients do not send is 0 for them, and so is its median: the model stands
-            still there.
+        sparse: whether hooks that send less than half of an update's values are allowed. A
+            coordinate that most clients do not send has the median 0: the model does not change
+            there.
     """
 
     name = "median"
@@ -143,8 +143,8 @@ class TrimmedMean(Aggregator):
 
     Attributes:
         trim: beta, at least 0 (the plain mean) and below 0.5; unless it is 0,
-            `logic.min_updates` must be so large that one update is left out at each end.
-        sparse: whether hooks that send less than half of an update's values are meant, as in
+            `logic.min_updates` must be large enough to leave out one update at each end.
+        sparse: whether hooks that send less than half of an update's values are allowed, as in
             `median`.
     """
 
@@ -170,7 +170,7 @@ class TrimmedMean(Aggregator):
 
     @property
     def least_updates(self) -> int:
-        """So many that one update is left out at each end, unless `trim` is 0."""
+        """The number at which one update is left out at each end; 1 if `trim` is 0."""
         if not self.trim:
             return 0
         return max(3, math.ceil((1 - Fraction(ROUNDING)) / Fraction(self.trim)))

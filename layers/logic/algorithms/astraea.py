@@ -41,7 +41,7 @@ AT_ONCE = 1 << 18  # pixels that are computed together, so that memory stays sma
 
 @dataclass(frozen=True)
 class Astraea(Selector):
-    """All clients in every round: gamma clients at each mediator, one after the other in its lane.
+    """All clients in every round, in a lane of gamma clients for each mediator.
 
     Duan et al. 2019, "Astraea: Self-balancing Federated Learning for Improving Classification
     Accuracy of Mobile Deep Learning Applications", algorithm 3: a mediator takes
@@ -50,16 +50,16 @@ class Astraea(Selector):
 
     At most 10,000 clients.
 
-    The clients are asked for the histogram of their labels once, before their first round; the
-    lines are made again when a client joins later. A client that does not answer, or not with a
-    histogram, takes no part until it does. It keeps the lines.
+    It asks the clients for the histogram of their labels once, before their first round, and makes
+    the lanes again when a client joins later. A client without a valid answer takes no part until
+    it has answered. The selector keeps the lanes.
 
     Attributes:
         gamma: clients of a mediator; the last mediator has the clients that are left.
         classes: number of labels, C.
-        above: T_d of the hook `rebalance`, if there is one: the lines are then made from the
+        above: T_d of the hook `rebalance`, if there is one: the lanes are then made from the
             samples that clients will train on. None: from the samples that they have.
-        mediator_epochs: E_m.
+        mediator_epochs: E_m, how often a mediator goes through its clients in a round.
     """
 
     name = "astraea"
@@ -90,7 +90,7 @@ class Astraea(Selector):
         return Question(LABELS, classes=self.classes)
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Make the lines, if other clients than before have reported their labels."""
+        """Make the lanes, if other clients than before have reported their labels."""
         reported = LabelHistograms.of_state(state, self._question)
         state = reported.kept_in(state, self._question)
         lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
@@ -115,7 +115,7 @@ class Astraea(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return all clients that are there, in the lanes of the mediators."""
+        """Return all available clients, in the lanes of the mediators."""
         lanes = present(lines_of(memory), set(population.clients))
         return Plan(lanes, passes=self.mediator_epochs)
 
@@ -133,8 +133,8 @@ class Rebalance(Hook):
     Duan et al. 2019 (Astraea), algorithm 2: the z-score of a class's number of samples over all
     clients says whether the class is far too rare or too frequent, and by what ratio (see
     `ratios`). A sample of a class with ratio r is taken floor(r) times, and once more with
-    probability r - floor(r); in every round the same samples are. With `augment`, as in the paper,
-    a sample that is taken again is a new image, made from it by a random shift, rotation, shear and
+    probability r - floor(r), the same samples in every round. With `augment`, as in the paper, a
+    sample that is taken again is a new image, made from it by a random shift, rotation, shear and
     zoom, the same ones in every round; without, it is repeated. n_k counts the samples that are
     trained on.
 
@@ -143,10 +143,11 @@ class Rebalance(Hook):
     Attributes:
         above: T_d; a class is too frequent if its z-score is above it, too rare if below -1 / T_d.
         augment: whether further samples of a rare class are new images; the samples must be images.
-        shift: of a new image, the most in each direction, as a share of its width or height.
-        rotation: of a new image, the most to each side, in degrees, up to 180.
-        shear: of a new image, the most to each side, in degrees, below 90.
-        zoom: the most by which width and height of a new image change, below 1.
+        shift: the largest shift of a new image in each direction, as a share of its width or
+            height.
+        rotation: the largest rotation of a new image to each side, in degrees, up to 180.
+        shear: the largest shear of a new image to each side, in degrees, below 90.
+        zoom: the largest change of the width and height of a new image, below 1.
     """
 
     name = "rebalance"
@@ -260,7 +261,7 @@ def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """How far an image may be moved; each amount is drawn uniformly, for each image anew.
+    """How far an image may be moved; each amount is drawn uniformly for each image.
 
     The paper names the four ways and gives no amounts. A pixel of the new image is interpolated
     linearly between four pixels of the old one; beyond its border the nearest pixel of the border
@@ -354,7 +355,7 @@ def _between(images: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 @settings_of_parts(fixed={"above": "`rebalance` sets it, in the selector and in the hook"})
 def astraea(rebalance: float | None = None, augment: bool = False) -> Preset:
-    """Astraea (Duan et al. 2019): all clients in line at mediators with balanced data.
+    """Astraea (Duan et al. 2019): all clients, one after the other at mediators with balanced data.
 
     Args:
         rebalance: T_d. Clients train on fewer samples of a class whose z-score is above it, and on

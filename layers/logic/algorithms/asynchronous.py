@@ -42,7 +42,7 @@ from layers.logic.selectors.draws import draw_uniform
 
 @dataclass(frozen=True)
 class Concurrent(Selector):
-    """Keeps `concurrency` clients at work, drawn uniformly among those without a task.
+    """Keeps `concurrency` clients training, drawn uniformly among those without a task.
 
     Source: Nguyen et al. 2022, algorithm 1. With `refill_at` R, it waits until R places are open,
     and fills them together, as NVFlare does. All updates of one virtual instant are folded before
@@ -165,7 +165,8 @@ class _Buffer:
 class FedBuff(_ByStaleness):
     """w + (1/K) sum_k s(tau_k) delta_k over the K updates of a version.
 
-    Source: Nguyen et al. 2022, algorithm 1. Clients count alike, whatever their numbers of samples.
+    Source: Nguyen et al. 2022, algorithm 1. All clients have the same weight, whatever their
+        numbers of samples.
     Buffers (running statistics) are averaged by samples.
 
     Attributes:

@@ -28,14 +28,14 @@ LEAST = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class CsFedAvg(Selector):
-    """Random cohorts until a set Omega of candidates is full, then cohorts from Omega.
+    """Draws random cohorts until a set Omega of candidates is full, then cohorts from Omega.
 
     Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
-    Computing" (what its abstract leaves open is decided here). After each round, ceil(rho m) of its
-    m participants become candidates: of those that are not candidates yet, the ones with the
-    smallest divergence d_k, which the hook `divergence` measures. When there are ceil(P K)
-    candidates, all participants are candidates, and a cohort may have fewer than m clients. When no
-    candidate is there, the round is a random one. It keeps the numbers of the candidates.
+    Computing" (fedmx decides the points that its abstract leaves open). After each round, ceil(rho
+    m) of its m participants become candidates: those with the smallest divergence d_k that are not
+    candidates yet. The hook `divergence` measures it. When there are ceil(P K) candidates, all
+    participants are candidates, and a cohort may have fewer than m clients. When no candidate is
+    available, the round is a random one. It keeps the numbers of the candidates.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.

@@ -53,28 +53,29 @@ EBS = "ebs"
 """The group of the mediators' lanes, and the server's name."""
 
 ALONE = " alone"
-"""The end of a group's name in a round in which no client of the other server is there."""
+"""The end of a group's name in a round without available clients of the other server."""
 
 
 @dataclass(frozen=True)
 class FedAimSplit(Selector):
-    """All clients in every round: a lane for each mediator, and one for each client without any.
+    """All clients in every round: a lane for each mediator, and one for each client without a
+    mediator.
 
     FedAIM, equation 3 and algorithm 1: client k is extremely biased if EMD_k, the distance of its
     labels' distribution from the reference, is at least theta. There are M mediators, or one for
     each of these clients if they are fewer, with equal numbers of clients where possible. As in
     Astraea, each takes the clients that bring its pooled distribution nearest to the reference.
-    The lanes are in the groups `nebs` and `ebs`; when no client of the other group is there, in
+    The lanes are in the groups `nebs` and `ebs`; when no client of the other group is available, in
     `nebs alone` or `ebs alone`.
 
     At most 10,000 clients.
 
-    The clients are asked for their labels once, before their first round; the split is made again
-    when a client joins later. A client that does not answer, or not with a histogram, takes no part
-    until it does. It keeps a `Split`: 8 bytes for each number and each distance of a client.
+    It asks the clients for their labels once, before their first round, and makes the split again
+    when a client joins later. A client without a valid answer takes no part until it has answered.
+    It keeps a `Split`: 8 bytes for each number and each distance of a client.
 
     Attributes:
-        mediators: M.
+        mediators: M, the number of lanes of extremely biased clients.
         classes: number of labels, C.
         threshold: theta; None: 3 for 10 classes and in proportion for others, 1.3 with l1.
         distance: ``"emd"``, the earth mover's with the labels as points 0 ... C - 1,
@@ -85,7 +86,7 @@ class FedAimSplit(Selector):
         schedule: how mediators are filled: ``"greedy"``, one after the other; ``"balanced"``, the
             most biased clients first, each where it fits best; or ``"random"``.
         shuffle: whether the clients of a mediator change places each round.
-        reveal: what a client tells: ``"histogram"``, how many samples of each label it has; or
+        reveal: what a client reports: ``"histogram"``, the number of samples of each label; or
             ``"distance"``, only its distance, so that mediators are filled at random.
     """
 
@@ -195,7 +196,7 @@ class FedAimSplit(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Return all clients that are there, in the lanes of the split."""
+        """Return all available clients, in the lanes of the split."""
         split, there = Split.of(memory), set(population.clients)
         alone = tuple((client,) for client in split.unbiased if client in there)
         lines = present(split.mediators, there)
@@ -240,7 +241,8 @@ class _Round:
 
 @dataclass(frozen=True)
 class FedAim(Aggregator):
-    """NEBS averages single clients, EBS averages mediators; when they differ much, they are mixed.
+    """NEBS averages single clients, EBS averages mediators; their models are mixed when they differ
+    much.
 
     FedAIM, algorithm 2, equations 4 to 21. w^NEBS is the mean of the clients that are not extremely
     biased by their samples; w^EBS that of the mediators' models by B_m = sum_k n_k / EMD_k over the
@@ -258,12 +260,12 @@ class FedAim(Aggregator):
     alpha, and between exchanges w^NEBS and w^EBS, float32 (d,) each.
 
     Attributes:
-        divergence: theta_WD.
-        tolerance: theta_loss.
+        divergence: theta_WD, the least relative distance of the two models for an exchange.
+        tolerance: theta_loss, the largest relative rise of the loss for an exchange.
         amplitude: A, from 0 to 1; alpha lies between 0.5 - A / 2 and 0.5 + A / 2.
         steepness: c.
         bins: Y, intervals of the histogram from which the entropy is computed.
-        loss_rule: ``"signed_rel"`` is the test above, ``"abs_rel"`` takes the absolute value of the
+        loss_rule: ``"signed_rel"`` is this test, ``"abs_rel"`` takes the absolute value of the
             quotient, ``"signed_abs"`` does not divide.
         sync_back: whether both servers continue from w^C after an exchange; else each continues
             from its own model.

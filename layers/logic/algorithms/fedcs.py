@@ -41,7 +41,7 @@ class ReportedTimes:
 
     @classmethod
     def of(cls, population: Population) -> ReportedTimes:
-        """Return the answers to the question; an answer that cannot be true counts as none."""
+        """Return the answers to the question; an answer that cannot be true is left out."""
         reported = [
             (client, train_s, upload_s)
             for client, answer in sorted(population.answers.get(TIMES, {}).items())
@@ -76,7 +76,8 @@ def deadline_of(population: Population) -> float:
 
 @dataclass(frozen=True)
 class FedCS(Selector):
-    """Takes clients one by one, each time the one that adds the least to the round (algorithm 3).
+    """Selects clients one by one, each time the one that adds the least time to the round
+    (algorithm 3).
 
     Candidates say how long they will train, t_UC, and upload, t_UL. Uploads are serial, and each
     client trains while those before it upload, so a client adds t_UL + max(0, t_UC - elapsed) to
@@ -95,7 +96,7 @@ class FedCS(Selector):
             one client is asked.
         select_s: T_cs, seconds.
         distribute_s: the part of T_d(S) that is the same for all S, seconds.
-        multicast: whether T_d(S) has the largest t_UL of S, too: the model goes to all of S at
+        multicast: whether T_d(S) includes the largest t_UL of S: the model goes to all of S at
             once, at the rate of the slowest link, and links are as fast down as up (section IV).
         aggregate_s: T_agg, seconds.
     """
@@ -230,7 +231,7 @@ def _greedy_multicast(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: flo
 
 @settings_of_parts()
 def fedcs() -> Preset:
-    """FedCS (Nishio and Yonetani 2019): as many clients as upload before the round's deadline.
+    """FedCS (Nishio and Yonetani 2019): as many clients as can upload before the round's deadline.
 
     Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
     model.

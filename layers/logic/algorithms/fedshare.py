@@ -28,7 +28,7 @@ def _taken(part: float, shared: int) -> int:
 
 @dataclass(frozen=True)
 class FedShare(Hook):
-    """Each client trains on its own samples and on a random part of a set G that all are given.
+    """Each client trains on its own samples and on a random part of a set G that every client gets.
 
     Zhao et al. 2018, "Federated Learning with Non-IID Data", section 4: G is balanced over the
     classes, has the share beta of all training samples, and is taken out of them, so that nothing
@@ -40,7 +40,7 @@ class FedShare(Hook):
 
     Attributes:
         shared: beta, the size of G as a share of all training samples.
-        part: what part of G a client trains on, the same samples every round.
+        part: the share of G that a client trains on, the same samples in every round.
         warm_up: epochs that the server trains on G before round 1; 0: none.
     """
 

@@ -1,4 +1,4 @@
-"""FedSSO: strata of clients whose first local steps are alike, and the mean of their means."""
+"""FedSSO: strata of clients with similar first local steps, and the mean of their means."""
 
 from __future__ import annotations
 
@@ -47,33 +47,34 @@ POWERS, COMPONENTS = 12, 8  # of the power iterations; their points are for a fi
 
 @dataclass(frozen=True)
 class FedSSO(Selector):
-    """A uniform draw from every stratum; a stratum is clients whose first steps are alike.
+    """Draws uniformly from every stratum; a stratum has clients with similar first steps.
 
     Source: FedSSO, algorithm 1.
 
     Before round 1 every client takes one step on all of its samples from w_0 and sends
     w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once, and round 1 starts from
     w_1 = sum_i (n_i / n) w_1^i. Each round draws q_c = max(1, round(beta |c|)) clients of each
-    stratum c, halves rounded up, from those that are there; all of them if there are fewer. With
-    over-selection more clients of the same stratum are asked.
+    stratum c, halves rounded up, from the available ones; all of them if there are fewer.
+    Over-selection asks more clients of the same stratum.
 
     It works with at most 15,000 clients: their N x N distances, and a copy of them while they are
     clustered, take 16 N^2 bytes. The steps must fit into memory, too; a sketch makes them shorter.
 
     A client has no cluster, and its step is not in w_1, if it joined later, did not answer, or
-    answered what cannot be a model (a wrong size or type, NaN). Non-trainable state stays that of
-    w_0. A client reveals its step, which divided by the learning rate is its gradient over all of
-    its samples.
+    sent an answer that cannot be a model (a wrong size or type, NaN). Non-trainable state stays
+    that of w_0. A client reveals its step, which divided by the learning rate is its gradient over
+    all of its samples.
 
     It keeps a `Clustering`; the steps themselves, d floats a client, are forgotten.
 
     Attributes:
         beta: share of a stratum in a round.
-        learning_rate: eta_0, of the first step.
-        min_samples: of OPTICS: the number of clients, itself included, that make the neighbourhood
-            of a client dense.
-        xi: of OPTICS: the relative steepness in the reachability plot that ends a cluster.
-        noise: whether the clients in no cluster are one stratum more (``"stratum"``), are never
+        learning_rate: eta_0, the learning rate of the first step.
+        min_samples: a setting of OPTICS: the number of clients, itself included, that make the
+            neighbourhood of a client dense.
+        xi: a setting of OPTICS: the relative steepness in the reachability plot that ends a
+            cluster.
+        noise: whether the clients in no cluster form one more stratum (``"stratum"``), are never
             asked (``"drop"``), or are a stratum each (``"singletons"``).
         sketch: the number of values of a sketch that a client sends in place of its step; a sketch
             is shorter and reveals less, and round 1 then starts from w_0. 0: the step itself.
@@ -250,12 +251,12 @@ class Stratified(Aggregator):
     Source: FedSSO, equations 3, 12 and 15.
 
     n_c are the samples of all clients of stratum c, n those of the strata that returned. The
-    selector keeps the strata (see `Clustering`) and names them in its plan, in which the lanes of
-    a stratum stand together. A stratum that it does not keep has the samples that returned. Memory
-    is that of one update and two sums. Buffers are averaged by n_k.
+    selector keeps the strata (see `Clustering`) and names them in its plan, which lists the lanes
+    of a stratum together. A stratum that the selector does not keep has the samples that returned.
+    Memory is that of one update and two sums. Buffers are averaged by n_k.
 
     Attributes:
-        mean: ``"stratified"`` is the above. ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
+        mean: ``"stratified"`` is this rule. ``"literal"`` is (N / K) sum_k (n_k / n) w_k as printed
             in equation 3, with N clients that have n samples in all strata, and K clients that
             returned. Unless all n_k are equal, its weights do not sum to 1, and the model shrinks
             or grows.
@@ -442,7 +443,7 @@ def clusters(inner: np.ndarray, min_samples: int, xi: float) -> np.ndarray:
     """
     if len(inner) < max(min_samples, 2):
         return np.zeros(len(inner), np.int64)
-    import sklearn  # here, since it takes a second and most runs need it not
+    import sklearn  # here, since the import takes a second and most runs do not need it
     from sklearn.cluster import OPTICS
 
     found = OPTICS(min_samples=min_samples, xi=xi, metric="precomputed", cluster_method="xi")

@@ -31,14 +31,14 @@ PATIENCE = 0.9  # share of the time that the best set can wait, for what a deplo
 
 @dataclass(frozen=True, eq=False)
 class _Solution:
-    """The knapsack after one more arrival, solved.
+    """The solution of the knapsack after one more arrival.
 
     Attributes:
         value: V.
-        at_s: when the last of the clients that it was solved for had trained.
+        at_s: when the last of its clients had trained.
         room_s: from then to the deadline.
-        places: S, as places among the offers; with a table, read from it when they are needed.
-        upload_s: of all of S together; 0 with a table.
+        places: S, as places among the offers; with a table, they are read when needed.
+        upload_s: the upload time of S; 0 with a table.
         table: the table that V was read from, if any.
     """
 
@@ -52,13 +52,13 @@ class _Solution:
 
 @dataclass(frozen=True, eq=False)
 class _Progress:
-    """What was made of a round's offers so far.
+    """The state of a round's offers.
 
     Attributes:
-        arrived: how many of them were looked at.
+        arrived: the number of processed offers.
         newest: the last of these.
         last: the solution after it.
-        best: of all solutions, the first with the highest V.
+        best: the first solution with the highest V.
         stopped: whether V has fallen, so that the round is decided.
     """
 
@@ -71,15 +71,14 @@ class _Progress:
 
 @dataclass(frozen=True)
 class OfflineKP(Selector):
-    """OfflineKP-FL, algorithm 1: a knapsack is solved anew whenever a client has trained.
+    """OfflineKP-FL, algorithm 1: solves a knapsack again whenever a client has trained.
 
-    All clients train and offer ||delta_k||. Of those that have offered, S maximises
-    sum ||delta_k|| subject to sum t_UL <= T_round - max t_UC: uploads are serial and begin when the
-    last of these clients has trained. To wait for one more client brings a choice and costs time.
-    When the value V falls, the best S so far is granted, and all other clients are declined, also
-    those that still train. While no offer fits, and until V falls, the round waits for the clients
-    that have not offered. The selector keeps nothing from round to round. It works with at most
-    10,000 clients.
+    All clients train and offer ||delta_k||. S is the subset of these clients that maximises sum
+    ||delta_k|| subject to sum t_UL <= T_round - max t_UC: uploads are serial and begin when the
+    last client has trained. One more client is one more choice, but costs time. When the value V
+    falls, the best S so far is granted, and all other clients are declined, also those that still
+    train. While no offer fits, and until V falls, the round waits for the clients that have not
+    offered. The selector keeps nothing from round to round. It works with at most 10,000 clients.
 
     A client that never offers does not cost the round:
 
@@ -91,13 +90,13 @@ class OfflineKP(Selector):
       reported their times does not need this: all of them come, or are known to be lost.
 
     Attributes:
-        stop: V has fallen when it is below the one before (``"strict"``), or not above it
+        stop: V has fallen when it is below the previous V (``"strict"``), or not above it
             (``"non_increase"``, as the algorithm is printed).
         output: in a simulation, ``"best"`` grants the best S, from the moment when it was found;
             ``"last"`` grants the S that was solved last. In a deployment, where no upload can begin
             in the past, both grant the best of the sets that can be uploaded from now on.
         solver: ``"exact"``, or ``"dp"``, a table with weights rounded up to `resolution_s`.
-        resolution_s: of the table, in seconds.
+        resolution_s: the resolution of the table, in seconds.
         ask_times: whether clients say before the round how long they will train and upload. Then
             clients that will not have trained by the deadline, or do not answer, are left out.
     """
@@ -156,7 +155,7 @@ class OfflineKP(Selector):
         if pending.simulated and self.output == "best":
             return _verdicts(self._places(progress.best), pending, progress.best.at_s), progress
         now_s = progress.newest.at_s if progress.newest is not None else 0.0
-        if progress.newest is before.newest:  # it was not an offer that decided the round
+        if progress.newest is before.newest:  # the round was decided without an offer
             now_s = max(now_s, pending.now_s)
         solution = self._solution_at(now_s, progress, pending)
         return _verdicts(self._places(solution), pending), progress
@@ -171,12 +170,12 @@ class OfflineKP(Selector):
         last = self._progress(pending, so_far or _Progress()).last
         places = self._places(last)
         if not places:
-            return None  # there is nothing that could come too late
+            return None  # no offer could come too late
         upload_s = math.fsum(pending.offers[place].upload_s for place in places)
         return last.at_s + PATIENCE * max(last.room_s - upload_s, 0.0)
 
     def _progress(self, pending: PendingOffers, progress: _Progress) -> _Progress:
-        """Return the progress after all offers that there are."""
+        """Return the progress after all offers."""
         offers, known = pending.offers, progress.arrived
         if known and (len(offers) < known or offers[known - 1] is not progress.newest):
             progress = _Progress()  # an offer is gone with its client: begin again without it
@@ -269,7 +268,7 @@ LARGEST, LOWEST, HIGHEST = "largest", "L0", "U"
 
 
 class _Clock(NamedTuple):
-    """The moments of a round that the next offer is judged by.
+    """The times of a round that decide the next offer.
 
     Attributes:
         elapsed_s: E, when the uploads that were granted so far will have ended.
@@ -284,8 +283,8 @@ class _Clock(NamedTuple):
 class OnlineKP(Selector):
     """OnlineKP-FL, algorithm 2: the threshold of an online knapsack, on norm by seconds.
 
-    All clients train and offer ||delta_k||, by ascending t_UC. E is the time that is taken, and M
-    the largest norm that was offered in the last round:
+    All clients train and offer ||delta_k||, by ascending t_UC. E is the used time, and M is the
+    largest norm that was offered in the last round:
 
         z = E / T_round
         weight = t_UC - t_UC of the client before + t_UL
@@ -303,13 +302,13 @@ class OnlineKP(Selector):
     the uploads that arrived.
 
     Attributes:
-        L0: lowest worth of a second, in norm a second, above 0; None: as the first round shows. If
-            it is too high for the model's norms, no client is granted; 0.015 suits norms of order 1
-            and uploads of 100 s.
-        U: highest worth of a second, L0 or more; None with L0.
-        value: what a client is worth: its norm (``"raw"``, as algorithm 2 prints it), or its norm
-            divided by M, with L = L0 (``"normalised"``, as section 2.3.2 says). In the first round,
-            without M, both are the norm with L = L0.
+        L0: the lowest value of a second, in norm per second, above 0; None: the first round finds
+            it. If it is too high for the model's norms, no client is granted; 0.015 suits norms of
+            order 1 and uploads of 100 s.
+        U: the highest value of a second, L0 or more; None if L0 is None.
+        value: the value of a client: its norm (``"raw"``, as in algorithm 2), or its norm divided
+            by M, with L = L0 (``"normalised"``, as in section 2.3.2). In the first round, without
+            M, both are the norm with L = L0.
         ask_times: whether clients say before the round how long they will train and upload. Then
             clients that will not have trained by the deadline, or do not answer, are left out.
     """
@@ -401,7 +400,7 @@ class OnlineKP(Selector):
 
 
 def threshold(z: float, lowest: float, highest: float) -> float:
-    """Return psi(z), the least worth of a second at which a client is granted.
+    """Return psi(z), the lowest value of a second at which a client is granted.
 
     Args:
         z: share of the round's time that is taken, 0 or more.
@@ -451,7 +450,7 @@ def all_in_time(population: Population, asked: bool) -> Plan:
 
 @settings_of_parts()
 def offline_kp() -> Preset:
-    """OfflineKP-FL: all clients train, and a knapsack says whose updates are worth their upload.
+    """OfflineKP-FL: all clients train, and a knapsack selects the updates that are uploaded.
 
     Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no client fits keeps the
     model.
@@ -461,7 +460,7 @@ def offline_kp() -> Preset:
 
 @settings_of_parts()
 def online_kp() -> Preset:
-    """OnlineKP-FL: all clients train; an update is taken at once if it is worth its upload.
+    """OnlineKP-FL: all clients train; an update is granted at once if its value is high enough.
 
     Needs `clock.deadline_s`. With `logic.min_updates: 0` a round in which no update is taken keeps
     the model.

@@ -1,6 +1,6 @@
 """Mediators: the labels that clients reported, and groups of clients by them or at random.
 
-A client whose answer is no histogram, or no distance, counts as one that has not answered.
+A client whose answer is not a histogram or a distance counts as one that has not answered.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LabelHistograms:
 
     @classmethod
     def of_state(cls, state: ServerState, question: Question) -> LabelHistograms:
-        """Return what was answered to a question for `question.classes` labels."""
+        """Return the answers to a question for `question.classes` labels."""
         answers = state.memory[SURVEY][question.name]
         clients, counts = reported_histograms(answers, question.classes)
         return cls(tuple(clients), counts)
@@ -65,7 +65,7 @@ class LabelDistances:
 
     @classmethod
     def of_state(cls, state: ServerState, question: Question) -> LabelDistances:
-        """Return what was answered to a question for a distance."""
+        """Return the answers to a question for a distance."""
         answers: Mapping[int, Slot] = state.memory[SURVEY][question.name]
         clients = tuple(client for client in sorted(answers) if _is_distance(answers[client]))
         distances = np.array([answers[client][DISTANCE] for client in clients], np.float64)
@@ -128,7 +128,7 @@ def even(clients: int, mediators: int) -> list[int]:
 
 
 def of_size(clients: int, size: int) -> list[int]:
-    """Return the number of clients of each mediator, `size` or, for the last one, what is left."""
+    """Return the number of clients of each mediator, `size` or, for the last one, the rest."""
     return [min(size, clients - start) for start in range(0, clients, size)]
 
 
@@ -172,7 +172,8 @@ def greedy_fill(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[li
 
 
 def balanced(counts: np.ndarray, sizes: Sequence[int], away: Away) -> list[list[int]]:
-    """Give each client, the most biased first, to the mediator with room that it brings nearest.
+    """Give each client, the most biased first, to the mediator that it balances best and that is
+    not full.
 
     Ties go to the lowest row, then to the mediator with the fewest clients, then to the first
     mediator. Arguments and result are those of `greedy_fill`.
@@ -207,7 +208,7 @@ def kept_lines(lines: Sequence[Sequence[int]]) -> dict[str, np.ndarray]:
 
 
 def lines_of(memory: Mapping[str, Any]) -> Lines:
-    """Return the lines from which `kept_lines` made arrays; no line if nothing was kept."""
+    """Return the lanes from which `kept_lines` made arrays; no lane if nothing was kept."""
     if "lengths" not in memory:
         return ()
     clients, ends = memory["line"].tolist(), np.cumsum([0, *memory["lengths"]])
@@ -215,6 +216,6 @@ def lines_of(memory: Mapping[str, Any]) -> Lines:
 
 
 def present(lines: Lines, there: Collection[int]) -> Lines:
-    """Return the lines with the clients that are there; lines without any are left out."""
+    """Return the lanes with the available clients; lanes without any are left out."""
     left = (tuple(client for client in line if client in there) for line in lines)
     return tuple(line for line in left if line)

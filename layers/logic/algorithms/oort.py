@@ -59,8 +59,8 @@ class Standing:
     Attributes:
         clients: int64 (n,), ascending; those that are barred are left out.
         tried: bool (n,), whether they were asked before.
-        utility: float64 (n,), of those that were; NaN for the others.
-        promise: float64 (n,), what the new ones are explored by; NaN for the others.
+        utility: float64 (n,), the utility of clients that were asked; NaN for the others.
+        promise: float64 (n,), the weight of new clients in the draw; NaN for the others.
         scale: of the rewards.
         preferred_s: T.
         exploiting: how many are taken by utility.
@@ -103,21 +103,21 @@ class Oort(Selector):
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
-        alpha: penalty on those slower than T; 0: time does not count, and clients are not asked.
-        exploration: epsilon in round 1.
-        decay: of epsilon, by round.
-        least_exploration: below which epsilon does not fall.
+        alpha: penalty for clients slower than T; 0: time does not count, and clients are not asked.
+        exploration: epsilon, the share of new clients in a cohort, in round 1.
+        decay: factor of epsilon in each round.
+        least_exploration: the lowest epsilon.
         cutoff: c, in (0, 1]: candidates have c times the utility of the next best, or more.
-        candidates: how many times as many as are taken by utility are candidates for it at the
-            least; 0: no more than c leaves.
-        new_candidates: how many times as many as are explored are candidates for it at the most;
-            1 or more.
-        clip: share of the rewards below the one above which none counts for more.
-        percentile: of the known t_k that is T, at first; 100: no client is too slow.
-        pacer_delta: percentage points that the pacer moves it by; 0: it stays.
-        pacer_step: rounds from one look of the pacer to the next.
-        most_rounds: a client that was asked more often is barred; None: none is.
-        most_barred: share of the clients that may be barred, those first that were asked most.
+        candidates: at least this many times the number of clients drawn by utility are candidates;
+            0: `cutoff` alone decides.
+        new_candidates: at most this many times the number of new clients are candidates; 1 or more.
+        clip: the quantile of the rewards to which higher rewards are reduced.
+        percentile: T is this percentile of the known t_k, at first; 100: no client is too slow.
+        pacer_delta: percentage points by which the pacer moves `percentile`; 0: it stays.
+        pacer_step: number of rounds after which the pacer compares rewards.
+        most_rounds: a client that was selected more often is left out; None: no limit.
+        most_barred: the largest share of the clients that may be left out, those with the most
+            rounds first.
         ask_times: whether each client says once, before its first round, how long it will take.
     """
 

@@ -64,10 +64,10 @@ class Scaffold(Hook):
     way has twice the bytes of FedAvg.
 
     A client that has lost its memory begins again with c_i = 0, while its old c_i would stay in the
-    server's sum for ever, and the model would go to a wrong point. So when the server has asked
-    such a client, all variates begin anew with zero at the end of the round, and the round's record
-    has the number of these clients, `lost_variates`. They begin anew as well when a client whose
-    c_i is in the sum takes part no more.
+    server's sum forever, and the model would converge to a wrong point. So when the server has
+    asked such a client, all variates begin anew with zero at the end of the round, and the round's
+    record has the number of these clients, `lost_variates`. They begin anew as well when a client
+    whose c_i is in the sum takes part no more.
 
     Attributes:
         option: how c_i+ is found.

@@ -29,8 +29,8 @@ class Contribution:
         buffers: float32 (b,), returned by the last client of the lane.
         updates: the decoded updates of the accepted clients, in order; without their deltas if the
             lane has several clients or is on disk.
-        training: how the lane's client was told to train, for a late update by its earlier task; in
-            a lane of several clients, how the clients of this round train.
+        training: the training settings of the task of the lane's client, for a late update those of
+            its earlier task; in a lane of several clients, those of this round.
         group: group of the lane (see `Plan.groups`).
         weight: weight of the lane in the mean, if the plan gives weights.
         staleness: by how many versions the model that the lane started from is older than the

@@ -34,7 +34,7 @@ Trains: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], bool]
 
 
 class Stage(IntEnum):
-    """Where a hook stands among the others, in the order in which the server sends.
+    """The place of a hook among the others, in the order in which the server sends.
 
     A client that sends, and a server that concludes a round, use the hooks in this order.
     """
@@ -43,7 +43,7 @@ class Stage(IntEnum):
     """The hook works on samples, gradients, updates and models as they are."""
 
     MODEL = 2
-    """The hook encodes the model, so every hook that changes the model stands before it."""
+    """The hook encodes the model, so it comes after every hook that changes the model."""
 
     UPDATE = 3
     """The hook encodes the update, so every hook that works on gradients or updates stands before
@@ -344,7 +344,7 @@ class Hook(Part):
 
     @property
     def stage(self) -> Stage:
-        """Where the hook stands among the others; follows from what it encodes."""
+        """The place of the hook among the others; it follows from what the hook encodes."""
         if Trait.ENCODES_UPDATE in self.provides:
             return Stage.UPDATE
         return Stage.MODEL if Trait.ENCODES_MODEL in self.provides else Stage.PLAIN

@@ -72,7 +72,7 @@ class Population:
 class Plan:
     """The lanes of one round.
 
-    A lane is an ordered list of clients, each of which starts from the weights that the one
+    A lane is an ordered list of clients. Each client starts from the weights that the one
     before it in the lane returned. FedAvg: K lanes of one client.
 
     Attributes:

@@ -61,7 +61,7 @@ class SignSgd(CodecHook):
 
     Attributes:
         down: whether the changes of the model are sent as signs; if not, the model is sent dense.
-        feedback: whether what the signs left out is added to the next update, or change.
+        feedback: whether the error of the signs is added to the next update, or change.
     """
 
     name = "sign-sgd"

@@ -107,7 +107,7 @@ class GradientReply(Hook):
     """The client sends the sum G of the gradients of all local steps; the server takes w - eta G.
 
     With plain SGD and the same learning rate at both ends this is the model that the client has.
-    Every hook that works on gradients stands before it, so that the sum is of the corrected ones.
+    Every hook that works on gradients comes before it, so that it sums the corrected gradients.
     Hooks that change the update are refused: the update itself does not travel.
     """
 

@@ -16,19 +16,21 @@ from layers.logic.errors import LogicError
 
 @dataclass(frozen=True)
 class Stragglers(Hook):
-    """A share of each cohort trains x epochs only, x drawn uniformly from 1 to E.
+    """A share of each cohort trains only x epochs, with x drawn uniformly from 1 to E.
 
-    E is the number of epochs of all others; where the training goes by steps, x and E are steps.
-    The draws depend on the seed, the round and the cohort alone: whatever the algorithm and the
-    other hooks, the same clients are stragglers with the same x, and those of a smaller share are
-    among those of a larger one. Nothing more is sent, and neither side keeps anything.
+    E is the number of epochs of the other clients; if training is set in steps, x and E are steps.
+    The draws depend on the seed, the round and the cohort alone. So with every algorithm and beside
+    all other hooks, the same clients are stragglers with the same x, and the stragglers of a
+    smaller share are among those of a larger one. Nothing more is sent, and neither side keeps
+    anything.
 
     In the paper's experiments FedProx aggregates what stragglers have done, and FedAvg drops them.
 
     Attributes:
-        share: of the cohort's clients that are stragglers; half a client counts as one.
+        share: the share of the cohort's clients that are stragglers; half a client counts as one.
         drop: whether stragglers are dropped: they get no task, cost neither time nor bytes, and the
-            report has them as lost. Where E is 1, those that are not dropped are like all others.
+            report lists them as lost. If E is 1, stragglers that are not dropped train like all
+            others.
     """
 
     name = "stragglers"

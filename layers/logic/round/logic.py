@@ -47,11 +47,11 @@ class Logic:
             without updates keeps the model and succeeds.
         deadline_s: seconds that a round may take, by the clock of the clients; None: no limit. An
             update that has not arrived by then is lost.
-        over_select: factor by which more clients are asked than are needed, of which the first are
+        over_select: factor by which more clients are asked than needed; the first ones are
             accepted. It has no effect on a selector whose plan is for certain clients.
-        max_update: the largest norm of an update, and of what a round makes of the updates, as a
-            multiple of the norm of the model plus 1; a larger update is rejected. For buffers it is
-            the square of this multiple. None: no bound.
+        max_update: the largest norm of an update, and of a round's step, as a multiple of the norm
+            of the model plus 1; a larger update is rejected. For buffers it is the square of this
+            multiple. None: no bound.
         trainer: how a client makes its update from the received model.
         mask: which tensors are sent; None: all.
         facilities: what the server can train on samples of its own.

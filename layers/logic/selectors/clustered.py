@@ -22,12 +22,12 @@ class Clustered(Selector):
     """One client is drawn from each of m distributions over the clients.
 
     The clients lie side by side on a line, each on a piece of length m n_k: the largest first, and
-    of equal ones the higher number first. The line is cut into m equal parts, which are the
+    the higher number first between equal ones. The line is cut into m equal parts: the
     distributions. On average a client is drawn m n_k / n times, as in m draws by size; a client of
     2 n / m samples or more is always drawn. The mean is sum_k (draws of k / m) w_k: a client that
-    is drawn twice trains once and has the weight 2 / m. Use it with
-    `aggregator: {name: mean, weights: plan}`; rules that count all clients alike, such as `median`,
-    count one that is drawn twice once. It keeps nothing.
+    is drawn twice trains once and has the weight 2 / m. Use it with `aggregator: {name: mean,
+    weights: plan}`; rules that count all clients alike, such as `median`, count one that is drawn
+    twice once. It keeps nothing.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) draws.

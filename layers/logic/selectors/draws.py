@@ -12,7 +12,7 @@ from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.seeds import generator
 
 SMALL = 10_000
-"""Up to so many clients, a draw may take a random number for each of them."""
+"""Up to this number of clients, a draw may take a random number for each of them."""
 
 
 def draw_uniform(rng: np.random.Generator, clients: int, number: int) -> np.ndarray:

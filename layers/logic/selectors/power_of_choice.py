@@ -26,7 +26,7 @@ LOSS = "loss"
 
 @dataclass(frozen=True)
 class PowerOfChoice(Selector):
-    """Takes, of d candidates drawn without replacement by n_k, the m with the highest loss.
+    """Draws d candidates by n_k without replacement, and selects the m with the highest loss.
 
     It needs `aggregator: {name: mean, weights: uniform}`, or another one without `weights:
     samples`, since the sizes are in the draw. With ``reported`` losses it keeps each client's last
@@ -37,9 +37,10 @@ class PowerOfChoice(Selector):
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
         candidates: d, m or more; None: 2 m. More candidates make learning faster and less fair.
-        loss: ``"asked"``: the candidates are sent the global model each round, and answer with its
-            loss (pi_pow-d); ``"reported"``: the losses that came with updates, at no cost.
-        samples: how many samples of a candidate the loss is measured on, drawn anew each round
+        loss: ``"asked"``: the candidates get the global model in each round and answer with its
+            loss (pi_pow-d); ``"reported"``: the selector uses the losses of earlier updates, at no
+            cost.
+        samples: the number of a candidate's samples for measuring the loss, drawn in each round
             (pi_cpow-d); 0: all.
     """
 
@@ -84,7 +85,7 @@ class PowerOfChoice(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Take the candidates with the highest loss; of equals, the first that was drawn."""
+        """Select the candidates with the highest loss; between equal losses, the first drawn."""
         if self.loss == "reported":
             clients = self._candidates(population, rng)
             losses = column(memory, LOSS, clients, np.inf)
