@@ -169,7 +169,7 @@ def test_the_quickstart_gives_the_same_model_in_simulation_and_over_tls(
 ) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import quickstart; from pathlib import Path; "
-        "sys.exit(quickstart.main(Path('quick'), ('rounds=2', 'clients=3')))"
+        "sys.exit(quickstart.main(Path('quick'), ('rounds=2', 'clients=2')))"
     )
     done = start([sys.executable, "-c", code, str(EXAMPLES)], tmp_path)
     assert done.code() == 0, done.output

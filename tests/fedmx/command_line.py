@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def fedmx(
     code: str = "",
     typed: str | None = None,
     anew: bool = False,
+    page: bool = False,
     **more: str,
 ) -> CommandResult:
     """Run a command to its end; ``code`` runs in its place, with the words as ``sys.argv``.
@@ -69,10 +70,11 @@ def fedmx(
         anew: start Python for it, where the start itself counts; otherwise it is a copy of a
             process that has everything loaded. Variables that Python and the libraries read when
             they start do so, too.
+        page: whether a run draws its page; a process that starts anew does.
         **more: environment variables.
     """
     if not (code or anew or any(name.startswith(READ_AT_START) for name in more)):
-        return copied("fedmx.cli.start:main", *words, cwd=cwd, typed=typed or "", **more)
+        return copied("fedmx.cli.start:main", *words, cwd=cwd, typed=typed or "", page=page, **more)
     stdin: dict[str, Any] = {"stdin": subprocess.DEVNULL} if typed is None else {"input": typed}
     start = ["-c", code] if code else ["-m", "fedmx"]
     done = subprocess.run(
@@ -88,7 +90,12 @@ def fedmx(
 
 
 def copied(
-    function: str, *words: str | Path, cwd: Path, typed: str = "", **more: str
+    function: str,
+    *words: str | Path,
+    cwd: Path,
+    typed: str = "",
+    page: bool = False,
+    **more: str,
 ) -> CommandResult:
     """Run a function, as ``module:name``, in a copy of a process that has everything loaded."""
     with (
@@ -99,7 +106,9 @@ def copied(
         stdin.write(typed)
         stdin.seek(0)
         files = [file.fileno() for file in (stdin, out, err)]
-        process = ForkedProcess(function, list(map(str, words)), cwd, environment(**more), files)
+        process = ForkedProcess(
+            function, list(map(str, words)), cwd, environment(**more), files, page=page
+        )
         try:
             code = process.wait(PATIENCE_S)
         finally:
@@ -109,45 +118,70 @@ def copied(
         return CommandResult(code, out.read(), err.read())
 
 
-def hear_ctrl_c() -> None:
-    """Let a process that is about to start hear Ctrl-C, as `preexec_fn`.
+class Started(ForkedProcess):
+    """A command under way, as `subprocess.Popen` has it; its outputs are pipes."""
 
-    A shell that puts pytest into the background has it, and all that it starts, ignore Ctrl-C.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        (ours_out, out), (ours_err, err) = os.pipe(), os.pipe()
+        with open(os.devnull, "rb") as nothing:
+            files = [nothing.fileno(), out, err]
+            super().__init__("fedmx.cli.start:main", words, folder, environment, files)
+        os.close(out)
+        os.close(err)
+        self.stdout, self.stderr = os.fdopen(ours_out), os.fdopen(ours_err)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Wait for its end, and return what it has written."""
+        said = self.stdout.read(), self.stderr.read()
+        self.wait(timeout)
+        return said
 
 
 @contextlib.contextmanager
-def started(*words: str | Path, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a command that listens to Ctrl-C, as from a terminal; it ends with the test."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedmx", *map(str, words)],
-        cwd=cwd,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
+def started(
+    *words: str | Path, cwd: Path, anew: bool = False, **more: str
+) -> Iterator[Started | subprocess.Popen[str]]:
+    """Start a command that listens to Ctrl-C, as from a terminal; it ends with the test.
+
+    Args:
+        *words: what follows ``fedmx``.
+        cwd: where it runs.
+        anew: start Python for it, where the start itself counts.
+        **more: environment variables.
+    """
+    process = (
+        subprocess.Popen(
+            [sys.executable, "-m", "fedmx", *map(str, words)],
+            cwd=cwd,
+            env=environment(**more),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        if anew
+        else Started(list(map(str, words)), cwd, environment(**more))
     )
     try:
         yield process
     finally:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=PATIENCE_S)
 
 
-def ended(process: subprocess.Popen[str]) -> CommandResult:
+def ended(process: Started | subprocess.Popen[str]) -> CommandResult:
     out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode is not None
     return CommandResult(process.returncode, out, err)
 
 
-def wait_until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], object], process: Started | subprocess.Popen[str]) -> None:
     """Wait for a condition that the process brings about."""
     ends = time.monotonic() + PATIENCE_S
     while not condition():
         if process.poll() is not None:
-            raise AssertionError(f"it ended before: {process.communicate()}")
+            raise AssertionError(f"it ended before: {process.communicate(timeout=PATIENCE_S)}")
         assert time.monotonic() < ends, "it takes too long"
         time.sleep(0.01)
 

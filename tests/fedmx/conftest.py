@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from fedmx.report import write_report
+from fedmx.server import recorder
 from tests.fedmx import recorded_runs
+from tests.fedmx.fork_server import popen
 from tests.fedmx.kinds import write_models
 from tests.network.conftest import Certificates
 
@@ -18,10 +24,27 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="module")
-def no_page() -> Iterator[None]:
+@pytest.fixture(scope="module", autouse=True)
+def _no_page() -> Iterator[None]:
+    """Runs in these folders have an empty page, but for those of tests that take `page`."""
     with recorded_runs.no_page():
         yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _copies() -> Iterator[None]:
+    """Workers, and processes that run a pack again, begin with everything loaded."""
+    with pytest.MonkeyPatch.context() as patch:
+        copies = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
+        for name in ("fedmx.history.verify", "fedmx.simulation.executors.processes"):
+            patch.setattr(importlib.import_module(name), "subprocess", copies)
+        yield
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let runs that end in this test draw their page."""
+    monkeypatch.setattr(recorder, "write_report", write_report)
 
 
 @pytest.fixture(scope="session")

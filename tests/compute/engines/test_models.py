@@ -142,22 +142,6 @@ def test_the_number_of_threads_changes_no_bit_of_a_papers_model() -> None:
     assert done.stdout.split() == paper_digests()
 
 
-def test_a_model_with_constants_prints_nothing() -> None:
-    program = (
-        "from layers.compute.engines.mxnet.engine import MXNetEngine;"
-        "from layers.compute.engines.mxnet.models import build_model;"
-        "MXNetEngine(build_model('lstm', vocabulary=9, dimensions=3), (25,), 2)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        env=path(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stderr == ""
-
-
 def test_the_knapsack_cnn_drops_whole_channels() -> None:
     net = build_model("knapsack-cnn")()
     net.initialize()

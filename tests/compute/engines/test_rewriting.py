@@ -74,7 +74,7 @@ print("block", block())
 NAMES = {"Intel AVX-512": 16, "Intel AVX2": 8, "Intel AVX": 8, "Intel SSE4.1": 1}
 
 
-@pytest.mark.parametrize("limit", [None, "AVX2", "SSE41", "avx2"])
+@pytest.mark.parametrize("limit", [None, "SSE41", "avx2"])
 def test_onednn_uses_the_same_instructions(limit: str | None) -> None:
     told = {name: value for name, value in os.environ.items() if name != LIMIT}
     told |= {"DNNL_VERBOSE": "1"} | ({LIMIT: limit} if limit else {})

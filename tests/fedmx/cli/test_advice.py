@@ -13,7 +13,7 @@ def test_a_run_whose_report_alone_failed_is_not_to_be_resumed(tmp_path: Path) ->
     (run.path / "status.json").unlink()
     run.report_path.unlink()
     run.report_path.mkdir()  # no page can be written there
-    done = fedmx("resume", run.path, cwd=tmp_path)
+    done = fedmx("resume", run.path, cwd=tmp_path, page=True)
     assert run.status == "done"
     assert done.code == 2, done
     assert done.err.splitlines()[-1].endswith(f"; continue with: fedmx report {run.path}")

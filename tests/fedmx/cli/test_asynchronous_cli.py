@@ -93,7 +93,9 @@ def test_a_server_says_how_many_tasks_are_in_flight() -> None:
 
 def test_the_example_makes_versions_from_any_folder(tmp_path: Path) -> None:
     file = ROOT / "examples" / "asynchronous.yaml"
-    result = fedmx("run", file, "--set", "run.folder=runs", "--set", "rounds=3", cwd=tmp_path)
+    result = fedmx(
+        "run", file, "--set", "run.folder=runs", "--set", "rounds=3", cwd=tmp_path, page=True
+    )
     assert result.code == 0, result
     (path,) = (tmp_path / "runs").iterdir()
     records = RunFolder.open(path).rounds()

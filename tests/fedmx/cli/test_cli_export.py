@@ -188,7 +188,7 @@ def test_a_start_changes_the_result_and_all_executors_agree_on_it(here: Path) ->
     for name, words in {
         "seed": [],
         "serial": ["--set", "compute.start=lenet5.onnx"],
-        "processes": ["--set", "compute.start=lenet5.onnx", "--executor", "processes:2"],
+        "processes": ["--set", "compute.start=lenet5.onnx", "--executor", "processes:1"],
     }.items():
         assert command(["run", "small.yaml", "--set", f"run.folder={name}", *words]) == 0
         (folder,) = (here / name).iterdir()

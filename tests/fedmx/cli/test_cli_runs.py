@@ -25,7 +25,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     """A run that nothing disturbed, and what the command result."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
+    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True)
     return result, folder
 
 
@@ -148,7 +148,7 @@ def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
 
 
 def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Path) -> None:
-    with started("run", "small.yaml", "--own-modules", cwd=folder) as process:
+    with started("run", "small.yaml", "--own-modules", cwd=folder, anew=True) as process:
         maps = Path(f"/proc/{process.pid}/maps")
         wait_until(lambda: "libmxnet" in maps.read_text(), process)
         process.send_signal(signal.SIGINT)

@@ -7,8 +7,6 @@ import os
 import pty
 import re
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ import pytest
 
 from tests.fedmx.cli.gated_run import place, rounds_of
 from tests.fedmx.command_line import PATIENCE_S, environment, fedmx
+from tests.fedmx.fork_server import ForkedProcess
 
 
 @pytest.fixture
@@ -25,23 +24,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def on_a_terminal(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def on_a_terminal(folder: Path, *words: str) -> Iterator[tuple[ForkedProcess, int]]:
     """Start a run of one client on a terminal of its own, and give the other end of that."""
     main, terminal = pty.openpty()
     command = ["run", "small.yaml", "--own-modules", "--set", "clients=1", *words]
-    with subprocess.Popen(
-        [sys.executable, "-m", "fedmx", *command],
-        cwd=folder,
-        env=environment(TERM="xterm"),
-        stdin=terminal,
-        stdout=terminal,
-        stderr=terminal,
-    ) as process:
-        os.close(terminal)
-        try:
-            yield process, main
-        finally:
-            os.close(main)
+    process = ForkedProcess(
+        "fedmx.cli.start:main", command, folder, environment(TERM="xterm"), [terminal] * 3
+    )
+    os.close(terminal)
+    try:
+        yield process, main
+        process.wait(PATIENCE_S)
+    finally:
+        process.kill()
+        os.close(main)
 
 
 def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(

@@ -15,8 +15,6 @@ from layers.logic.hooks.server_optimisers import FedAvgM
 from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 ROUNDS = 6
 HUGE = 3e38
 

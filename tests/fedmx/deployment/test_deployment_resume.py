@@ -27,8 +27,6 @@ from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.scripted import compute, tiny
 from tests.fedmx.timeless import timeless
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 ROUNDS = 6
 
 

@@ -19,119 +19,25 @@ from layers.logic import (
     Answer,
     Hook,
     Logic,
-    Offer,
     Question,
     ServerSide,
     Task,
     Training,
     Update,
-    Verdict,
 )
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.processes import until
-from tests.fedmx.scripted import Least, Scripted, compute, fleet, honest, listening, update_of
+from tests.fedmx.scripted import Scripted, compute, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
-
-
-@dataclass(frozen=True)
-class FirstOne(Selector):
-    """Everybody; one update is enough in round 1."""
-
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(population.clients), enough=1 if round == 1 else None)
 
 
 def ready(server: Server, client: int) -> bool:
     assert isinstance(server.network, RemoteClients)
     server.network.open_round(server.state)
     return client in server.network._sessions.membership.ready
-
-
-def test_an_update_of_a_client_that_was_not_needed_does_not_cost_it_the_next_round(
-    certificates: Certificates,
-) -> None:
-    def slow(client: Scripted) -> None:
-        task = client.task()
-        assert not client.expect(Verdict).granted
-        client.task()
-        client.say(update_of(task))
-        client.say(update_of(task, round=2))
-        honest(client)
-
-    server = listening(certificates, last=2, wait_for=2, selector=FirstOne())
-    with server, fleet(server, certificates, {0: honest, 1: slow}):
-        first, second = server.rounds()
-    assert (first.participants, first.report.of("declined")) == ((0,), (1,))
-    (declined,) = [one for one in first.report.clients if one.client == 1]
-    assert declined.times is not None
-    assert declined.times.ended_s is not None
-    assert second.participants == (0, 1)
-    assert second.rejected_connections == (
-        "client 1: its update of round 1 came too late, or again",
-    )
-
-
-def test_an_update_that_comes_two_rounds_late_does_not_cost_its_client_the_round_under_way(
-    certificates: Certificates,
-) -> None:
-    def slow(client: Scripted) -> None:
-        first, _, third = client.task(), client.task(), client.task()
-        client.say(update_of(first))
-        client.say(update_of(third))
-        honest(client)
-
-    server = listening(certificates, last=4, wait_for=2, deadline_s=2.0)
-    with server, fleet(server, certificates, {0: honest, 1: slow}):
-        rounds = list(server.rounds())
-    assert [round.participants for round in rounds] == [(0,), (0,), (0, 1), (0, 1)]
-    assert rounds[2].report.of("rejected") == ()
-    assert rounds[2].rejected_connections == (
-        "client 1: its update of round 1 came too late, or again",
-    )
-
-
-@dataclass(frozen=True)
-class Hasty(Least):
-    """In round 1 the first offer is granted, and everybody else is declined at once."""
-
-    def on_offers(self, pending, so_far):  # type: ignore[no-untyped-def]
-        first = pending.offers[0]
-        if first.round > 1:
-            return super().on_offers(pending, so_far)
-        late = [Verdict(1, client, granted=False) for client in pending.waiting]
-        return [Verdict(1, first.client, granted=True), *late], None
-
-
-def test_an_offer_of_a_client_that_was_declined_before_it_does_not_cost_it_the_next_round(
-    certificates: Certificates,
-) -> None:
-    def offering(client: Scripted) -> None:
-        while True:
-            task = client.task()
-            client.say(Offer(task.round, task.client, 10, 1.0))
-            assert client.expect(Verdict).granted
-            client.say(update_of(task))
-
-    def slow(client: Scripted) -> None:
-        task = client.task()
-        assert not client.expect(Verdict).granted
-        second = client.task()
-        client.say(Offer(task.round, task.client, 10, 1.0))
-        client.say(Offer(second.round, second.client, 10, 1.0))
-        assert client.expect(Verdict).granted
-        client.say(update_of(second))
-
-    server = listening(certificates, last=2, wait_for=2, selector=Hasty())
-    with server, fleet(server, certificates, {0: offering, 1: slow}):
-        first, second = server.rounds()
-    assert (first.participants, first.report.of("declined")) == ((0,), (1,))
-    assert second.participants == (0, 1)
-    assert second.rejected_connections == (
-        "client 1: its offer of round 1 came too late, or again",
-    )
 
 
 @dataclass(frozen=True)
@@ -246,45 +152,6 @@ class Patient(Selector):
         return Plan(((0,),), late=population.in_flight)
 
 
-def late(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
-    assert first_is_over.wait(60)
-    client.say(update_of(task))
-
-
-def late_after_coming_back(
-    client: Scripted,
-    task: Task,
-    first_is_over: threading.Event,
-    noticed: threading.Event | None = None,
-) -> None:
-    assert first_is_over.wait(60)
-    client.hang_up()
-    assert noticed is None or noticed.wait(60)
-    client.connect()
-    client.be_ready()
-    again = client.task()
-    assert (again.round, again.has_model) == (1, False)
-    client.say(update_of(task))
-
-
-@pytest.mark.parametrize("script", [late, late_after_coming_back])
-def test_an_update_in_flight_is_accepted_in_the_next_round(
-    certificates: Certificates, script: Callable[[Scripted, Task, threading.Event], None]
-) -> None:
-    first_is_over = threading.Event()
-    server = listening(certificates, last=2, wait_for=2, selector=Patient())
-    scripts = {0: honest, 1: lambda client: script(client, client.task(), first_is_over)}
-    with server, fleet(server, certificates, scripts):
-        rounds = server.rounds()
-        first = next(rounds)
-        assert sorted(server.state.in_flight) == [1]
-        first_is_over.set()
-        (second,) = rounds
-    assert (first.participants, second.participants) == ((0,), (0, 1))
-    assert second.rejected_connections == ()
-    assert not server.state.in_flight
-
-
 def test_a_client_in_flight_that_comes_back_between_rounds_is_asked_for_its_update(
     certificates: Certificates,
 ) -> None:
@@ -292,7 +159,15 @@ def test_a_client_in_flight_that_comes_back_between_rounds_is_asked_for_its_upda
     server = listening(certificates, last=2, wait_for=2, selector=Patient())
 
     def script(client: Scripted) -> None:
-        late_after_coming_back(client, client.task(), first_is_over, noticed)
+        task = client.task()
+        assert first_is_over.wait(60)
+        client.hang_up()
+        assert noticed.wait(60)
+        client.connect()
+        client.be_ready()
+        again = client.task()
+        assert (again.round, again.has_model) == (1, False)
+        client.say(update_of(task))
 
     with server, fleet(server, certificates, {0: honest, 1: script}):
         rounds = server.rounds()
@@ -351,41 +226,10 @@ class _Asks(ServerSide):
         return {"still": "there?"}
 
 
-def answer_those_who_ask(client: Scripted, first: Callable[[], None] = lambda: None) -> None:
+def answer_those_who_ask(client: Scripted) -> None:
     asked = client.expect(Question)
-    first()
     slots: Any = {"0:Asks": {"still": "yes"}}
     client.say(Answer(client.client, asked.name, {}, asked.round, slots))
-
-
-def test_an_update_in_flight_that_comes_during_a_question_is_accepted_in_the_next_round(
-    certificates: Certificates,
-) -> None:
-    server = listening(certificates, last=2, wait_for=2, selector=Patient(), hooks=[Asks()])
-    assert isinstance(server.network, RemoteClients)
-    clients_there, question_is_open = server.network, threading.Event()
-
-    def is_asked(client: Scripted) -> None:
-        def late_update_is_there() -> None:
-            question_is_open.set()
-            until(lambda: 1 in clients_there._kept, lambda: "the update of client 1 is not kept")
-
-        client.say(update_of(client.task()))
-        answer_those_who_ask(client, late_update_is_there)
-        client.say(update_of(client.task()))
-        answer_those_who_ask(client)
-
-    def comes_late(client: Scripted) -> None:
-        task = client.task()
-        assert question_is_open.wait(60)
-        client.say(update_of(task))
-        answer_those_who_ask(client)
-
-    with server, fleet(server, certificates, {0: is_asked, 1: comes_late}) as clients:
-        first, second = server.rounds()
-    assert (first.participants, second.participants) == ((0,), (0, 1))
-    assert (first.rejected_connections, second.rejected_connections) == ((), ())
-    assert len(clients[1].tasks) == 1
 
 
 @pytest.mark.parametrize(

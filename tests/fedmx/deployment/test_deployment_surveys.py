@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,12 @@ import pytest
 
 from fedmx.protocol.messages import Failed
 from layers.logic import Answer, Question
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import (
     Scripted,
     fleet,
     honest,
     listening,
-    update_of,
 )
 from tests.network.conftest import Certificates
 
@@ -34,49 +32,6 @@ def answering(client: Scripted) -> None:
     asked = client.expect(Question)
     client.say(Answer(client.client, "labels", {"histogram": np.array([1, 2, 3])}, asked.round))
     honest(client)
-
-
-@dataclass(frozen=True)
-class Asking(Uniform):
-    """Everybody who answers this round's questions; `heard` has what was told, by round."""
-
-    heard: dict[int, dict[int, float]] = field(default_factory=dict)
-
-    def inquire(self, population, memory, round, rng):  # type: ignore[no-untyped-def]
-        return [(Question(name), population.clients) for name in ("loss", "times")]
-
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        told = population.answers["times"]
-        self.heard[round] = {client: float(one["train_s"]) for client, one in told.items()}  # type: ignore[arg-type]
-        return Plan(single_lanes(told))
-
-
-def test_an_answer_that_comes_too_late_is_not_taken_for_that_to_a_later_question(
-    certificates: Certificates,
-) -> None:
-    def reply(client: Scripted, asked: Question, train_s: float) -> None:
-        values = {"loss": 1.0} if asked.name == "loss" else {"train_s": train_s}
-        client.say(Answer(client.client, asked.name, values, asked.round))
-
-    def quick(client: Scripted) -> None:
-        while True:
-            reply(client, client.expect(Question), 1.0)
-            reply(client, client.expect(Question), 1.0)
-            client.say(update_of(client.task()))
-
-    def slow(client: Scripted) -> None:
-        first = [client.expect(Question) for _ in range(2)]
-        for asked in (*first, client.expect(Question)):  # the first ones when they are over
-            reply(client, asked, 99.0)
-        reply(client, client.expect(Question), 2.0)
-        client.say(update_of(client.task()))
-
-    selector = Asking(1.0)
-    server = listening(certificates, wait_for=2, last=2, deadline_s=1.0, selector=selector)
-    with server, fleet(server, certificates, {0: quick, 1: slow}):
-        rounds = list(server.rounds())
-    assert selector.heard == {1: {0: 1.0}, 2: {0: 1.0, 1: 2.0}}
-    assert [round.participants for round in rounds] == [(0,), (0, 1)]
 
 
 def test_a_survey_ends_whoever_does_not_answer(certificates: Certificates) -> None:

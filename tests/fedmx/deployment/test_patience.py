@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from layers.logic import Question
 from layers.logic.round.patience import Patience
 from tests.fedmx.deployment.test_deployment_surveys import Surveyed, answering
-from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening, update_of
+from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening
 from tests.network.conftest import Certificates
 
 
@@ -43,37 +42,6 @@ def test_a_silent_client_is_given_up_and_the_others_go_on(
     assert second.participants == (0,)
     expected = after_one_round(after_one_round(model, (0,)), (0,))
     np.testing.assert_array_equal(server.weights, expected)
-
-
-def test_a_client_that_was_given_up_takes_part_again_when_it_is_ready(
-    certificates: Certificates,
-) -> None:
-    ready = threading.Event()
-
-    def slow(client: Scripted) -> None:
-        client.task()
-        try:
-            client.until_told()
-        except Exception:  # noqa: BLE001, it was given up
-            client.connect()
-            client.be_ready()
-            ready.set()
-        honest(client)
-
-    def quick(client: Scripted) -> None:
-        client.say(update_of(client.task()))
-        task = client.task()
-        assert ready.wait(60)
-        client.say(update_of(task))
-        honest(client)
-
-    server = listening(
-        certificates, last=3, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=60.0
-    )
-    with server, fleet(server, certificates, {0: quick, 1: slow}):
-        rounds = list(server.rounds())
-    assert rounds[0].report.of("lost") == (1,)
-    assert rounds[2].participants == (0, 1)
 
 
 def test_a_silent_client_does_not_hold_up_a_survey(certificates: Certificates) -> None:

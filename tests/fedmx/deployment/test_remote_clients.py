@@ -108,6 +108,24 @@ def test_an_offer_is_seen_where_it_was_asked_for_and_a_lost_memory_only_with_a_t
     assert round.rejections == ()
 
 
+def test_an_offer_that_comes_again_is_seen_without_its_numbers() -> None:
+    round = Round([a_task(1, offer=True)])
+    offer = replace(an_offer(1), metrics={"x": 1.0})
+    assert [one.metrics for one in round.come(offer, offer)] == [{"x": 1.0}, {}]
+
+
+@pytest.mark.parametrize("late", [an_offer(1, 1), an_update(1, 1)])
+def test_what_comes_late_for_a_task_of_before_does_not_cost_the_task_under_way(late: Any) -> None:
+    round = Round([])
+    round.clients.restore({"over": {1: 1}})
+    round.carry(SendTask(a_task(1, offer=True)))
+    assert round.come(late) == []
+    (reason,) = round.rejections
+    assert reason.startswith("client 1: its")
+    assert "round 1" in reason
+    assert round.come(an_offer(1)) != []
+
+
 def test_an_answer_without_a_question_is_a_violation() -> None:
     round = Round([a_task(1)])
     assert round.come(Answer(1, "labels", {}, 2)) == []

@@ -8,7 +8,6 @@ from typing import Any
 from fedmx import RunFolder
 from fedmx.history import Fork
 from tests.fedmx import kinds
-from tests.fedmx.recorded_runs import no_page
 
 TREE: dict[str, Any] = {
     "name": "parent",
@@ -22,8 +21,7 @@ TREE: dict[str, Any] = {
 
 def ended(fork: Fork) -> RunFolder:
     """Run a fork to its end."""
-    with no_page():
-        list(fork.rounds())
+    list(fork.rounds())
     return fork.folder
 
 

@@ -57,13 +57,6 @@ def test_a_fork_without_a_client_is_the_run_that_never_had_it(
     assert models(made.folder)[-1] != models(parent)[-1]
 
 
-def test_it_is_that_run_on_worker_processes_too(parent: RunFolder, tmp_path: Path) -> None:
-    gone = comes_late(parent)
-    processes = {"processes": 2}
-    never_had_it = record(Experiment(**TREE, without=[gone], executor=processes), tmp_path)
-    assert chain(ended(fork(parent, without=[gone]))) == chain(never_had_it)
-
-
 def test_the_rounds_that_did_not_select_it_have_the_same_cohorts(parent: RunFolder) -> None:
     gone = comes_late(parent)
     without = cohorts(ended(fork(parent, without=[gone])))

@@ -19,8 +19,6 @@ from fedmx.run import RunFolder
 from fedmx.server.recorder import recorded
 from layers.logic import Update
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 SETTINGS = """
 name: chained
 seed: 3

@@ -22,8 +22,6 @@ from tests.fedmx.kinds import KINDS, experiment
 from tests.fedmx.server import test_step_back as steps
 from tests.fedmx.timeless import timeless
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 FLEET = {"deadline_s": 4, "devices": "lognormal", "dropout": 0.2, "uploads": "serial"}
 RUNS: dict[str, dict[str, Any]] = {
     **{name: KINDS[name] for name in ("projected stc", "scaffold", "passes", "online knapsack")},
@@ -127,13 +125,6 @@ def scaffold(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, RunF
     folder = tmp_path_factory.mktemp("scaffold")
     given = experiment(folder, **KINDS["scaffold"])
     return given, run_of(given, folder)
-
-
-def test_workers_make_the_same_updates(scaffold: tuple[Experiment, RunFolder]) -> None:
-    given, folder = scaffold
-    with server_following(given.with_overrides(["executor={processes: 2}"]), folder) as server:
-        rounds = list(server)
-    assert_same(rounds, folder)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from fedmx.report import live, write_report
 from fedmx.report.live import LivePage
 from tests.fedmx.recorded_runs import TREE
 
+pytestmark = pytest.mark.usefixtures("page")
+
 REFRESH = 'http-equiv="refresh"'
 
 

@@ -17,8 +17,6 @@ from fedmx.server.of_experiment import MB, WAITING_MB
 from fedmx.server.recorder import recorded
 from tests.fedmx.kinds import KINDS, experiment, outcome
 
-pytestmark = pytest.mark.usefixtures("no_page")
-
 ON_DISK = {"run": {"fold_memory_mb": 1}}
 
 

@@ -16,7 +16,7 @@ from fedmx.run.durable import document_text
 from tests.fedmx.fork.parents import TREE, chain, ended
 from tests.fedmx.recorded_runs import record
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("no_page")]
+pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture(scope="module")

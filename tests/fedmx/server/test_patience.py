@@ -8,7 +8,7 @@ from typing import Any
 from fedmx import Experiment, RunFolder, recorded, simulate
 from fedmx.report.statistics import FEWEST_SEEDS
 from fedmx.sweeps.sweep import SEEDS
-from tests.fedmx.recorded_runs import TREE, no_page
+from tests.fedmx.recorded_runs import TREE
 
 PATIENCE = 3
 
@@ -41,15 +41,14 @@ def test_patience_counts_rounds_also_where_few_are_evaluated() -> None:
 def test_a_resumed_run_ends_in_the_same_round(tmp_path: Path) -> None:
     given = experiment()
     folder = RunFolder.create(tmp_path, "patience", given.to_yaml(), {})
-    with no_page():
-        whole = [one.round for one in recorded(simulate(given), folder)]
-        other = RunFolder.create(tmp_path, "patience", given.to_yaml(), {})
-        rounds = recorded(simulate(given), other)
-        for one in rounds:
-            if one.round == whole[-1] - 1:
-                break
-        rounds.close()
-        assert [one.round for one in recorded(simulate(given), other)] == whole[-1:]
+    whole = [one.round for one in recorded(simulate(given), folder)]
+    other = RunFolder.create(tmp_path, "patience", given.to_yaml(), {})
+    rounds = recorded(simulate(given), other)
+    for one in rounds:
+        if one.round == whole[-1] - 1:
+            break
+    rounds.close()
+    assert [one.round for one in recorded(simulate(given), other)] == whole[-1:]
     assert other.reason == folder.reason
 
 

@@ -34,7 +34,6 @@ from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.deployment.test_deployment_resume import PullThePlug, Residual, folder
-from tests.fedmx.recorded_runs import no_page
 from tests.fedmx.timeless import timeless
 
 ROUNDS = 6
@@ -130,7 +129,8 @@ def test_the_run_goes_on_from_the_last_good_model_without_the_attacker(
     assert 0 <= accuracy <= 1
     assert np.isfinite(loss)
     assert np.abs(server.weights).max() < 1e3
-    # Log, records and report name the reason and the suspect.
+    # Log, records and the reason of the run name them; the page shows that reason.
+    assert f"stepped back {len(steps)} time" in run.reason
     excluded = {client for step in steps for client in step.excluded}
     for step in steps:
         assert any(str(step) in line.getMessage() for line in caplog.records)
@@ -138,7 +138,6 @@ def test_the_run_goes_on_from_the_last_good_model_without_the_attacker(
         assert step.suspects[0] == step.excluded[0]
     told = [step for record in run.rounds() for step in record.get("stepped_back", ())]
     assert [step["suspects"] for step in told] == [list(step.suspects) for step in steps]
-    assert f"stepped back {len(steps)} time" in run.report_path.read_text()
     last = list(run.clients(ROUNDS))
     assert {line["client"] for line in last} == set(range(4)) - excluded
 
@@ -173,7 +172,6 @@ def run_until_it_steps_back(server: Server, run: RunFolder, every: int) -> None:
 
 @pytest.mark.parametrize("name", ["one attacker", "momentum", "control variates", "two attackers"])
 @pytest.mark.parametrize("when", ["before it", "while it is written", "after it"])
-@no_page()
 def test_a_run_that_is_killed_around_a_step_back_ends_in_the_same_bits(
     name: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,7 +192,6 @@ def test_a_run_that_is_killed_around_a_step_back_ends_in_the_same_bits(
     assert timeless(run.clients()) == timeless(undisturbed.clients())
 
 
-@no_page()
 def test_with_the_bound_the_same_attack_is_refused_and_costs_no_round(tmp_path: Path) -> None:
     server = simulation(Attack(at=((2, tuple(range(1, 7))),)), FedAvgM(), max_update=1000.0)
     rounds = list(recorded(server, folder(tmp_path)))
@@ -203,7 +200,6 @@ def test_with_the_bound_the_same_attack_is_refused_and_costs_no_round(tmp_path: 
     assert np.isfinite(server.evaluate()[1])
 
 
-@no_page()
 def test_a_few_who_say_that_they_cannot_train_undo_nothing(tmp_path: Path) -> None:
     server = simulation(Attack(silent=(0, 1)), fraction=0.25, min_updates=0)
     rounds = list(recorded(server, folder(tmp_path)))

@@ -383,14 +383,6 @@ def test_a_run_that_is_resumed_from_any_checkpoint_ends_in_the_same_bits(
         assert later == times[place + 1 :]
 
 
-@pytest.mark.parametrize("logic", LOGICS)
-def test_worker_processes_give_the_bits_of_one_process(logic: str) -> None:
-    one = [round.model_sha256 for round in simulate(an_experiment("dropouts", logic))]
-    two = {"processes": 2}
-    workers = simulate(an_experiment("dropouts", logic, executor=two))
-    assert [round.model_sha256 for round in workers] == one
-
-
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_tasks_and_bytes_of_clients_add_up_to_those_of_the_rounds(clock: str) -> None:
     rounds = list(simulate(an_experiment(clock, "fedbuff")))

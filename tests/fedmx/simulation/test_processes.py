@@ -11,7 +11,6 @@ import mmap
 import os
 import select
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from fedmx.simulation.executors.executor import ExecutorFailed
 from fedmx.simulation.executors.processes import ProcessBackend
 from fedmx.simulation.executors.worker import arrays_of, use_arrays
 from layers.logic import ClientFailed
-from tests.fedmx.command_line import environment, fedmx, hear_ctrl_c
+from tests.fedmx.command_line import ended, fedmx, started
 from tests.fedmx.kinds import ALL, KINDS, TREE, experiment, outcome
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -106,6 +105,11 @@ class Looks(_Part):
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _copies() -> None:
+    """The processes of this file are started as a user's are."""
+
+
 @pytest.fixture(scope="module")
 def folder(kind_folder: Path) -> Path:
     """The folder with the components that the experiments here name."""
@@ -114,12 +118,11 @@ def folder(kind_folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def crews() -> Iterator[list[ProcessBackend]]:
-    """One process and three, which all tests of this file use one after the other."""
-    crews = [ProcessBackend(size) for size in (1, 3)]
-    yield crews
-    for backend in crews:
-        backend.close()
+def crew() -> Iterator[ProcessBackend]:
+    """Two processes, which all tests of this file use one after the other."""
+    backend = ProcessBackend(2)
+    yield backend
+    backend.close()
 
 
 def hook(name: str, **settings: Any) -> dict[str, Any]:
@@ -130,17 +133,15 @@ def hook(name: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_number_of_processes_gives_the_bits_of_one(
-    kind: str, folder: Path, crews: list[ProcessBackend]
+def test_several_processes_give_the_bits_of_one(
+    kind: str, folder: Path, crew: ProcessBackend
 ) -> None:
     given = experiment(folder, **KINDS[kind])
-    serial = outcome(given)
-    for backend in crews:
-        assert outcome(given, backend) == serial
+    assert outcome(given, crew) == outcome(given)
 
 
 def test_another_worker_repeats_the_task_of_a_killed_one_with_the_same_bits(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, crews: list[ProcessBackend]
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, crew: ProcessBackend
 ) -> None:
     flag = tmp_path / "killed"
     hooks = [hook("Kills", whom=3, flag=str(flag))]
@@ -149,26 +150,26 @@ def test_another_worker_repeats_the_task_of_a_killed_one_with_the_same_bits(
     serial = outcome(given)
     flag.unlink()
     with caplog.at_level(logging.WARNING, "fedmx.executors"):
-        assert outcome(given, crews[1]) == serial
+        assert outcome(given, crew) == serial
     (message,) = [record.getMessage() for record in caplog.records]
     for part in ("worker process ", "SIGKILL", "client 3 in round 2"):
         assert part in message
 
 
 def test_a_task_that_kills_every_worker_fails_with_its_client(
-    folder: Path, crews: list[ProcessBackend]
+    folder: Path, crew: ProcessBackend
 ) -> None:
     logic = {**ALL, "hooks": [hook("Kills", whom=2)]}
     with pytest.raises(ClientFailed, match=r"client 2, round 2: 3 workers .*SIGKILL"):
-        outcome(experiment(folder, logic=logic), crews[1])
+        outcome(experiment(folder, logic=logic), crew)
 
 
 def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
-    folder: Path, crews: list[ProcessBackend]
+    folder: Path, crew: ProcessBackend
 ) -> None:
     logic = {**ALL, "hooks": [hook("Fails", whom=1)]}
     with pytest.raises(ClientFailed, match="client 1, round 2: ValueError: this client") as raised:
-        outcome(experiment(folder, logic=logic), crews[1])
+        outcome(experiment(folder, logic=logic), crew)
     line = PARTS.splitlines().index('        raise ValueError("this client will not")') + 1
     text = str(raised.value.__cause__)
     assert f'worker_parts.py", line {line}, in act' in text
@@ -176,14 +177,14 @@ def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
     del raised  # its traceback keeps this frame, and so the data
 
 
-def test_a_breakpoint_in_a_worker_is_refused(folder: Path, crews: list[ProcessBackend]) -> None:
+def test_a_breakpoint_in_a_worker_is_refused(folder: Path, crew: ProcessBackend) -> None:
     logic = {**ALL, "hooks": [hook("Fails", how="breakpoint")]}
     with pytest.raises(ClientFailed, match="executor: serial"):
-        outcome(experiment(folder, logic=logic), crews[0])
+        outcome(experiment(folder, logic=logic), crew)
 
 
 def test_an_experiment_that_workers_cannot_build_fails_with_the_reason(
-    folder: Path, tmp_path: Path, crews: list[ProcessBackend]
+    folder: Path, tmp_path: Path, crew: ProcessBackend
 ) -> None:
     (tmp_path / "only_once.py").write_text(
         "from pathlib import Path\n"
@@ -197,7 +198,7 @@ def test_an_experiment_that_workers_cannot_build_fails_with_the_reason(
         modules=None,
     )
     with pytest.raises(ExecutorFailed, match="'only_once'"):
-        outcome(given, crews[0])
+        outcome(given, crew)
 
 
 def test_an_object_that_workers_cannot_receive_is_refused_by_name() -> None:
@@ -216,10 +217,10 @@ def test_the_name_alone_starts_a_process_for_each_processor() -> None:
 
 
 def test_files_shared_memory_and_processes_do_not_grow_from_round_to_round(
-    folder: Path, crews: list[ProcessBackend]
+    folder: Path, crew: ProcessBackend
 ) -> None:
     preset = {"name": "stc", "fraction": 1.0}
-    with simulate(experiment(folder, rounds=30, logic={"preset": preset}), crews[1]) as simulation:
+    with simulate(experiment(folder, rounds=30, logic={"preset": preset}), crew) as simulation:
         seen = []
         for round in simulation:
             if round.round % 10 == 0:
@@ -270,24 +271,22 @@ def shared_file(maps: str) -> set[tuple[str, str]]:
     return {(words[1], words[4]) for words in lines}
 
 
-def test_a_run_that_failed_frees_its_data_at_once(
-    folder: Path, crews: list[ProcessBackend]
-) -> None:
+def test_a_run_that_failed_frees_its_data_at_once(folder: Path, crew: ProcessBackend) -> None:
     gc.disable()
     try:
         before = shared_file(Path("/proc/self/maps").read_text())
         with pytest.raises(ClientFailed):
-            outcome(experiment(folder, logic={**ALL, "hooks": [hook("Fails")]}), crews[0])
+            outcome(experiment(folder, logic={**ALL, "hooks": [hook("Fails")]}), crew)
         assert shared_file(Path("/proc/self/maps").read_text()) == before
     finally:
         gc.enable()
 
 
 def test_workers_map_the_arrays_of_the_run_and_a_replacement_maps_them_again(
-    folder: Path, tmp_path: Path, crews: list[ProcessBackend]
+    folder: Path, tmp_path: Path, crew: ProcessBackend
 ) -> None:
     given = looking(folder, tmp_path, hook("Kills", whom=3, flag=str(tmp_path / "killed")))
-    with simulate(given, crews[1]) as simulation:
+    with simulate(given, crew) as simulation:
         for _ in simulation:
             pass
         ours = shared_file(Path("/proc/self/maps").read_text())
@@ -297,30 +296,30 @@ def test_workers_map_the_arrays_of_the_run_and_a_replacement_maps_them_again(
         assert isinstance(samples.x.base, mmap.mmap)
     assert (tmp_path / "killed").exists()
     theirs = [shared_file(path.read_text()) for path in tmp_path.glob("*.maps")]
-    assert len(theirs) == 4, "three workers, and the one that replaced the killed one"
+    assert len(theirs) == 3, "two workers, and the one that replaced the killed one"
     assert all(one == ours for one in theirs)
     assert all(access == "r--s" for access, _ in ours)
 
 
 def test_a_data_set_is_read_once_and_not_by_each_worker(
-    folder: Path, tmp_path: Path, crews: list[ProcessBackend]
+    folder: Path, tmp_path: Path, crew: ProcessBackend
 ) -> None:
     log = tmp_path / "read"
     given = looking(folder, tmp_path, name="worker_parts:arrays", log=str(log))
-    assert outcome(given, crews[1]) == outcome(given)
+    assert outcome(given, crew) == outcome(given)
     reads = [int(line) for line in log.read_text().split()]
     assert reads == [os.getpid()] * 2, "once for the processes, once for the serial run"
 
 
 def test_arrays_of_a_mapped_file_stay_in_that_file(
-    folder: Path, tmp_path: Path, crews: list[ProcessBackend]
+    folder: Path, tmp_path: Path, crew: ProcessBackend
 ) -> None:
     rng = np.random.default_rng(0)
     for split, number in (("train", 300), ("test", 100)):
         np.save(tmp_path / f"x_{split}.npy", rng.random((number, 1, 4, 4), np.float32))
         np.save(tmp_path / f"y_{split}.npy", rng.integers(0, 3, number))
     given = looking(folder, tmp_path, name="worker_parts:mapped", place=str(tmp_path))
-    assert outcome(given, crews[1]) == outcome(given)
+    assert outcome(given, crew) == outcome(given)
     theirs = [path.read_text() for path in tmp_path.glob("*.maps")]
     workers = [maps for maps in theirs if "memfd:fedmx-data" in maps]
     assert workers
@@ -346,7 +345,7 @@ def test_without_files_in_memory_the_data_are_in_a_file_without_a_name(
 
 
 def test_a_data_set_without_room_fails_in_one_line_and_leaves_no_file_open(
-    folder: Path, crews: list[ProcessBackend], monkeypatch: pytest.MonkeyPatch
+    folder: Path, crew: ProcessBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -354,7 +353,7 @@ def test_a_data_set_without_room_fails_in_one_line_and_leaves_no_file_open(
     monkeypatch.setattr(os, "pwrite", full)
     open_files = len(os.listdir("/proc/self/fd"))
     with pytest.raises(ExecutorFailed, match=r"data set .*No space left"):
-        simulate(experiment(folder), crews[1])
+        simulate(experiment(folder), crew)
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
@@ -392,25 +391,19 @@ def test_an_ended_run_leaves_no_worker_and_no_file(
     long = {"compute": {**TREE["compute"], "train": {"batch_size": 1, "epochs": 100_000}}}
     (folder / "long.yaml").write_text(json.dumps({**TREE, **long}))
     before = set(os.listdir("/dev/shm"))
-    run = subprocess.Popen(
-        [sys.executable, "-m", "fedmx", "run", "long.yaml", "--executor", "processes:2"],
-        cwd=folder,
-        env={**environment(), "TMPDIR": str(tmp_path)},
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
-    )
-    assert run.stderr is not None
-    while "run folder" not in run.stderr.readline():  # its workers were started before
-        assert run.poll() is None
-    workers = [os.pidfd_open(pid) for pid in _children(run.pid)]
-    assert len(workers) == 2
-    assert any("memfd:fedmx-data" in name for name in _open_files(run.pid).values())
-    run.send_signal(number)
-    text = run.communicate(timeout=60)[1]
-    assert run.returncode == (130 if number == signal.SIGINT else -number)
-    assert ("interrupted" in text) == (number == signal.SIGINT)
-    assert "Traceback" not in text
+    words = ("run", "long.yaml", "--executor", "processes:2")
+    with started(*words, cwd=folder, TMPDIR=str(tmp_path)) as run:
+        assert run.stderr is not None
+        while "run folder" not in run.stderr.readline():  # its workers were started before
+            assert run.poll() is None
+        workers = [os.pidfd_open(pid) for pid in _children(run.pid)]
+        assert len(workers) == 2
+        assert any("memfd:fedmx-data" in name for name in _open_files(run.pid).values())
+        run.send_signal(number)
+        result = ended(run)
+    assert result.code == (130 if number == signal.SIGINT else -number)
+    assert ("interrupted" in result.err) == (number == signal.SIGINT)
+    assert "Traceback" not in result.err
     for worker in workers:
         assert select.select([worker], [], [], 60)[0], "a worker goes on without its run"
         os.close(worker)

@@ -15,7 +15,14 @@ from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.report import comparison_of
 from fedmx.sweeps.sweep import extend
-from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until
+from tests.fedmx.command_line import (
+    PATIENCE_S,
+    CommandResult,
+    ended,
+    fedmx,
+    started,
+    wait_until,
+)
 
 # An arm's name is a setting of its hook.
 EXPERIMENT = """
@@ -235,7 +242,7 @@ def test_a_killed_sweep_resumes_to_the_same_models(
     with started(*words, cwd=folder) as process:
         wait_until(lambda: all(arm.exists() for arm in arms), process)
         process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.wait(PATIENCE_S)
     sweep = sweep_in(folder)
     begun = [sweep.run_path(run) for run in sweep.runs]
     assert None not in begun
