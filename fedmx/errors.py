@@ -1,4 +1,4 @@
-"""Errors about what a user typed, wrote or named."""
+"""Errors of a user: in commands, files and names."""
 
 from __future__ import annotations
 

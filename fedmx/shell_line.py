@@ -7,5 +7,5 @@ import shlex
 
 
 def shell_line(*words: str | os.PathLike[str]) -> str:
-    """Return a command of these words; what the shell would take for something else is quoted."""
+    """Return a command of these words, quoted where the shell needs it."""
     return shlex.join(os.fspath(word) for word in words)

@@ -267,7 +267,7 @@ def _common_name(name: x509.Name) -> str:
 
 
 def _purpose(extensions: Mapping[x509.ObjectIdentifier, Any]) -> str:
-    """Return what a certificate may be used for, from its extensions."""
+    """Return the purpose of a certificate, from its extensions."""
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 

@@ -433,7 +433,7 @@ def _reference(kind: str, part: Any) -> dict[str, Any]:
 
 
 def _part_lines(part: Part) -> Iterator[str]:
-    """Yield what a part declares and excludes, and for a hook the methods of its sides."""
+    """Yield the declarations and exclusions of a part, and for a hook the methods of its sides."""
     from layers.logic import Hook
     from layers.logic.core.declaration import declared, exclusions
 

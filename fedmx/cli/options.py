@@ -153,7 +153,7 @@ def allowed_modules(
         experiment: the experiment.
         modules: those after ``--module``.
         own_modules: whether ``--own-modules`` was given.
-        typed: whether its overrides were typed now; what they name is then allowed.
+        typed: whether its overrides were typed now; the code that they name is then allowed.
 
     Raises:
         ExperimentError: it names code that is not allowed; the text says where the code is.

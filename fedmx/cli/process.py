@@ -1,4 +1,4 @@
-"""The process of a command: its streams, exit codes and signals, and what it loads."""
+"""The process of a command: its streams, exit codes, signals and imports."""
 
 from __future__ import annotations
 

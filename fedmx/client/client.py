@@ -333,7 +333,7 @@ class Client:
     def _poll(self) -> None:
         """Queue the network events that have come in the meantime, without waiting.
 
-        A server that asks again no longer waits for what it asked before, so that of tasks, and of
+        A server that asks again no longer waits for the earlier answer, so that of tasks, and of
         questions, the last one is kept.
         """
         while len(self._events) < MOST_EVENTS:

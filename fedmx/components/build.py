@@ -31,7 +31,7 @@ from layers.logic.errors import LogicError
 
 
 def resolve(kind: str, reference: Component, table: Mapping[str, Any] | None = None, /) -> Any:
-    """Return what a component refers to, without making it.
+    """Return the class or function of a component, without making the component.
 
     Args:
         kind: the noun for messages, such as "selector".
@@ -109,7 +109,7 @@ def bind(
 def build(
     kind: str, reference: Component, table: Mapping[str, Any] | None = None, /, **provided: Any
 ) -> Any:
-    """Check a component's settings, make it and check what was made; see `bind`.
+    """Check a component's settings, make it and check the result; see `bind`.
 
     Raises:
         ExperimentError: as for `bind`; or making it failed; or a hook, selector or aggregator is
@@ -195,7 +195,7 @@ class Wanted:
     """What a user's own code must be to make a component of one kind.
 
     Attributes:
-        text: what a class must be, for messages.
+        text: the required kind of class, for messages.
         result: the return annotation of a function, for messages.
         fits: whether a class is right.
     """

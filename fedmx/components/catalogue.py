@@ -164,7 +164,7 @@ def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
 
 
 def _entry(kept: Mapping[str, Any]) -> Entry:
-    """Return an entry from what the file keeps."""
+    """Return an entry from its form in the file."""
     tuples = {name: tuple(kept[name]) for name in ("settings", "required")}
     return Entry(**{**kept, **tuples})
 

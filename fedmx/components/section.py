@@ -109,11 +109,11 @@ class Executor:
     Attributes:
         takes: the type of its key in the section ``executor``; a `Section` has keys of its own.
         default: the value of the key if a file gives the name of the executor alone.
-        usage: what the option ``--executor`` takes, for messages.
+        usage: the values of the option ``--executor``, for messages.
         override: returns the value of the key, as YAML, of the text after ``--executor NAME:``;
             None: the text is wrong.
         start: starts the workers with the value of the key; returns their `Backend`.
-        text: what the key is for, in Markdown; empty: the docstring of its section says so.
+        text: the purpose of the key, in Markdown; empty: the docstring of its section has it.
     """
 
     takes: Any

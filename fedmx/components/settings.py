@@ -41,7 +41,7 @@ class Setting:
         return in_words(self.annotation)
 
     def __str__(self) -> str:
-        made = repr(self.default) == "<factory>"  # a dataclass makes it anew for each object
+        made = repr(self.default) == "<factory>"  # a dataclass makes a new one for each object
         return self.name if self.required or made else f"{self.name} = {shown(self.default)}"
 
     def json_schema(self) -> dict[str, Any]:

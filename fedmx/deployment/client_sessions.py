@@ -91,7 +91,7 @@ class ClientSessions:
         membership: which clients are ready, and which may still reconnect.
         byte_counter: counts the bytes of messages.
         rejections: the reasons of rejections, and each client's protocol violations.
-        refused_connections: how many were turned away, or ended for what they sent.
+        refused_connections: how many were refused, or closed because of their content.
         memory_rounds: by client, the rounds after which it has its hooks' memory.
         outstanding: a view of the round's tasks that may still get an update, by client.
         reconnected: the clients that have become ready without an outstanding task since the last
@@ -127,7 +127,7 @@ class ClientSessions:
         self._max_samples = MOST_SAMPLES if max_samples is None else max_samples
         self._setup = dataclasses.replace(setup, assets=self.asset_sender.announced)
         self._events: deque[MessageEvent] = deque()
-        self.changes: deque[Joined | Left] = deque()  # of who can be asked, not told yet
+        self.changes: deque[Joined | Left] = deque()  # of the population, not reported yet
         self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
         self._end_reason: str | None = None  # why the run has ended; None: it has not
         self._addresses: dict[str, str] = {}  # by peer, of the connection that is known here
@@ -318,7 +318,7 @@ class ClientSessions:
                 reason=event.reason,
             )
         if rejected:
-            # The listener closed the connection for what the client sent: do not wait for it.
+            # The listener closed the connection because of its content: do not wait for the client.
             if closing is not None and closing.final:  # its certificate was revoked
                 self.membership.bar(client)
                 self._events = deque(one for one in self._events if one.client != client)

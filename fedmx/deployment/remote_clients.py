@@ -136,14 +136,14 @@ class RemoteClients:
         self._server_clock = self._sessions.membership.clock
         self._zero = 0.0  # since when the times of events count
         self._timers: dict[TimerName, float] = {}
-        self._tasks: dict[int, Task] = {}  # by client, the task of which an update may still come
+        self._tasks: dict[int, Task] = {}  # by client, the task whose update may still come
         self._collecting = False  # whether a round collects: from `Begin` to `Close`
         self._keeps = False  # whether tasks stay in flight when the round ends
         self._asked: dict[int, int] = {}  # by client, the number of its last task
         self._round = 0
         self._offered: set[int] = set()  # the clients that have offered in this round
         self._late: set[int] = set()  # clients whose task has ended, and that may still answer it
-        self._ended_rounds: dict[int, int] = {}  # by client, the last round of which a task ended
+        self._ended_rounds: dict[int, int] = {}  # by client, the last round whose task ended
         self._kept: dict[int, Update | ClientLost] = {}  # between rounds, of tasks in flight
         self._kept_bytes = 0
         self._events: deque[Event] = deque()  # to return before the next network event
@@ -246,7 +246,7 @@ class RemoteClients:
                 raise TooFewClients(len(self._sessions.membership.samples), needed)
             event = self._sessions.next_event(TICK_S)
             self.orders.poll()
-            if not isinstance(event, Joined | Left):  # the population tells who is there
+            if not isinstance(event, Joined | Left):  # the population has the connected clients
                 self._keep(event)
 
     def again(self, error: TooFewUpdates) -> bool:
@@ -352,7 +352,7 @@ class RemoteClients:
         self._sessions.asset_sender.folder = folder
 
     def tree(self) -> dict[str, Any]:
-        """Return, for a checkpoint, the last round of which each client's task ended.
+        """Return, for a checkpoint, the last round in which a task of each client ended.
 
         Clients keep the memory of their hooks themselves.
         """
@@ -406,7 +406,7 @@ class RemoteClients:
                 self._events.append(self._accounts())
 
     def _begin(self, begin: Begin) -> None:
-        """Begin to collect; what was kept of other tasks has come too late."""
+        """Begin to collect; events of other tasks have come too late."""
         self._round = begin.round
         self._offered.clear()
         self._events.clear()

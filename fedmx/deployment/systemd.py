@@ -1,4 +1,4 @@
-"""What systemd is told of a service of Type=notify; without systemd nothing happens (sd_notify)."""
+"""Messages to systemd of a service of Type=notify (sd_notify); without systemd nothing happens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of an experiment: what each takes and means, and the messages about wrong ones."""
+"""The keys of an experiment: type and meaning of each, and the messages about wrong ones."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def _classes_in(annotation: Any) -> list[type]:
 
 
 def _type_text(annotation: Any, metadata: Sequence[Any] = ()) -> str:
-    """Return what a type takes: ``int | None`` is "whole number or null"."""
+    """Return a type in words: ``int | None`` is "whole number or null"."""
     for one in metadata:
         if isinstance(one, Takes):
             return one.text

@@ -113,7 +113,7 @@ def _table(sections: list[str]) -> Iterator[str]:
 Schema = dict[str, Any]
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
-"""The draft that editors know; later ones differ in what is not needed here."""
+"""The draft that editors know; the changes of later ones are not needed here."""
 
 _OWN_CODE = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$"}
 

@@ -252,7 +252,7 @@ class JournalClients:
             self._work[client] = task, self._executor.submit(task, ledger)
 
     def _is_wanted(self, event: Kept) -> bool:
-        """Return whether a round of which only some clients work handles this event."""
+        """Return whether a round in which only some clients work handles this event."""
         client = getattr(event, "client", None)
         return client is None or (self._only is not None and client in self._only)
 

@@ -23,7 +23,7 @@ from fedmx.run import RunError, RunFolder
 from layers.compute.data.datasets import Files
 
 OF_DATA = {"shape": "shape", "classes": "classes", "data_sha256": "SHA-256"}
-"""The facts of a run that say something of its data, and what they are called in words."""
+"""The facts of a run about its data, and their names in words."""
 
 
 def diff(
@@ -300,7 +300,7 @@ class OtherStep:
         step: the first step whose outcome differs, as in ``Quantise.send``; empty: none does.
         end: server or client.
         other: the values that differ; None: the steps themselves are others, or none differs.
-        agrees: for each run whether its replay is what it recorded; None: nothing is recorded.
+        agrees: for each run whether its replay equals the records; None: nothing is recorded.
     """
 
     step: str

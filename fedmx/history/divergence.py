@@ -12,7 +12,7 @@ from fedmx.journal.chain import CHAIN, TIMES
 from layers.logic import Times
 
 BITS = ("update_sha256", "status")
-"""The keys of a client's record that say what its update was, and whether it counted."""
+"""The keys of a client's record about its update, and whether it counted."""
 
 NOT_OF_A_CLIENT = frozenset({"traceback", *(one.name for one in fields(Times))})
 """Keys of a client's record that tell times, or where a machine keeps its files."""

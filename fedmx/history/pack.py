@@ -25,7 +25,7 @@ from fedmx.run.identity import Identity
 
 
 class PackError(FedmxError):
-    """A pack cannot be made, read or verified; or it is not what was packed."""
+    """A pack cannot be made, read or verified, or its content has changed."""
 
 
 FEDMX = ("fedmx", "layers")
@@ -62,7 +62,7 @@ _SEAL = re.compile(rb"fedmx pack ([0-9a-f]{64})")
 
 
 def is_name(name: str) -> bool:
-    """Return whether a pack can have a member of this name: no other is ever written anywhere."""
+    """Return whether a pack can have a member of this name; no other is written anywhere."""
     if name == MANIFEST or name in RUN_FILES or CHECKPOINT.fullmatch(name):
         return True
     return len(name) <= LONGEST_NAME and MODULE.fullmatch(name) is not None
@@ -129,7 +129,7 @@ def sha256(content: bytes) -> str:
 
 
 def _place(name: str) -> tuple[int, str]:
-    """Return where a member stands: the manifest, the run's files, then the modules by name."""
+    """Return the place of a member: the manifest, the run's files, then the modules by name."""
     if name == MANIFEST:
         return 0, name
     return (1 + RUN_FILES.index(name), name) if name in RUN_FILES else (1 + len(RUN_FILES), name)
@@ -249,7 +249,7 @@ class PackFile:
     """A pack whose seal, manifest and members fit together.
 
     Attributes:
-        manifest: what is in it.
+        manifest: the list of its content.
         members: the content of all members but the manifest, by name.
         sha256: of the whole file (hex), as ``sha256sum`` prints it.
     """
@@ -315,7 +315,7 @@ class PackFile:
             folder: the new folder.
 
         Raises:
-            PackError: the folder exists or cannot be written, or what was packed is no run folder.
+            PackError: the folder exists or cannot be written, or the pack has no run folder.
         """
         folder = Path(folder)
         if folder.exists():
@@ -389,7 +389,7 @@ def roots_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def check_root(root: str) -> None:
-    """Check that a module does not stand in the place of one that fedmx itself runs on.
+    """Check that a module does not replace one that fedmx itself uses.
 
     Raises:
         PackError: it does.

@@ -38,7 +38,7 @@ from layers.compute.errors import ComputeError
 from layers.logic import BrokenModel, LogicError, ServerState, TooFewUpdates
 
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from fedmx.history.verify import main; main()"
-"""The pack's modules stand in the place of the working directory, before all others."""
+"""The pack's modules replace the working directory, before all others."""
 
 Outcome = Literal["same bits", "other bits", "not run"]
 
@@ -51,7 +51,7 @@ class Verification:
         pack: the file.
         sha256: of the whole file (hex).
         run: the name of the run folder.
-        recorded: what the records say: rounds, and the last hashes.
+        recorded: the recorded rounds and last hashes.
         outcome: whether running it again gave the same bits; or it was not run.
         reason: why it was not run, or how it differs; empty for the same bits.
         divergence: the first round that differs from its records; None: there is none.
@@ -120,7 +120,7 @@ def verify(
     Raises:
         PackError: it is no pack, is damaged, or its records do not fit together; or the data that
             it needs are not here.
-        ExperimentError: what was packed cannot be run here.
+        ExperimentError: the packed experiment cannot be run here.
     """
     pack = PackFile.read(path)
     with tempfile.TemporaryDirectory(prefix="fedmx-verify-") as temporary:
@@ -207,7 +207,7 @@ def _run_again(
 def _told_by(
     folder: RunFolder, options: Path, environment: Mapping[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield what the process that runs the experiment tells; it has ended afterwards."""
+    """Yield the output of the process that runs the experiment; it has ended afterwards."""
     read, write = os.pipe()
     home = str(Path(fedmx.__file__).parents[1])  # it may have been found in the working directory
     path = [home, *filter(None, [environment.get("PYTHONPATH")])]
@@ -219,7 +219,7 @@ def _told_by(
                 env={**environment, "PYTHONPATH": os.pathsep.join(path)},
                 pass_fds=(write,),
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # what the code prints is not the result
+                stdout=2,  # the code's own output is not the result
             )
         finally:
             os.close(write)
@@ -234,7 +234,8 @@ def _told_by(
 
 
 def _executor(experiment: Experiment) -> str:
-    """Return who trains, of this machine: no number of processes and no cluster of a stranger."""
+    """Return the executor for this machine: it ignores the pack's number of processes and
+    cluster."""
     return "serial" if experiment.executor.name == "serial" else "processes"
 
 
@@ -244,7 +245,7 @@ def _versions(folder: RunFolder, here: Mapping[str, Any]) -> list[str]:
 
 
 def _code_lines(pack: PackFile, code: Sequence[NamedCode]) -> Iterator[str]:
-    """Yield what is not fedmx's own code, and where it is."""
+    """Yield the code that is not fedmx's own, and its place."""
     inside = roots_of(pack.members)
     for one in code:
         where = f"{dotted(one.where)}: {one.name}"
@@ -385,7 +386,7 @@ class KeptCheckpoints:
 
     @property
     def checkpoint_rounds(self) -> Sequence[int]:
-        """The rounds of which there are checkpoints, the newest first."""
+        """The rounds with checkpoints, the newest first."""
         return sorted(self._kept, reverse=True)
 
     def earlier(self, round: int) -> Mapping[str, Any] | None:
@@ -400,7 +401,7 @@ class KeptCheckpoints:
 
 
 def _data_here(run: RecordedRun, data: Data) -> Data:
-    """Return by what the data are known that are here.
+    """Return how the data on this machine are identified.
 
     Raises:
         PackError: they are not here, or are other ones; the text says where they are looked for.

@@ -1,4 +1,4 @@
-"""The journal of a round: everything that the round was told, with its time, and what it answered.
+"""The journal of a round: all its events, with their times, and its commands.
 
 A round is a function of the state before it and of its journal. Vectors are kept by their hashes,
 so the size of a journal is bounded by the number of events.
@@ -217,7 +217,7 @@ class Journal:
     # --- the line of journal.jsonl -----------------------------------------------------------
 
     def record(self, before: Mapping[int, int] | None) -> dict[str, Any]:
-        """Return the round's line of journal.jsonl; what is empty is left out.
+        """Return the round's line of journal.jsonl, without empty values.
 
         Args:
             before: the population of the round before, to which the record has the difference;
@@ -456,7 +456,7 @@ def _bounded(metrics: Mapping[str, float]) -> dict[str, float | str]:
 
 
 def _number(value: float) -> float | str:
-    """Return a number as strict JSON can hold it; `float` makes it what it was."""
+    """Return a number as strict JSON can hold it; `float` restores it."""
     return value if math.isfinite(value) else str(value)
 
 

@@ -26,12 +26,12 @@ class ClientsNow:
         number: the run's number of clients; None: any number.
         ready: the clients that are connected and ready.
         away: the clients that left and may come back, with the times at which they left.
-        waiting_for: what the server waits for: clients, answers or updates; empty: nothing.
+        waiting_for: clients, answers or updates; empty: the server does not wait.
         waited_for: the clients that the server waits for.
         since: the start of the wait.
         received_bytes: bytes from clients in this process, frames of every kind.
         sent_bytes: bytes to clients in this process, frames of every kind.
-        refused_connections: connections that were refused, or closed because of what they sent.
+        refused_connections: connections that were refused, or closed because of their content.
         reconnections: the number of times that a ready client came back.
         certificates: the TLS files, with their kinds (`what`), paths, the times at which they end
             (`expires`, ISO 8601), and the warnings about those that end soon.
@@ -74,7 +74,7 @@ RECENT_ROUNDS = 20  # for the number of updates in a second
 
 
 def asynchronous(recent: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what a status says of rounds that do not wait; each is None for rounds that wait.
+    """Return the values of a status for rounds that do not wait; each is None for rounds that wait.
 
     The number of tasks in flight and the mean staleness are those of the last round.
 

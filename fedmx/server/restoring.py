@@ -17,7 +17,7 @@ def restore(server: Server, folder: RunFolder) -> None:
     """Restore a server from the checkpoint of its folder, if there is one; write nothing.
 
     Raises:
-        RunError: no checkpoint can be read, records cannot, or what a fork begins with is lost.
+        RunError: no checkpoint or no record can be read, or the start of a fork is lost.
     """
     checkpoint = _newest(folder)
     if checkpoint is not None:

@@ -35,7 +35,7 @@ class Round:
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
         stepped_back: the steps back after which this round was run.
         model_sha256: the SHA-256 (hex) of the model after the round.
-        journal: everything that the round was told, and that it answered.
+        journal: the events and commands of the round.
     """
 
     report: RoundReport

@@ -52,15 +52,15 @@ class Server(Shown):
         evaluate_batch: samples a batch of the evaluation.
         client_rows: each client's rows of the samples, for the accuracy on each client's own; None:
             it is not evaluated.
-        scores: evaluates a model on the same samples elsewhere, where that is faster.
+        scores: evaluates a model on the same samples elsewhere, if that is faster.
         stop: the conditions that end the run sooner.
-        recorder: records rounds; None: nothing does.
-        monitor: tells an operator what the server does; None: nothing does.
-        metrics: shows the monitor while the server listens; None: nothing does.
+        recorder: records rounds; None: rounds are not recorded.
+        monitor: shows the server's activity to an operator; None: nothing is shown.
+        metrics: exports the monitor while the server listens; None: nothing is exported.
         operated: lets an operator tell the server what to do, in the run's folder; None: nothing
             does.
         store: keeps updates on disk until they are folded; None: they are in memory.
-        callbacks: hear of each round, and may end the run.
+        callbacks: are called after each round, and may end the run.
         experiment: the experiment; None: the server was made of parts by hand.
         folder: the run's folder; None: the run is not recorded.
         initial_state: the state before the first round; None: the initial model is drawn from the
@@ -186,14 +186,14 @@ class Server(Shown):
 
         Raises:
             BrokenModel: the server has stepped back too often, or has no earlier state.
-            CallbackError: a callback failed; the round it was told of is recorded.
+            CallbackError: a callback failed; its round is recorded.
             TooFewUpdates: too few updates were accepted; `state` is the state before the round.
         """
         with self.calling():
             yield from self._rounds()
 
     def calling(self) -> AbstractContextManager[None]:
-        """Return a context manager in which the callbacks hear of the run's begin and end."""
+        """Return a context manager that calls the callbacks at the run's begin and end."""
         return self._callbacks.during(self)
 
     def _rounds(self) -> Iterator[Round]:

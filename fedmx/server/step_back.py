@@ -58,7 +58,7 @@ class StepBack:
 
 @dataclass
 class StepsBack:
-    """The steps back of a run, and what the next one needs to know.
+    """The steps back of a run, and the facts that the next one needs.
 
     Attributes:
         steps: the steps, the first one first.

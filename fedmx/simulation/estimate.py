@@ -68,7 +68,7 @@ class Estimate:
 
 
 def estimate(assembly: Assembly) -> Estimate:
-    """Return what a simulation will cost; one client's part of round 1 is done with one step.
+    """Return the cost of a simulation, from one local step of one client of round 1.
 
     Raises:
         ExperimentError: a part of the experiment cannot be made.

@@ -34,7 +34,7 @@ def unknown(kind: str, name: str, names: Iterable[str], *, shown: int = 40) -> s
     """Return the message for an unknown name: the nearest names, and the known names.
 
     Args:
-        kind: what is named, such as "model".
+        kind: the kind of the named thing, such as "model".
         name: the unknown name.
         names: the known names.
         shown: how many known names are listed at most.

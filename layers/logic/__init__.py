@@ -1,4 +1,4 @@
-"""The logic layer: what happens to a model or an update on its way.
+"""The logic layer: the algorithms, which process models and updates on their way.
 
 Code of the other layers or of fedmx, mxnet and sockets do not belong here. From outside it imports
 numpy, and scikit-learn to find clusters.

@@ -28,7 +28,7 @@ class ClientFailed(LogicError):
 
 
 class PartFailed(LogicError):
-    """A hook, a selector, an aggregator or a trainer failed, or returned what it must not.
+    """A hook, a selector, an aggregator or a trainer failed, or returned a wrong result.
 
     Attributes:
         what: the part, its method, and what is wrong, in one line.

@@ -220,7 +220,7 @@ def _write(
 def write_with_key(
     path: Path, content: bytes, key_path: Path, key: ec.EllipticCurvePrivateKey
 ) -> None:
-    """Write a private key (mode 0600) and what was made for it; replace neither.
+    """Write a private key (mode 0600) and its certificate or request; replace neither.
 
     Raises:
         CertificateError: one of the files exists already, or cannot be written.

@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
     """Drives one session; `scratch` is the receive buffer shared by all connections of a loop.
 
     Sharing is safe: asyncio fills the buffer and hands it over without a turn of the loop in
-    between, and the session copies what it keeps.
+    between, and the session copies the bytes that it keeps.
     """
 
     def __init__(
@@ -332,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._hold(Hold.ANSWERS)
 
     def handle(self, events: list[SessionEvent]) -> None:
-        """Pass events to the owner, and send what the session has queued."""
+        """Pass events to the owner, and send the session's queue."""
         for event in events:
             self._owner.happened(self, event)
         if self.session.state is State.OPEN:
@@ -340,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
 
     def flush(self) -> None:
-        """Write what the session has queued, as far as the socket accepts it."""
+        """Write the session's queue, as far as the socket accepts it."""
         self._flush_planned = False
         for _ in range(CHUNKS_A_TURN):
             if self._writing_paused or self._transport.is_closing():
@@ -371,7 +371,7 @@ class Connection(asyncio.BufferedProtocol):
             self.release(Hold.ANSWERS)
 
     def _write(self) -> None:
-        """Write what was taken from the session, as far as the transport accepts it."""
+        """Write the bytes taken from the session, as far as the transport accepts them."""
         while self._taken and not self._writing_paused:
             batch: list[memoryview] = []
             room = self._at_a_time

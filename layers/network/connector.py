@@ -178,7 +178,7 @@ class Connector(Endpoint):
         self._soon(self._transfers.queue, self.address, Outgoing.measure(Path(path), name))
 
     def close(self, drain_s: float = 5.0) -> None:
-        """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
+        """Send the queue, for at most `drain_s`, say goodbye, and release everything."""
         if self._thread is not None:
             self._thread.run(self._end(drain_s))
         self._stop()

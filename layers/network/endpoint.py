@@ -137,7 +137,7 @@ class Endpoint(ABC):
 
     @abstractmethod
     def close(self, drain_s: float = 5.0) -> None:
-        """Send what is queued, for at most `drain_s`, say goodbye, and release everything."""
+        """Send the queue, for at most `drain_s`, say goodbye, and release everything."""
 
     def __enter__(self: E) -> E:
         self.start()

@@ -181,7 +181,7 @@ class Listener(Endpoint):
     def close(
         self, drain_s: float = 5.0, reason: str = "the server closes", final: bool = False
     ) -> None:
-        """Send what is queued, for at most `drain_s`, say goodbye, and release everything.
+        """Send the queue, for at most `drain_s`, say goodbye, and release everything.
 
         `final`: the clients must not reconnect.
         """

@@ -217,7 +217,7 @@ class Transfers:
         """Take one step with a file; if it fails, only this transfer ends."""
         incoming = files.incoming.get(stream)
         if incoming is None:
-            return  # refused already; what was sent before that is ignored
+            return  # refused already; chunks sent before the refusal are ignored
         try:
             complete = step(incoming)
         except TransferError as error:

@@ -1,4 +1,4 @@
-"""Data: what a data set is, how its files are found, and how its samples become inputs.
+"""Data: data sets, their files, and the way from samples to inputs.
 
 The data sets and the partitions among clients have packages of their own. Nothing here imports a
 model or mxnet.

@@ -34,7 +34,7 @@ SUM = "sum"  # of all c_i, on the server: N c
 
 OWN = "own"  # c_i, on the client
 
-SINCE = "since"  # the round at whose end all variates began anew with zero; missing: never
+SINCE = "since"  # the round at whose end all variates were reset to zero; missing: never
 
 SENDERS = "senders"  # int64, ascending: the clients whose c_i are in the sum
 
@@ -65,9 +65,9 @@ class Scaffold(Hook):
 
     A client that has lost its memory begins again with c_i = 0, while its old c_i would stay in the
     server's sum forever, and the model would converge to a wrong point. So when the server has
-    asked such a client, all variates begin anew with zero at the end of the round, and the round's
-    record has the number of these clients, `lost_variates`. They begin anew as well when a client
-    whose c_i is in the sum takes part no more.
+    asked such a client, all variates are reset to zero at the end of the round, and the round's
+    record has the number of these clients, `lost_variates`. They are also reset when a client whose
+    c_i is in the sum takes part no more.
 
     Attributes:
         option: how c_i+ is found.
@@ -150,7 +150,7 @@ class _Server(ServerSide):
         if _since(context.slot) != _since(context.memory):
             return  # late: the variate that has changed is void by now, on the client as well
         self._senders.add(update.client)
-        # Applied at the end of the round: what is sent must not depend on the answers so far.
+        # Applied at the end of the round: the sent values must not depend on the answers so far.
         if self._changes is None:
             self._changes = np.zeros(context.start.size)
         self._changes += _checked(context.slot[CHANGE], context)
@@ -265,7 +265,7 @@ class _Client(ClientSide):
             context.slot[SINCE] = self._since
         if self._since != _since(context.memory):
             context.keep(**{SINCE: self._since})
-        # What the server adds up is what is kept here, rounding included.
+        # The server adds up the same values that are kept here, rounding included.
         context.keep(**{OWN: own + change})
         return update
 

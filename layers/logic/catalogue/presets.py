@@ -63,7 +63,8 @@ def fednova(mu: float = 0.0) -> Preset:
     """FedNova (Wang et al. 2020): FedAvg in which more local steps give no more weight.
 
     Args:
-        mu: of a proximal term as in FedProx, with which the aggregator reckons; 0: no such term.
+        mu: the weight of a proximal term as in FedProx, for which the aggregator corrects; 0: no
+            term.
     """
     return Preset(Uniform(), FedNova(mu), (FedProx(mu),) if mu else ())
 

@@ -26,7 +26,7 @@ def check_kind(kind: str, value: Any, root: type) -> None:
     """Check that a part is an object of its kind.
 
     Raises:
-        LogicError: it is something else; the message says what to write.
+        LogicError: it is something else; the message names the right form.
     """
     if isinstance(value, root):
         return
@@ -144,10 +144,10 @@ KINDS: Mapping[type, str] = {
     Aggregator: "aggregator",
     Trainer: "trainer",
 }
-"""What each class is called from which a part is derived."""
+"""The name of each base class of parts, in messages."""
 
 FIELDS = "__dataclass_fields__"
-NEAR = 0.75  # of 1: how alike a misspelt name is to the one that was meant
+NEAR = 0.75  # similarity, up to 1, of a misspelt name and the intended one
 
 
 def check_methods(part: type, root: type) -> None:
@@ -237,7 +237,7 @@ def _own_names(part: type, root: type) -> Iterator[tuple[str, type, Any]]:
 
 
 def _check_parameters(full: str, own: Any, theirs: Any) -> None:
-    """Check that a method takes the arguments that the framework calls it with.
+    """Check that a method takes the arguments of the framework's call.
 
     Raises:
         LogicError: it does not.
@@ -428,7 +428,7 @@ def _framework_names(part: type) -> set[str]:
 
 
 def _read_beside(own: list[type]) -> set[str]:
-    """Return what other imported modules read that are in the folders of a part's modules."""
+    """Return the attributes that other imported modules in the folders of a part's modules read."""
     folders = {os.path.dirname(inspect.getsourcefile(one) or "") for one in own}
     modules = [
         module

@@ -1,4 +1,4 @@
-"""What a part returns: it is checked at once, so that an error names the part that is at fault.
+"""Checks of a part's results, at once, so that an error names the part that is at fault.
 
 A part is not blamed for values that are not finite if it was given such values, or values so large
 that a float32 cannot hold what one computes from them: then the model is broken, not the part.
@@ -84,10 +84,10 @@ def checked(
 def guarded(
     method: Callable[..., Returned], *arguments: Any, round: int, client: int | None = None
 ) -> Returned:
-    """Call a method of a part, and return what it returned.
+    """Call a method of a part and return its result.
 
     Raises:
-        PartFailed: it raised an error that does not say by itself what is wrong.
+        PartFailed: it raised an error other than the framework's own.
     """
     try:
         return method(*arguments)
@@ -101,7 +101,8 @@ def guarded(
 def _plainly(
     method: Callable[..., Returned], *arguments: Any, round: int, client: int | None = None
 ) -> Returned:
-    """Call a client's method, whose errors others name; sys.exit() would end all without a word."""
+    """Call a client's method, whose errors others name; sys.exit() would end the process
+    silently."""
     try:
         return method(*arguments)
     except SystemExit as error:
@@ -111,7 +112,7 @@ def _plainly(
 def _is_sound(vector: np.ndarray) -> bool:
     """Return whether a vector is float32 (any,), finite, and its sum of squares, too.
 
-    The sum of its squares says it, in a tenth of the time that a look at each value takes.
+    The sum of its squares shows it, in a tenth of the time of a check of each value.
     """
     if vector.dtype != np.float32 or vector.ndim != 1:
         return False
@@ -161,7 +162,7 @@ def checked_samples(side: ClientSide, data: Data, at: ClientContext) -> Data:
 
 
 def wrong_form(given: Any, after: Any, layout: Layout) -> str | None:
-    """Return the first formal error of a returned task, update or state; None: it has none."""
+    """Return the first formal error of a returned task, update or state; None if it is correct."""
     word = _FIELDS[type(given)][0]
     if not isinstance(after, type(given)):
         return f"{_shown(after)}; it must return the {word}, changed or not"

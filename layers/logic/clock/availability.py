@@ -1,4 +1,4 @@
-"""When clients are available: always, by chance, or as a trace says."""
+"""When clients are available: always, by chance, or as in a trace."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Always(Availability):
     """Every client is there all the time."""
 
     def of(self, clients: int, seed: int) -> Presence:
-        """Return a presence in which every client is always there."""
+        """Return a presence in which every client is always available."""
         return _Ever()
 
 
@@ -132,7 +132,7 @@ def _spans(seed: int, span: int, clients: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Trace(Availability):
-    """As a CSV file says, with the columns client, time and state (on or off).
+    """Clients come and go as in a CSV file with the columns client, time and state (on or off).
 
     Times are seconds since the run began. A client has the state of its last line at or before a
     time; before its first line it has the opposite state of that line. A client without a line is

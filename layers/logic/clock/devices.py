@@ -17,7 +17,7 @@ from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
 
 SMALL = 10_000
-"""Up to so many clients, what changes each round is drawn for all of them together."""
+"""Up to this number of clients, the draws of a round are made for all clients together."""
 
 
 class Fleet(ABC):
@@ -25,7 +25,7 @@ class Fleet(ABC):
 
     @abstractmethod
     def train_s(self, client: int, samples: int, training: Training) -> float:
-        """Return the seconds that a client with so many samples trains."""
+        """Return the seconds that a client with `samples` samples trains."""
 
     @abstractmethod
     def upload_s(self, client: int, bytes: int, round: int) -> float:

@@ -48,7 +48,7 @@ class InstantClock(VirtualClock):
         self._real.begin(self._outstanding)
 
     def set_timer(self, name: str, at_s: float | None) -> None:
-        """Set a timer, but for the deadline: without devices nothing takes time."""
+        """Set a timer, unless it is the deadline: without devices nothing takes time."""
         if name != DEADLINE:
             super().set_timer(name, at_s)
 

@@ -1,4 +1,4 @@
-"""The times of a round, as a clock records them: when each client did what."""
+"""The times of a round as a clock records them, for each client."""
 
 from __future__ import annotations
 

@@ -48,13 +48,13 @@ class Uploads(ABC):
         """Return the channel of a round.
 
         Args:
-            turns: the order of the uploads; None: they need not keep one.
+            turns: the order of the uploads; None: any order.
         """
 
 
 @dataclass(frozen=True)
 class Serial(Uploads):
-    """One upload at a time, in the order in which they are ready, or in that of the plan.
+    """One upload at a time, in the order in which they are ready, or in the order of the plan.
 
     In the order of the plan, an upload also waits for clients before it that still train (FedCS:
     Nishio and Yonetani 2019, algorithm 3).
@@ -234,7 +234,7 @@ class _Shared(Channel):
         self.now_s = now_s
 
     def _share(self) -> None:
-        """Give each link an equal part, from the slowest; what one cannot use is for the others."""
+        """Give each link an equal part, the slowest first; the others share the unused rest."""
         left = self.capacity
         by_need = sorted(self.uploads.items(), key=lambda item: (item[1].most, item[0]))
         for place, (_, upload) in enumerate(by_need):

@@ -144,7 +144,7 @@ class VirtualClock:
         }
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `tree` returned."""
+        """Continue from the result of `tree`."""
         self._base_s = self._ended_s = tree["run_s"]
         self._begun = self._continues = "base_s" in tree
         self._reset()
@@ -188,7 +188,7 @@ class VirtualClock:
         return found
 
     def available_of(self, clients: np.ndarray) -> np.ndarray:
-        """Return the available clients; if there are none, advance time until there are.
+        """Return the available clients; without any, advance time until there are some.
 
         Args:
             clients: int64 (n,), ascending. While nobody comes or goes, the same array gets the same
@@ -203,7 +203,7 @@ class VirtualClock:
         now_s = self.opened_s
         if asked is clients and found.size and from_s <= now_s < until_s:
             return found
-        if self._continues and self._outstanding:  # their events come first, whoever is there
+        if self._continues and self._outstanding:  # their events come first
             found, until_s = self._presence.those_there(clients, now_s)
             self._available = clients, found, now_s, until_s
             return found
@@ -394,7 +394,7 @@ class VirtualClock:
         """Return whether an event concerns a task that has ended."""
         if client not in self._outstanding:
             return True
-        # In a plan of several passes, what was drawn for one pass also ends the later ones.
+        # In a plan of several passes, a draw for one pass also ends the later ones.
         return self._continues and order != self._order[client]
 
     def _is_work_left(self, sending: bool) -> bool:

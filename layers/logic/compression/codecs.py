@@ -1,7 +1,7 @@
 """Codecs: a codec turns a flat vector into bytes, and the bytes back into a vector.
 
 A codec has no state. `encode` takes the vector, the tensors' boundaries and a random generator;
-`decode` takes bytes that may come from anybody.
+`decode` takes untrusted bytes.
 """
 
 from __future__ import annotations

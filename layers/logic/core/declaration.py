@@ -1,7 +1,7 @@
-"""The declarations of parts: what they require and provide, and what does not go together.
+"""The declarations of parts: their needs and traits, and the pairs that exclude each other.
 
 A part says what it needs (`Part.requires`) and what it does (`Part.provides`). `RULES` is the one
-table of what is refused; a part refuses what its numbers forbid in its `check`.
+table of refused pairs; a part checks relations of its numbers in its `check`.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Part:
     def check(self, logic: Parts) -> None:
         """Check that this part can work with the other parts; called before anything runs.
 
-        It is for what the declarations do not say, as a relation of two numbers.
+        It is for conditions that no declaration expresses, such as a relation of two numbers.
 
         Raises:
             LogicError: it cannot work with them.
@@ -344,7 +344,7 @@ def encoded(update: bool, model: bool) -> frozenset[Trait]:
 
 
 def declared(part: Part) -> frozenset[Need | Trait]:
-    """Return everything that a part declares, with what follows from its methods."""
+    """Return all declarations of a part, with those that follow from its methods."""
     return frozenset((*part.requires, *part.provides, *part.follows))
 
 
@@ -356,7 +356,7 @@ def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
         conditions: the conditions that hold, each with its value as messages show it.
 
     Raises:
-        LogicError: two of them do not go together, or one needs what no other part provides.
+        LogicError: two of them exclude each other, or no part provides the need of one.
     """
     holders: dict[Declared, list[Any]] = {one: [] for one in (*Need, *Trait, *Condition)}
     for part in (logic.selector, logic.aggregator, *logic.hooks):
@@ -390,7 +390,7 @@ def refusal(one: Declared, other: Declared, of_one: object, of_other: object) ->
 
 
 def exclusions(part: Part) -> Iterator[str]:
-    """Yield what is refused together with a part, each as a few words."""
+    """Yield the declarations that are refused beside a part, each in a few words."""
     mine = declared(part)
     for rule in RULES:
         if rule.one in mine:

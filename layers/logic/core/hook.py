@@ -46,8 +46,8 @@ class Stage(IntEnum):
     """The hook encodes the model, so it comes after every hook that changes the model."""
 
     UPDATE = 3
-    """The hook encodes the update, so every hook that works on gradients or updates stands before
-    it."""
+    """The hook encodes the update, so it comes after every hook that works on gradients or
+    updates."""
 
 
 Moment: TypeAlias = 'Literal["cohort", "returned"]'
@@ -59,7 +59,7 @@ MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
 
 @dataclass(frozen=True)
 class Facilities:
-    """The abilities of a server besides aggregation; a logic that was built by hand has none.
+    """The abilities of a server besides aggregation; a logic built by hand has none of them.
 
     Attributes:
         auxiliary: trains a model on the samples that the server keeps (`Hook.held_out`).
@@ -150,7 +150,7 @@ class ServerContext(Context):
         clients: N, the number of clients that take part; a hook that uses it provides
             `Trait.COUNTS_CLIENTS`.
         base: the version of the model that the client's last accepted update started from; None: it
-            has none, or the context is of no client.
+            has no such update, or the context belongs to no client.
         answers: the clients' answers to the selector's surveys, by question, then by client; they
             are not checked.
         auxiliary: trains a model on the samples that the server keeps (`Facilities.auxiliary`).
@@ -242,10 +242,11 @@ class ServerSide:
         return update
 
     def most_samples(self, samples: int, context: ServerContext) -> int:
-        """Return the most samples that the client's side can make of `samples`; by default as many.
+        """Return the largest number of samples that the client's side can make of `samples`; by
+        default `samples`.
 
-        An update that claims more is rejected, so a hook whose other side adds samples says here
-        how many they can become.
+        An update that claims more is rejected, so a hook whose other side adds samples overrides
+        this.
         """
         return samples
 
@@ -260,7 +261,7 @@ class ServerSide:
         return state
 
     def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
-        """Take out of the memory what these clients have put in; they take part no more.
+        """Remove the contributions of these clients from the memory; they take part no more.
 
         It is called between two rounds, if a run excludes clients or a fork is without them;
         `context.round` is the next round. A memory that sums over clients needs it.

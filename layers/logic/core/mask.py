@@ -1,4 +1,4 @@
-"""A mask: which tensors are sent; the others are a client's own and never leave it."""
+"""A mask: the tensors that are sent; the others belong to a client and never leave it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PASS = "pass"
 NUMBER = "number"
 
 FAILURE = "failure"
-"""The key of the slot of an update that says by a code why the client made none."""
+"""The key of a slot with a code: the reason why the client made no update."""
 
 CODE = "code"
 CANNOT_TRAIN = "cannot-train"  # on the model that it was sent: its loss or its update is not finite
@@ -91,8 +91,8 @@ class Task:
         weights: float32 (d,); empty if a hook put an encoded form into its slot.
         buffers: float32 (b,), the non-trainable state (BatchNorm statistics).
         last_accepted_round: the last round in which an update of this client was accepted, in a
-            later pass this round itself; the client takes the memory after it. 0:
-            there is none, or the client lost its memory.
+            later pass this round itself; the client takes the memory after it. 0: no update was
+            accepted, or the client lost its memory.
         offer: whether the client first offers its update, and sends it only if that is granted.
         model_version: version of the model that the client starts from: the number of rounds that
             were concluded before.
@@ -210,7 +210,8 @@ class Update:
 
     @property
     def pass_number(self) -> int:
-        """The pass of the client's lane that it belongs to, from 1; 0: of none that there is."""
+        """The pass of the client's lane to which it belongs, from 1; 0: a pass that does not
+        exist."""
         return _pass_number(self.slots)
 
     @property
@@ -220,9 +221,9 @@ class Update:
 
 
 def no_update(task: Task, samples: int) -> Update:
-    """Return the answer to a task on whose model the client, with so many samples, cannot train.
+    """Return the answer to a task with a model on which the client cannot train.
 
-    An offer of it has a norm that is no number.
+    Its offer has NaN as its norm.
     """
     slots: dict[str, Slot] = {FAILURE: {CODE: CANNOT_TRAIN}}
     metrics = {"norm": math.nan} if task.offer else {}
@@ -231,7 +232,7 @@ def no_update(task: Task, samples: int) -> Update:
 
 
 def in_pass(slots: Mapping[str, Slot], number: int) -> dict[str, Slot]:
-    """Return slots that say which pass they belong to; those of the first one say nothing."""
+    """Return slots with the number of their pass; slots of the first pass have none."""
     return dict(slots) if number == 1 else {**slots, PASS: {NUMBER: number}}
 
 

@@ -49,7 +49,7 @@ class Parts(Protocol):
 
     @property
     def min_updates(self) -> int:
-        """Least number of accepted updates with which a round succeeds."""
+        """The smallest number of accepted updates of a successful round."""
 
     @property
     def deadline_s(self) -> float | None:
@@ -57,4 +57,4 @@ class Parts(Protocol):
 
     @property
     def over_select(self) -> float:
-        """Factor by which more clients are asked than are needed, 1 or more."""
+        """Factor by which more clients are asked than needed, 1 or more."""

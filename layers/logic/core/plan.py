@@ -23,7 +23,7 @@ class Population:
             then by client.
         training: how the clients will train in this round.
         deadline_s: seconds that the round may take; None: no limit.
-        over_select: factor by which more clients are asked than are needed, 1 or more.
+        over_select: factor by which more clients are asked than needed, 1 or more.
         in_flight: the clients that still work on an earlier task, which the plan of the last round
             kept.
         total: N, the number of clients of the experiment; None: of the clients with samples.

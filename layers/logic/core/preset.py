@@ -19,7 +19,7 @@ from layers.logic.errors import LogicError
 
 @dataclass(frozen=True)
 class Preset:
-    """The parts that an algorithm's name stands for.
+    """The parts of an algorithm.
 
     Attributes:
         selector: chooses the clients of a round.
@@ -80,7 +80,7 @@ def settings_of_parts(
 
     Decorated, it also takes `fraction` and `count` of the selector, `weights` of the aggregator and
     `beta1` of the hook, by keyword, with the types and texts of these classes and with the values
-    of these parts as defaults. A setting that is given replaces what the part has.
+    of these parts as defaults. A given setting replaces that of the part.
 
     A parameter of the function itself replaces the parts' settings of the same name: the function
     passes it to the parts that need it. So two parts can share a setting.

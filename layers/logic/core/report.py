@@ -227,7 +227,7 @@ class TooFewUpdates(LogicError):
         elif all("logic.max_update" in reason for reason in rejected):
             advice = "; lower compute.train.learning_rate, or set compute.normalise"
         else:
-            advice = ""  # what is wrong is mended, and not done without
+            advice = ""  # an error that the user should fix, not skip
         super().__init__(
             f"round {report.round}: {got} of the {need} updates that logic.min_updates asks for "
             f"were accepted{first}; the model is unchanged; see clients.jsonl for each client's "

@@ -123,7 +123,7 @@ class ClientState:
         return cls(tree["round"], tree["memory"], tree.get("pass", 1))
 
 
-MOST_KEPT = 2  # rounds of which a client has the memory: before and after its last update
+MOST_KEPT = 2  # rounds whose memory a client has: before and after its last update
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -147,7 +147,7 @@ class ClientLedger:
 
     @property
     def rounds(self) -> tuple[int, ...]:
-        """The rounds of which the ledger has the memory; `settle` finds no other."""
+        """The rounds whose memory the ledger has; `settle` finds no other."""
         states = (self.settled, self.pending)
         return tuple(state.round for state in states if state is not None and state.round)
 

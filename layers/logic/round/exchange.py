@@ -94,7 +94,7 @@ class Close:
 
 @dataclass(frozen=True)
 class Account:
-    """Report what the round cost; the next event is `Accounts`."""
+    """Report the costs of the round; the next event is `Accounts`."""
 
 
 Command: TypeAlias = Ask | Begin | SendTask | Verdict | SetTimer | Cancel | Close | Account

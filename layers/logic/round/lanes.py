@@ -194,7 +194,7 @@ class Dispatch:
 
     @property
     def outstanding(self) -> Mapping[int, Task]:
-        """The sent tasks of which an update may still come, by client, in the order of sending."""
+        """The sent tasks whose updates may still come, by client, in the order of sending."""
         return MappingProxyType(self._outstanding)
 
     def first(self) -> list[Task]:
@@ -250,7 +250,7 @@ class Dispatch:
         return self._lane_of[client]
 
     def kept(self) -> dict[str, Any]:
-        """Return what the next state knows of the tasks that may outlive the round."""
+        """Return the tasks that may outlive the round, as the next state keeps them."""
         in_flight = {
             client: task.without_vectors() if task.has_model else task
             for client, task in self._outstanding.items()

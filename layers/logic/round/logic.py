@@ -54,7 +54,7 @@ class Logic:
             multiple. None: no bound.
         trainer: how a client makes its update from the received model.
         mask: which tensors are sent; None: all.
-        facilities: what the server can train on samples of its own.
+        facilities: how the server trains on samples of its own.
 
     Raises:
         LogicError: a setting is wrong, or the parts do not fit together.

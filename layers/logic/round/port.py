@@ -1,4 +1,4 @@
-"""The port of a round: it collects commands, takes events, and knows who can be asked."""
+"""The port of a round: it collects commands, takes events, and knows which clients can be asked."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class RoundMachine:
         return self._commands(self._steps.send, (event, at_s))
 
     def close(self) -> None:
-        """Free what the round holds, also if it is not `done`."""
+        """Free the round's memory, also if it is not `done`."""
         if self._steps is not None:
             self._steps.close()
 
@@ -373,7 +373,7 @@ def _conclude(
             base[one.client] = one.version
         else:
             base.pop(one.client, None)
-    for client in collection.cut_off:  # it begins anew: its memory is of a pass that counts in part
+    for client in collection.cut_off:  # its memory is of a pass that counts only in part
         last_accepted.pop(client, None)
     after = ServerState(
         round=round,

@@ -81,7 +81,7 @@ def check_content(
     Returns:
         How far the update goes, 0 or more, by which updates are compared: the largest absolute
         value of the update as a share of that of the weights plus 1, or, if that is more, the root
-        of the same share of what the client changed in the buffers.
+        of the same share of the client's change of the buffers.
 
     Args:
         update: the decoded update.
@@ -110,7 +110,7 @@ def check_content(
     peak, peak_before = peaks["update"], largest(weights)
     if above := excess(update.delta, weights, most, peak=peak, like_peak=peak_before):
         raise Rejected(f"update of norm {above.norm:.3g}; {_bound(above, most)}")
-    # Buffers hold variances, which grow with the square of what the model computes.
+    # Buffers hold variances, which grow with the square of the model's values.
     square, peak_buffers = most and most**2, peaks["buffers"]
     if above := excess(update.buffers, buffers, square, since=buffers, peak=peak_buffers):
         raise Rejected(f"buffers that moved by {above.norm:.3g}; {_bound(above, most)}")

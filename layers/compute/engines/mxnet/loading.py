@@ -204,7 +204,7 @@ class DroppedName(NamedTuple):
 
     Attributes:
         gone: the first version of numpy without the name, or with another meaning of it.
-        make: takes numpy and returns what the name meant before.
+        make: takes numpy and returns the former meaning of the name.
     """
 
     gone: tuple[int, int]

@@ -158,7 +158,7 @@ def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iter
 
 
 def _tidy(proto: Any, graph: Graph, values: Mapping[str, np.ndarray]) -> None:
-    """Keep only what the output needs, with the model's input as the only input.
+    """Keep only the nodes that the output needs, with the model's input as the only input.
 
     MXNet's exporter also lists all weights as inputs, so that runtimes cannot optimise them.
     """
