@@ -56,7 +56,7 @@ def connect(address: str, folder: Path, client: int) -> Connector:
     """Return a connector of a client."""
     name = f"client-{client}"
     tls = ClientTLS(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
-    return Connector(address, name, CODEC, tls=tls, backoff=Backoff(0.05, 0.1))
+    return Connector(address, name, CODEC, tls=tls, backoff=Backoff(first_s=0.05, longest_s=0.1))
 
 
 def honest(address: str, folder: Path, client: int) -> None:

@@ -38,6 +38,7 @@ from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.shell_line import shell_line
 from layers.logic import BrokenModel
+from layers.logic.errors import ImpossiblePlan
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,9 @@ def run_loop(
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a bug, or the run did not start
+        # These fail in round 1 again, however often the run is resumed.
         is_hopeless = isinstance(error, BrokenModel) and error.report.round == 1
+        is_hopeless |= isinstance(error, ImpossiblePlan) and server.state.round == 0
         raise FedmxError(
             text if is_hopeless else f"{text}{_hint(experiment, opened[0])}"
         ) from error

@@ -27,6 +27,10 @@ class ClientFailed(LogicError):
         super().__init__(f"client {client}, round {round}: {what}")
 
 
+class ImpossiblePlan(LogicError):
+    """A selector made a plan that cannot be carried out."""
+
+
 class PartFailed(LogicError):
     """A hook, a selector, an aggregator or a trainer failed, or returned a wrong result.
 

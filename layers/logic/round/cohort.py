@@ -17,7 +17,7 @@ from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
-from layers.logic.errors import LogicError
+from layers.logic.errors import ImpossiblePlan, LogicError
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.port import Port, Steps
@@ -169,23 +169,24 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
     """Check that a plan can be carried out.
 
     Raises:
-        LogicError: it names clients that are not available, or the aggregator cannot use its lanes.
+        ImpossiblePlan: it names clients that are not available, or the aggregator cannot
+            use its lanes.
     """
     selector = type(logic.selector).__name__
     unknown = sorted(client for client in plan.clients if not population.has(client))
     if unknown:
-        raise LogicError(
+        raise ImpossiblePlan(
             f"{selector} selected clients {unknown} in round {round}, which are not available or "
             "have no samples; select from population.clients"
         )
     not_in_flight = sorted(set(plan.late) - set(population.in_flight))
     if not_in_flight:
-        raise LogicError(
+        raise ImpossiblePlan(
             f"{selector} waits in round {round} for late updates of clients {not_in_flight}, which "
             "have no task of an earlier round; choose from population.in_flight"
         )
     if logic.needs(Need.EACH_CLIENT) and (plan.passes > 1 or any(len(x) > 1 for x in plan.lanes)):
-        raise LogicError(
+        raise ImpossiblePlan(
             refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, logic.aggregator, logic.selector)
         )
 

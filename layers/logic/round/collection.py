@@ -27,6 +27,7 @@ ENOUGH = "enough others came back first"
 DECLINED = "its offer was declined"
 NOT_OFFERED = "declined before it offered"
 NOT_REACHED = "not reached: the round ended before the client ahead of it in its lane"
+FAILED_ALIKE = 3  # so many clients with the same failure are not its cause
 NO_ANSWER = "no answer before the round ended"
 
 
@@ -83,6 +84,8 @@ class Collection:
         self._counted: Counter[int] = Counter()  # by client, the tasks in reports
         self.passed: dict[int, ClientReport] = {}
         self.unexpected: list[ClientReport] = []
+        # By file and line in which a server side failed, the clients whose updates it was given.
+        self._failed: dict[tuple[str, int], set[int]] = {}
 
     @property
     def accepted(self) -> list[int]:
@@ -141,7 +144,15 @@ class Collection:
             for client, task in self.dispatch.outstanding.items()
             if self.dispatch.sent[client] > self._counted[client] or self._cost(client)
         ]
-        return [*ended, *map(self._with_costs, sent)]
+        return [*map(self._not_blamed, ended), *map(self._with_costs, sent)]
+
+    def _not_blamed(self, report: ClientReport) -> ClientReport:
+        """Return a client's report, which says so if its update is not the cause of a failure."""
+        alike = max((len(x) for x in self._failed.values() if report.client in x), default=0)
+        if alike < FAILED_ALIKE or report.status != "rejected" or not report.traceback:
+            return report
+        why = f"it fails alike on the updates of {alike} clients, so the fault is the hook's"
+        return replace(report, reason=f"{report.reason}; {why}")
 
     def _cost(self, client: int) -> int:
         """Return the bytes of a client that no report has yet."""
@@ -208,8 +219,9 @@ class Collection:
             what = (
                 error.what if isinstance(error, PartFailed) else f"{type(error).__name__}: {error}"
             )
-            reason = f"the server's side of a hook failed on it: {what}"
             trace = traceback.format_exc()
+            self._failed.setdefault(_place_of(error), set()).add(update.client)
+            reason = f"the server's side of a hook failed on it: {what}"
             return self._drop(ClientReport(update.client, "rejected", reason, trace))
         report = ClientReport(
             update.client,
@@ -383,6 +395,14 @@ class Collection:
                 report = ClientReport(client, "declined", reason or DECLINED, metrics=metrics)
                 self._drop(replace(report, samples=offer.samples))
         return given
+
+
+def _place_of(error: Exception) -> tuple[str, int]:
+    """Return file and line in which an error began."""
+    while error.__cause__ is not None and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return frame.filename, frame.lineno or 0
 
 
 def _rejected(client: int, rejection: Rejected) -> ClientReport:

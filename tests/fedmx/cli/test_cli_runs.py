@@ -203,6 +203,23 @@ def test_what_ended_a_run_is_told_also_when_its_folder_is_not_there_any_more(
     )
 
 
+def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder: Path) -> None:
+    (folder / "planned.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from layers.logic import Plan, Selector, single_lanes\n"
+        "@dataclass(frozen=True)\n"
+        "class Planned(Selector):\n"
+        "    def select(self, population, memory, round, rng):\n"
+        "        return Plan(single_lanes([99]))\n"
+    )
+    words = ("run", "small.yaml", "--own-modules", "--set", "logic.selector=planned:Planned")
+    for dry in ((), ("--dry-run",)):
+        result = fedmx(*words, *dry, cwd=folder)
+        assert result.code == 2
+        assert "[99] in round 1" in result.err.splitlines()[-1]
+        assert "resume" not in result.err
+
+
 def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
     (folder / "fail").touch()
     said = fedmx(

@@ -317,6 +317,18 @@ def test_in_a_deployment_the_update_is_rejected_and_the_first_reason_is_told(
     assert str(caught.value).endswith("; see clients.jsonl for each client's reason")
 
 
+@pytest.mark.parametrize(("clients", "blames"), [(2, False), (3, True)])
+@pytest.mark.parametrize("change", [raising, nothing])
+def test_three_clients_on_which_a_hook_fails_alike_are_not_its_cause(
+    change: Change, clients: int, blames: bool
+) -> None:
+    logic = a_logic(alone(*range(clients)), hooks=[hook_of(Server(receive=change))])
+    with pytest.raises(TooFewUpdates) as caught:
+        run_round(a_state(logic), MemoryCarrier(logic, bowls(3), foreign=True), logic)
+    for one in caught.value.report.clients:
+        assert ("3 clients" in one.reason) is blames
+
+
 def test_the_checks_change_no_bit() -> None:
     same = hook_of(Server(), Client())
     runs = []
