@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedmx.cli.options import (
+    AllowVersion,
     CaFile,
     CertificateFile,
     ExperimentFile,
@@ -58,6 +59,7 @@ def server(
     insecure: Insecure = False,
     module: Modules = None,
     own_modules: OwnModules = False,
+    allow_version: AllowVersion = False,
 ) -> None:
     """Run an experiment with clients that connect over sockets."""
     from fedmx.experiment import Experiment
@@ -95,7 +97,7 @@ def server(
     run = uuid.uuid4().hex
     with LogLines(), files_with_progress() as files:
         assembly = Assembly(experiment, files)
-        deployed = serve(assembly, run)
+        deployed = serve(assembly, run, any_version=allow_version)
 
     def make_folder() -> RunFolder:
         facts = gather_facts(

@@ -63,7 +63,7 @@ AllowVersion = Annotated[
     bool,
     typer.Option(
         "--allow-version",
-        help="Go on although the run began with another minor version of fedmx.",
+        help="Go on although the run, or a client, has another minor version of fedmx.",
     ),
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plain TCP beyond this machine.")]

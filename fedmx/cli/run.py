@@ -180,7 +180,8 @@ def resume(
     with LogLines(), files_with_progress() as files:
         assembly = Assembly(experiment, files, start_file=start)
         folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
-        server = serve(assembly, str(folder.facts["run"])) if deployed else simulate(assembly)
+        run = str(folder.facts["run"])
+        server = serve(assembly, run, any_version=allow_version) if deployed else simulate(assembly)
     _tell_other_versions(folder)
     _tell_other_code(folder)
     if deployed:

@@ -30,6 +30,7 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
+from fedmx.version import __version__, fits, named_in
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import MOST_KEPT
@@ -87,11 +88,15 @@ class ClientSessions:
             since its user would not know, and hooks and selectors would go by another number than
             the client does.
 
+        any_version: whether clients may have another minor version of fedmx.
+
     Attributes:
         membership: which clients are ready, and which may still reconnect.
         byte_counter: counts the bytes of messages.
         rejections: the reasons of rejections, and each client's protocol violations.
         refused_connections: how many were refused, or closed because of their content.
+        other_versions: by client, the version of fedmx with which it has joined since the last
+            round, where it is another one.
         memory_rounds: by client, the rounds after which it has its hooks' memory.
         outstanding: a view of the round's tasks that may still get an update, by client.
         reconnected: the clients that have become ready without an outstanding task since the last
@@ -111,6 +116,7 @@ class ClientSessions:
         violations: int = MOST_VIOLATIONS,
         log_lines: int = LOG_LINES,
         max_samples: int | Mapping[int, int] | None = None,
+        any_version: bool = False,
     ) -> None:
         self.listener = listener
         self.clients = clients
@@ -118,6 +124,8 @@ class ClientSessions:
         self.byte_counter = ByteCounter()
         self.rejections = Rejections(violations)
         self.refused_connections = 0
+        self.other_versions: dict[int, str] = {}
+        self._any_version = any_version
         self.log = ClientLog(log, log_lines)
         self.memory_rounds: dict[int, set[int]] = {}
         self.outstanding: Mapping[int, Task] = {}
@@ -291,6 +299,8 @@ class ClientSessions:
             self.listener.disconnect(event.peer, reason, final=True)
         elif self._end_reason is not None:
             self._send_finished(event.peer)
+        elif (other := self._other_version(client, event.named)) is not None:
+            self._send_away(client, other)
         else:
             self._addresses[event.peer] = event.address
             setup = dataclasses.replace(self._setup, client=client)
@@ -301,6 +311,25 @@ class ClientSessions:
             except LimitExceeded as error:  # the client announced a smaller limit
                 self._report(event.peer, str(error))
                 self.listener.disconnect(event.peer, str(error), final=True)
+
+    def _other_version(self, client: int, named: frozenset[str]) -> str | None:
+        """Return why a client's version of fedmx does not fit, if so; note another one that does.
+
+        A client that names none is built in Python, or older than this check.
+        """
+        version = named_in(named)
+        if version in (None, __version__):
+            return None
+        text = f"has fedmx {version}, and the server has {__version__}"
+        if version is not None and not fits(version) and not self._any_version:
+            return (
+                f"it {text}, whose results may differ; install the same version on both, or give "
+                "the server --allow-version"
+            )
+        who = f"client {client}"
+        self.other_versions[client] = f"{who} {text}"
+        self.log.warning(who, "other_version", "{who} {reason}", who=who, reason=text)
+        return None
 
     def _handle_left(self, event: Disconnected) -> None:
         client = self._client_of(event.peer)

@@ -13,6 +13,7 @@ from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
+from fedmx.version import FEATURE
 from layers.compute.data.datasets import Files
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import Logic
@@ -102,5 +103,6 @@ def join(
         insecure=insecure,
         give_up_s=give_up_s,
         files=assets.folder,
+        features=[FEATURE],
     )
     return Client(connector, learn=(own or OwnPart()).learn, memory=memory, assets=assets)

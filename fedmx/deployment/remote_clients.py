@@ -96,6 +96,7 @@ class RemoteClients:
         patience: how long a client may take to answer; None: any time.
         wait_limit_s: how long a run that has begun waits for enough clients or updates before it
             ends with an error; None: any time.
+        any_version: whether clients may have another minor version of fedmx.
     """
 
     foreign = True
@@ -117,6 +118,7 @@ class RemoteClients:
         log_lines: int = LOG_LINES,
         patience: Patience | None = None,
         wait_limit_s: float | None = None,
+        any_version: bool = False,
     ) -> None:
         self.patience = patience
         self._wait_limit_s = math.inf if wait_limit_s is None else wait_limit_s
@@ -125,7 +127,15 @@ class RemoteClients:
         self._lacking_s: float | None = None  # since when there are too few clients or updates
         setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
         self._sessions = ClientSessions(
-            listener, setup, clients, rejoin_s, assets, violations, log_lines, max_samples
+            listener,
+            setup,
+            clients,
+            rejoin_s,
+            assets,
+            violations,
+            log_lines,
+            max_samples,
+            any_version,
         )
         self._wait_for = wait_for
         self._at_least = at_least
@@ -497,6 +507,7 @@ class RemoteClients:
                 file_bytes=counter.files(files),
                 rejected_connections=sessions.rejections.take(),
                 operator=self.orders.take(),
+                other_versions=_taken(sessions.other_versions),
             ),
         )
 
@@ -761,6 +772,12 @@ def _says_nothing(event: Offer | Update) -> bool:
 def _size_of(event: Update | ClientLost) -> int:
     """Return the bytes of an update as a message; 0 for a loss, whose text is short."""
     return CODEC.encode(event).size if isinstance(event, Update) else 0
+
+
+def _taken(texts: dict[int, str]) -> tuple[str, ...]:
+    found = tuple(texts[client] for client in sorted(texts))
+    texts.clear()
+    return found
 
 
 def _kind_of(event: MessageEvent) -> str:

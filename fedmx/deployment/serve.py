@@ -19,7 +19,11 @@ from layers.network import Limits, Listener, ServerTLS
 
 
 def serve(
-    experiment: Experiment | Assembly, run: str, *, callbacks: Sequence[Callback] = ()
+    experiment: Experiment | Assembly,
+    run: str,
+    *,
+    callbacks: Sequence[Callback] = (),
+    any_version: bool = False,
 ) -> Server:
     """Return the server of a deployed experiment; iterate over it to run it.
 
@@ -27,6 +31,7 @@ def serve(
         experiment: the experiment, or its assembly.
         run: name of the run; a resumed run has the same name.
         callbacks: called after each round; they may end the run.
+        any_version: whether clients may have another minor version of fedmx.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
@@ -76,6 +81,7 @@ def serve(
         assets=tuple(assembly.assets.values()),
         violations=network.violations,
         log_lines=network.log_lines,
+        any_version=any_version,
         patience=Patience(network.patience, network.patience_s),
         wait_limit_s=network.wait_limit_s,
     )

@@ -426,7 +426,7 @@ def _by_round(run: RecordedRun) -> dict[int, list[dict[str, Any]]]:
 
 
 OF_THE_NETWORK = frozenset(
-    {"control_bytes", "file_bytes", "rejected_connections", "operator", "virtual"}
+    {"control_bytes", "file_bytes", "rejected_connections", "operator", "other_versions", "virtual"}
 )
 """Keys of a deployed round's record that tell of connections; a simulation has none."""
 

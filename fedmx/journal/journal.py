@@ -426,7 +426,8 @@ def _accounts_of(record: Mapping[str, Any]) -> Accounts:
     clients = _by_client(record.get("clients", {}))
     overhead = dict(record.get("overhead", {}))
     texts: dict[str, Any] = {
-        name: tuple(overhead.pop(name, ())) for name in ("rejected_connections", "operator")
+        name: tuple(overhead.pop(name, ()))
+        for name in ("rejected_connections", "operator", "other_versions")
     }
     return Accounts(
         took_s=record["took_s"],

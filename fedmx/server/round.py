@@ -143,7 +143,8 @@ class Round:
         """
         steps = [step.record() for step in self.stepped_back]
         suspended = {str(one): left_s for one, left_s in sorted(self.report.suspended.items())}
-        operator = self.report.overhead.operator
+        overhead = self.report.overhead
+        texts = {"operator": overhead.operator, "other_versions": overhead.other_versions}
         line = {
             "round": self.round,
             "accuracy": self.accuracy,
@@ -172,13 +173,12 @@ class Round:
             "model_sha256": self.model_sha256,
             **({"stepped_back": steps} if steps else {}),
             **({"suspended": suspended} if suspended else {}),
-            **({"operator": list(operator)} if operator else {}),
+            **{name: list(said) for name, said in texts.items() if said},
         }
         if self.staleness is not None:
             line |= {"in_flight": self.report.in_flight, "staleness": list(self.staleness)}
         if taken := sorted(
-            {*line, "stepped_back", "suspended", "operator", CHAIN, CHECKSUM}
-            & {*self.report.numbers}
+            {*line, "stepped_back", "suspended", *texts, CHAIN, CHECKSUM} & {*self.report.numbers}
         ):
             raise FedmxError(
                 f"round {self.round}: a hook records {', '.join(taken)}, but the round's record "

@@ -92,6 +92,7 @@ class Connector(Endpoint):
         limits: of this end.
         give_up_s: see above.
         files: expected files (`expect`) are received into this folder; None: they are refused.
+        features: further features to name in the handshake, which the server's owner can see.
 
     Raises:
         AddressError: an address that cannot be read or used safely.
@@ -111,6 +112,7 @@ class Connector(Endpoint):
         limits: Limits | None = None,
         give_up_s: float | None = None,
         files: Path | None = None,
+        features: Iterable[str] = (),
     ) -> None:
         super().__init__(codec, limits, token, files)
         self._address = Address.parse(address)
@@ -121,6 +123,7 @@ class Connector(Endpoint):
         self._trust: Trust | None = None
         self._backoff = backoff or Backoff()
         self._give_up_s = give_up_s
+        self._features = frozenset({FEATURE, *features})
         self._open: Connection | None = None
         self._was_open = False  # whether there ever was an open session
         self._ended: Ended | None = None
@@ -289,7 +292,7 @@ class Connector(Endpoint):
             self._codec,
             self._loop.time(),
             limits=self._limits,
-            features=frozenset({FEATURE}),
+            features=self._features,
             token=self._token,
             certified=self._trust is not None,
         )

@@ -12,11 +12,19 @@ from layers.network.expiry import CertificateExpires
 
 @dataclass(frozen=True)
 class Joined:
-    """Listener: a client is connected."""
+    """Listener: a client is connected.
+
+    Attributes:
+        peer: its name.
+        address: its address.
+        authenticated: whether it has proved its name.
+        named: the features that it has named, also those that this end does not have.
+    """
 
     peer: str
     address: str
     authenticated: bool
+    named: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -194,7 +202,11 @@ Event = (
 
 @dataclass(frozen=True)
 class Terms:
-    """The agreement of both ends; `peer_max_streams` is at most this end's own `max_streams`."""
+    """The agreement of both ends.
+
+    `peer_max_streams` is at most this end's own `max_streams`; `features` are those of both ends,
+    and `named` those that the peer has named.
+    """
 
     version: int
     identity: str
@@ -202,6 +214,7 @@ class Terms:
     authenticated: bool
     peer_max_message_bytes: int
     peer_max_streams: int
+    named: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,7 @@ class ServerSession(Session):
             self._token is not None or self._certified is not None,
             hello.max_message_bytes,
             min(hello.max_streams, self._limits.max_streams),
+            frozenset(hello.features),
         )
 
     def admit(self) -> list[SessionEvent]:

@@ -258,7 +258,7 @@ class Listener(Endpoint):
             case Opened(terms):
                 peer = terms.identity
                 self._peers[peer] = connection
-                joined = Joined(peer, connection.address, terms.authenticated)
+                joined = Joined(peer, connection.address, terms.authenticated, terms.named)
                 self._report(joined)
                 folder = self._files / peer if self._files else None
                 self._transfers.opened(PeerFiles(connection, peer, folder, any_file=True))

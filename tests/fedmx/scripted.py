@@ -42,8 +42,10 @@ class Scripted:
     """A client that does what its script says, in a thread of its own.
 
     `tasks`, `told` (that the run is over) and `over` (why its last session ended) tell what it saw.
-    `stopping` says that its test is over.
+    `features` are those that it names, `stopping` says that its test is over.
     """
+
+    features: frozenset[str] = frozenset()
 
     def __init__(
         self,
@@ -79,7 +81,9 @@ class Scripted:
         """Open a session, whatever there was before."""
         bare = socket.create_connection(self._where, PATIENCE_S)
         self._socket = self._tls.context().wrap_socket(bare, server_hostname=self._where[0])
-        self._session = ClientSession(self._name, self._codec, time.monotonic(), certified=True)
+        self._session = ClientSession(
+            self._name, self._codec, time.monotonic(), certified=True, features=self.features
+        )
         self._inbox: deque[Any] = deque()
         self._opened = False
         while not self._opened:
@@ -266,7 +270,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
     }
     logic = {name: settings.pop(name, value) for name, value in of_logic.items()}
     names = ("wait_for", "rejoin_s", "max_samples", "violations", "log_lines", "patience")
-    names += ("wait_limit_s",)
+    names += ("wait_limit_s", "any_version")
     of_clients = {name: settings.pop(name) for name in names if name in settings}
     at_least = max(logic["min_updates"], 1)
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)

@@ -55,12 +55,14 @@ class Overhead:
         file_bytes: bytes of the files sent to clients, in both directions together.
         rejected_connections: why peers were rejected.
         operator: what an operator told the server, with the times.
+        other_versions: the clients that joined with another version of the program.
     """
 
     control_bytes: int = 0
     file_bytes: int = 0
     rejected_connections: tuple[str, ...] = ()
     operator: tuple[str, ...] = ()
+    other_versions: tuple[str, ...] = ()
 
     def __add__(self, other: Overhead) -> Overhead:
         return Overhead(
@@ -68,6 +70,7 @@ class Overhead:
             self.file_bytes + other.file_bytes,
             self.rejected_connections + other.rejected_connections,
             self.operator + other.operator,
+            self.other_versions + other.other_versions,
         )
 
 
