@@ -109,7 +109,7 @@ run_pip() {
             found=$((found + 1))
             progress "$found" "package $found: ${line%% (*}"
             ;;
-        Installing*) progress 1 "unpacking $found packages" ;;
+        Installing*) [ "$found" -eq 0 ] || progress 1 "unpacking $found packages" ;;
         esac
     done
     [ -t 2 ] && printf '\r\033[K' >&2
