@@ -18,8 +18,10 @@ from fedmx.history.recorded import follow
 from fedmx.journal.journal import Journal, JournalError, UpdateArrived, journals_of
 from fedmx.simulation.executors.executor import TrainResult
 from layers.logic import Answer, ClientLedger, Offer, Question, StateLost, Task, Traffic, Verdict
+from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
-from tests.fedmx.deployment.test_deployment_rounds import FirstOne, Patient, late
+from tests.fedmx.deployment.test_deployment_rounds import Patient
 from tests.fedmx.scripted import Least, Scripted, compute, fleet, honest, listening, update_of
 from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
@@ -93,6 +95,19 @@ def assert_same(server: Server, rounds: Sequence[Round]) -> None:
         assert timeless([now.record()]) == timeless([then.record()])
         told = [(one["status"], one["reason"]) for one in now.client_records()]
         assert told == [(one["status"], one["reason"]) for one in then.client_records()]
+
+
+@dataclass(frozen=True)
+class FirstOne(Selector):
+    """Everybody; one update is enough in round 1."""
+
+    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(population.clients), enough=1 if round == 1 else None)
+
+
+def late(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
+    assert first_is_over.wait(60)
+    client.say(update_of(task))
 
 
 def test_a_late_update_and_one_that_never_comes(certificates: Certificates) -> None:
