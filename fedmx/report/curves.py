@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
-from fedmx.report.fork import Branches
 from fedmx.report.groups import Group
-from fedmx.report.html import Child, Html, element, join
-from fedmx.report.quantities import MIB, target_percent
-from fedmx.report.results import Targets
+from fedmx.report.html import Html
+from fedmx.report.quantities import MIB, duration, mebibytes, number
 from fedmx.report.summary import Point, RunSummary, points_of
 from fedmx.report.svg import (
     COLOURS,
@@ -20,8 +18,8 @@ from fedmx.report.svg import (
     STEPS,
     LineEnd,
     Look,
+    Spot,
     Unit,
-    captioned,
     clock_units,
     fitting_unit,
     html_of,
@@ -29,7 +27,6 @@ from fedmx.report.svg import (
     line_style,
     marker,
     new_figure,
-    sample,
     style_axes,
 )
 
@@ -46,7 +43,7 @@ class Measure(NamedTuple):
         value: of a round; None where it was not measured.
         faint: a second quantity, drawn as a thinner line.
         band: how far a shaded band extends above and below the line of a single run.
-        share: whether the axis is limited to 0 to 100 %.
+        share: whether it is in percent, and its axis limited to 0 to 100 %.
     """
 
     name: str
@@ -56,6 +53,10 @@ class Measure(NamedTuple):
     band: Callable[[Point], float | None] | None = None
     share: bool = False
 
+    def text(self, value: float) -> str:
+        """Return a value with its unit."""
+        return f"{value:.2f} %" if self.share else number(value)
+
 
 class Axis(NamedTuple):
     """A quantity on the horizontal axis.
@@ -64,11 +65,13 @@ class Axis(NamedTuple):
         name: in captions.
         value: of a round, in the smallest unit; a round without a value is not drawn.
         units: the possible units, from the smallest to the largest.
+        text: returns a value with its unit; None: the number of a round.
     """
 
     name: str
     value: Callable[[Point], float | None]
     units: Sequence[Unit]
+    text: Callable[[float], str] | None = None
 
 
 def _percent(share: float | None) -> float | None:
@@ -93,9 +96,10 @@ AXES = (
         "bytes",
         lambda p: p.bytes,
         (("up and down, KiB", 1024), ("up and down, MiB", MIB), ("up and down, GiB", 1024 * MIB)),
+        mebibytes,
     ),
-    Axis("machine time", lambda p: p.time_s, clock_units("machine time")),
-    Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time")),
+    Axis("machine time", lambda p: p.time_s, clock_units("machine time"), duration),
+    Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time"), duration),
 )
 
 
@@ -127,12 +131,16 @@ class Band:
         low: the least y at each x of `mean`.
         high: the largest y at each x of `mean`.
         tails: the points of single runs after the last common round.
+        singles: all points of each run.
+        rounds: the number of each round of `mean`.
     """
 
     mean: Line
     low: Sequence[float]
     high: Sequence[float]
     tails: Sequence[Line]
+    singles: Sequence[Line] = ()
+    rounds: Sequence[int] = ()
 
 
 def band_of(runs: Sequence[RunSummary], x: Value, y: Value) -> Band:
@@ -150,8 +158,9 @@ def band_of(runs: Sequence[RunSummary], x: Value, y: Value) -> Band:
     ]
     lines = [line for line in drawn if line]
     common = sorted(set.intersection(*map(set, lines))) if lines else []
+    singles = [list(line.values()) for line in lines]
     if not common:
-        return Band([], [], [], [list(line.values()) for line in lines])
+        return Band([], [], [], singles, singles)
     columns = [tuple(zip(*(line[number] for line in lines), strict=True)) for number in common]
     tails = [[pair for number, pair in line.items() if number >= common[-1]] for line in lines]
     return Band(
@@ -159,12 +168,16 @@ def band_of(runs: Sequence[RunSummary], x: Value, y: Value) -> Band:
         [min(ys) for _, ys in columns],
         [max(ys) for _, ys in columns],
         [tail for tail in tails if len(tail) > 1],
+        singles,
+        common,
     )
 
 
 _MARKERS_UP_TO = 40
 _MARKED = 8  # the approximate number of markers on a longer line
 _LOG_FROM_RATIO = 50
+FEW_SEEDS = 5  # are drawn as single lines; a band of so few would look like more than it is
+_MOST_SPOTS = 60  # of a line
 # An axis has a least span, because the noise of a flat line would look like a result.
 _LEAST_POINTS = 10  # percentage points
 _LEAST_SHARE = 0.2  # of the largest value
@@ -180,9 +193,10 @@ def draw(
     """Return a figure with a line for each group; None: no run has a value. See `plot`."""
     with new_figure(5.0, 3.0) as figure:
         axes = figure.add_subplot()
-        if not plot(axes, groups, measure, axis, target, mark):
+        spots = plot(axes, groups, measure, axis, target, mark)
+        if not spots:
             return None
-        return html_of(figure, f"{measure.name} against {axis.name}")
+        return html_of(figure, f"{measure.name} against {axis.name}", axes, spots)
 
 
 def plot(
@@ -194,8 +208,8 @@ def plot(
     mark: int | None = None,
     look: Look = PAGE,
     points: float = 8,
-) -> bool:
-    """Draw a line for each group; return False if no run has a value.
+) -> list[Spot]:
+    """Draw a line for each group, and return points of the lines; none if no run has a value.
 
     Args:
         axes: the axes of matplotlib to draw on.
@@ -213,15 +227,18 @@ def plot(
     heights: list[float] = []
     faint: list[float] = []
     ends: list[LineEnd] = []
+    spots: list[Spot] = []
     for index, group in enumerate(groups):
         one = measure if len(groups) == 1 else measure._replace(faint=None)
-        lines, thin = _lines(axes, group, index, one, axis, scale, look)
+        lines, thin, found = _lines(axes, group, index, one, axis, scale, look)
+        name = group.name if len(groups) > 1 else ""
+        spots += (spot._replace(text="\n".join(filter(None, (name, spot.text)))) for spot in found)
         heights += [y for line in lines for _, y in line]
         faint += [y for _, y in thin]
         if lines:
             ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
     if not heights and not faint:
-        return False
+        return []
     if target is not None and measure.share:
         axes.axhline(100 * target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
     at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
@@ -230,13 +247,13 @@ def plot(
     _style(axes, unit, measure, heights, faint, look)
     if len(groups) > 1 and not label_lines(axes, ends, look.ink, points):
         axes.legend([end.name for end in ends], fontsize=points, labelcolor=look.ink)
-    return True
+    return spots
 
 
 def _lines(
     axes: Axes, group: Group, index: int, measure: Measure, axis: Axis, scale: float, look: Look
-) -> tuple[list[Line], Line]:
-    """Draw the lines of one group, and return their points, and those of the faint line."""
+) -> tuple[list[Line], Line, list[Spot]]:
+    """Draw the lines of one group; return their points, those of the faint line, and texts."""
     colour, dash = look.lines[index % COLOURS], line_style(index)
     band = band_of(group.runs, lambda p: _scaled(axis.value(p), scale), measure.value)
     lines = [line for line in (band.mean, *band.tails) if line]
@@ -253,24 +270,47 @@ def _lines(
             markevery=1 if few else (index % every, every),
             solid_joinstyle="round",
         )
-    for tail in band.tails if len(group.runs) > 1 else ():
-        axes.plot(*_columns(tail), color=colour, linestyle=dash, linewidth=0.8, alpha=0.7)
+    spots = _spots(band, measure, axis, scale)
+    few = 1 < len(group.runs) <= FEW_SEEDS
+    for thin in band.singles if few else band.tails if len(group.runs) > 1 else ():
+        axes.plot(*_columns(thin), color=colour, linestyle=dash, linewidth=0.7, alpha=0.6)
     xs = [x for x, _ in band.mean]
     if len(group.runs) > 1:
-        axes.fill_between(xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
-        return lines, []
+        if not few:
+            axes.fill_between(xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+        return [*lines, *band.singles], [], spots
     run = group.runs[0]
     faint: Line = []
     if measure.faint is not None:
-        faint = band_of([run], lambda p: _scaled(axis.value(p), scale), measure.faint).mean
+        trained = band_of([run], lambda p: _scaled(axis.value(p), scale), measure.faint)
+        faint = trained.mean
         if faint:
             axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5)
+            spots += _spots(trained, measure, axis, scale, "training ")
     if measure.band is not None and xs:
         reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.points}
         low = [max(y - reach[x], 0.0) for x, y in band.mean]
         high = [min(y + reach[x], 100.0) for x, y in band.mean]
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
-    return lines, faint
+    return lines, faint, spots
+
+
+def _spots(band: Band, measure: Measure, axis: Axis, scale: float, prefix: str = "") -> list[Spot]:
+    """Return points of a line with their round, place and value as text."""
+    found = []
+    every = max(1, -(-len(band.mean) // _MOST_SPOTS))
+    for place, (x, y) in enumerate(band.mean):
+        if place % every and place != len(band.mean) - 1:
+            continue
+        at = f"round {band.rounds[place]}"
+        if axis.text is not None:
+            at += f", {axis.text(x * scale)}"
+        text = f"{prefix}{measure.name.lower()} {measure.text(y)}"
+        low, high = measure.text(band.low[place]), measure.text(band.high[place])
+        if low != high:
+            text += f" (mean of {low} to {high})"
+        found.append(Spot(x, y, f"{at}\n{text}"))
+    return found
 
 
 def _scaled(value: float | None, scale: float) -> float | None:
@@ -323,62 +363,6 @@ def _widened(low: float, high: float, least: float) -> tuple[float, float]:
     """Return limits around the same middle that are at least `least` apart."""
     more = max(0.0, least - (high - low)) / 2
     return low - more, high + more
-
-
-def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | None) -> Html:
-    """Return the figures with their legend.
-
-    Args:
-        groups: the groups of runs.
-        targets: accuracies to draw as horizontal lines.
-        fork: a single run that is a fork; it is drawn with its parent run.
-    """
-    target, client_target = targets
-    mark = None
-    if fork is not None:
-        pairs = zip(*fork.curves(), strict=True)
-        groups = [Group.alone(run, label) for run, label in pairs]
-        mark = fork.origin.round or None
-    parts = []
-    for axis in AXES:
-        for measure in MEASURES:
-            level = client_target if measure is BY_CLIENT else target
-            svg = draw(groups, measure, axis, level, mark)
-            if svg is not None:
-                parts.append(captioned(f"{measure.name} against {axis.name}", svg))
-    if not parts:
-        text = "No round has been evaluated yet, so there is nothing to draw."
-        return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
-    keys = [element("li", one) for one in _keys(groups, targets, mark)]
-    legend = element("ul", *keys, class_="legend")
-    grid = element("div", *parts, class_="figures")
-    return element("section", element("h2", "Curves"), legend, grid)
-
-
-def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[Child]:
-    runs = [run for group in groups for run in group.runs]
-    keys: list[Child] = []
-    if len(groups) > 1:
-        keys += [join(sample(index), group.title) for index, group in enumerate(groups)]
-    else:
-        keys.append(join(sample(0), "test data"))
-    several = any(len(group.runs) > 1 for group in groups)
-    trained = any(point.train_loss is not None for run in runs for point in run.points)
-    if len(runs) == 1 and trained:
-        faint = element("span", class_="swatch faint", style="border-color: var(--run-0)")
-        keys.append(join(faint, "training loss, mean over participants"))
-    if several:
-        keys.append("line: the mean over the seeds; shaded: from the least to the largest")
-        if len({run.rounds for run in runs if run.points}) > 1:
-            keys.append("thin: a single seed, after the others have ended")
-    elif any(run.final_by_client for run in runs):
-        keys.append("shaded: one standard deviation over the clients")
-    drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
-    if drawn:
-        keys.append(f"dashed: target, {' and '.join(drawn)}")
-    if mark is not None:
-        keys.append(f"dotted: round {mark}, where the fork diverges")
-    return keys
 
 
 def plot_records(

@@ -90,7 +90,7 @@ def _figure(compared: Sequence[Difference], metric: Metric, title: str) -> Html 
         axes.grid(visible=False, axis="y")
         svg = html_of(figure, f"Differences of {title}")
     caption = f"Differences of {title}; filled: the interval excludes 0"
-    return captioned(caption, svg, f"differences-{title}")
+    return captioned(caption, svg, f"differences-{title}", wide=True)
 
 
 def _table(compared: Sequence[Difference], metric: Metric) -> Html:

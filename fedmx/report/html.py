@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+_VOID = ("input",)  # elements without an end
 _MOST_COLUMNS = 4  # more runs have a row each instead of a column
 
 
@@ -17,7 +18,7 @@ class Html(str):
 Child = str | int | None
 
 
-def element(name: str, *children: Child, **attributes: str | None) -> Html:
+def element(name: str, /, *children: Child, **attributes: str | None) -> Html:
     """Return an element without the children and attributes that are None.
 
     ``element("td", "a<b", class_="n")`` gives ``<td class="n">a&lt;b</td>``.
@@ -27,6 +28,8 @@ def element(name: str, *children: Child, **attributes: str | None) -> Html:
         for key, value in attributes.items()
         if value is not None
     )
+    if name in _VOID:
+        return Html(f"<{name}{written}>")
     return Html(f"<{name}{written}>{join(*children)}</{name}>")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmx.output_file import check_output
 from fedmx.report.comparison import Comparison
-from fedmx.report.curves import curves_section
+from fedmx.report.curves_section import curves_section
 from fedmx.report.differences import differences_section
 from fedmx.report.fork import Branches, fork_section
 from fedmx.report.groups import Group
@@ -19,6 +19,7 @@ from fedmx.report.html import Child, Html, element, join, table, turned
 from fedmx.report.participation import participation_section
 from fedmx.report.quantities import finite, percent
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
+from fedmx.report.settings import experiment_section
 from fedmx.report.staleness import staleness_section
 from fedmx.report.strata import strata_section
 from fedmx.report.summary import RunSummary, table_of
@@ -28,7 +29,6 @@ from fedmx.run.durable import cannot_write, write_text_durably
 
 RELOADED_S = 10
 _MOST_DETAILED = 12  # runs on a page with their timelines and clients; each has a page of its own
-_NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
 
 
 def write_report(
@@ -96,7 +96,7 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
             participation_section(run.participation, run.settings.get("clients"), heading)
             for run, heading in (zip(runs, headings, strict=True) if detailed else ())
         ),
-        experiment_section(runs, labels, groups),
+        experiment_section(runs, labels, groups, files=detailed),
         facts_section(runs, labels),
         element(
             "footer",
@@ -171,54 +171,6 @@ def _experiment_line(run: RunSummary) -> str:
         f"started {str(facts.get('started', ''))[:16].replace('T', ' ')}",
     ]
     return " · ".join(str(part) for part in parts if part not in (None, ""))
-
-
-def experiment_section(
-    runs: Sequence[RunSummary], labels: Sequence[str], groups: Sequence[Group]
-) -> Html:
-    """Return all settings of one run by section, or the differing settings of several runs.
-
-    If there are fewer groups than runs, the groups are compared.
-    """
-    rows = table_of([run.settings for run in runs])
-    parts: list[Child] = [element("h2", "Experiment" if len(runs) == 1 else "Experiments")]
-    if len(runs) == 1:
-        sections: dict[str, list[list[Child]]] = {}
-        for path, texts in rows:
-            section, dot, rest = path.partition(".")
-            sections.setdefault(section if dot else "", []).append([rest or path, *texts])
-        shown = [(name, group) for name, group in sections.items() if name not in _NOT_SHOWN]
-        parts.append(element("div", *(_settings_of(*pair) for pair in shown), class_="columns"))
-    else:
-        differing = [(path, texts) for path, texts in rows if len(set(texts)) > 1]
-        same: list[list[Child]] = [[path, texts[0]] for path, texts in rows if len(set(texts)) == 1]
-        names: Sequence[Child] = labels
-        if len(groups) < len(runs):
-            names = [group.name for group in groups]
-            paths = dict.fromkeys(path for group in groups for path in group.settings)
-            differing = [(path, [group.settings[path] for group in groups]) for path in paths]
-            seeds = [", ".join(run.seed for run in group.runs) for group in groups]
-            differing.append(("seed", seeds))
-        if differing:
-            parts.append(turned("differs", names, differing, "settings differs"))
-        elif rows:
-            parts.append(element("p", "All settings are the same."))
-        if same:
-            inner = table(None, same, class_="settings")
-            words = f"{len(same)} settings that are the same"
-            parts.append(element("details", element("summary", words), inner))
-    for run, label in zip(runs, labels, strict=True) if len(runs) <= _MOST_DETAILED else ():
-        words = "experiment.yaml" if len(runs) == 1 else f"experiment.yaml of {label}"
-        parts.append(
-            element(
-                "details", element("summary", words), element("pre", run.folder.experiment_yaml)
-            )
-        )
-    return element("section", *parts)
-
-
-def _settings_of(name: str, rows: list[list[Child]]) -> Html:
-    return element("div", element("h3", name or "general"), table(None, rows, class_="settings"))
 
 
 def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:

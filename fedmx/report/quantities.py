@@ -54,11 +54,11 @@ def mebibytes(size_bytes: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time: ``0.42 s``, ``7.5 s``, ``12 min 3 s`` or ``3 h 20 min``."""
+    """Return a time: ``0.423 s``, ``2.15 s``, ``12.3 s``, ``12 min 3 s`` or ``3 h 20 min``."""
     if seconds is None:
         return NOTHING
     if seconds < 59.95:
-        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+        return f"{seconds:.{3 if seconds < 0.9995 else 2 if seconds < 9.995 else 1}f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 60:
         return f"{minutes} min {rest} s"

@@ -69,6 +69,7 @@ _VARIABLES = {INK: "ink", GRID: "grid", PANEL: "panel", QUIET: "quiet"}
 _VARIABLES |= {colour: f"run-{index}" for index, colour in enumerate(RUN)}
 _ON_PAPER = {"ink": PAPER.ink, "grid": PAPER.grid, "panel": "#ffffff", "quiet": "#5c6470"}
 _ON_PAPER |= {f"run-{index}": colour for index, colour in enumerate(PAPER.lines)}
+_POINTS_PER_INCH = 72
 _FONTS = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 Unit = tuple[str, float]
@@ -117,8 +118,25 @@ def clock_units(name: str) -> tuple[Unit, ...]:
     return ((f"{name}, s", 1), (f"{name}, min", 60), (f"{name}, h", 3600))
 
 
-def html_of(figure: Figure, title: str) -> Html:
-    """Return a figure as SVG for a page: without prologue and metadata, in the page's colours."""
+class Spot(NamedTuple):
+    """A point in the data's coordinates, and the text that it shows to a pointer."""
+
+    x: float
+    y: float
+    text: str
+
+
+def html_of(
+    figure: Figure, title: str, axes: Axes | None = None, spots: Sequence[Spot] = ()
+) -> Html:
+    """Return a figure as SVG for a page: without prologue and metadata, in the page's colours.
+
+    Args:
+        figure: from `new_figure`.
+        title: what the figure shows, for readers that do not see it.
+        axes: the axes that have the spots.
+        spots: points with texts.
+    """
     buffer = io.StringIO()
     with warnings.catch_warnings():
         # The browser has the characters that matplotlib's font lacks.
@@ -135,19 +153,42 @@ def html_of(figure: Figure, title: str) -> Html:
     svg = re.sub(r'\bd="[^"]*"', lambda d: re.sub(r"(\.\d\d)\d+", r"\1", d[0]), svg)
     for colour, name in _VARIABLES.items():
         svg = svg.replace(colour, f"var(--{name})")
+    if axes is not None and spots:
+        svg = svg.replace("</svg>", f"{_titled(figure, axes, spots)}</svg>")
     return Html(svg)
 
 
-def captioned(caption: str, svg: Html, name: str | None = None) -> Html:
+def _titled(figure: Figure, axes: Axes, spots: Sequence[Spot]) -> Html:
+    """Return a circle that is not drawn for each spot, with its text."""
+    width, height = (_POINTS_PER_INCH * inches for inches in figure.get_size_inches())
+    to_figure = axes.transData + figure.transFigure.inverted()
+    circles = []
+    for spot in spots:
+        across, up = to_figure.transform((spot.x, spot.y))
+        circles.append(
+            element(
+                "circle",
+                element("title", spot.text),
+                cx=f"{across * width:.1f}",
+                cy=f"{(1 - up) * height:.1f}",
+                r="5",
+            )
+        )
+    return element("g", *circles, class_="spots", fill="none", pointer_events="all")
+
+
+def captioned(caption: str, svg: Html, name: str | None = None, *, wide: bool = False) -> Html:
     """Return a figure with its caption and a link that saves it as a file.
 
     Args:
         caption: the caption.
         svg: from `html_of`.
         name: the file's name without its ending; None: the words of the caption.
+        wide: whether it scrolls on a phone, instead of shrinking.
     """
     words = re.sub(r"[^a-z0-9]+", "-", (name or caption).lower()).strip("-")[:60].strip("-")
-    content = base64.b64encode(standalone(svg).encode()).decode()
+    without = Html(re.sub(r'<g class="spots".*?</g>', "", svg, flags=re.DOTALL))
+    content = base64.b64encode(standalone(without).encode()).decode()
     link = element(
         "a",
         "SVG",
@@ -155,7 +196,8 @@ def captioned(caption: str, svg: Html, name: str | None = None) -> Html:
         download=f"{words}.svg",
         title="save this figure as a file",
     )
-    return element("figure", element("figcaption", element("span", caption), link), svg)
+    head = element("figcaption", element("span", caption), link)
+    return element("figure", head, svg, class_="wide" if wide else None)
 
 
 def standalone(svg: Html) -> str:

@@ -364,7 +364,7 @@ def timeline_section(timeline: Timeline | None, label: str | None) -> Html | Non
         element("h2", heading if label is None else f"{heading} of {label}"),
         element("p", _summary(timeline)),
         element("ul", *(element("li", key) for key in _keys(timeline)), class_="legend"),
-        captioned(_caption(timeline), draw_timeline(timeline), heading),
+        captioned(_caption(timeline), draw_timeline(timeline), heading, wide=True),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedmx.protocol.loopback import carried
+from fedmx.report.quantities import duration
 from fedmx.simulation.executors.executor import Executor, TrainResult, Work
 from layers.logic import (
     Answer,
@@ -272,7 +273,7 @@ class SimulatedClients:
         task = self._tasks[client]
         if event.kind == "dropped":
             self._cancel(client)
-            return ClientLost(task.round, client, f"{event.reason} after {event.at_s:g} s")
+            return ClientLost(task.round, client, f"{event.reason} after {duration(event.at_s)}")
         if event.kind == "arrived":
             del self._tasks[client]
             result = self._results.pop(client, None) or self._trained(client)

@@ -33,4 +33,4 @@ def test_virtual_time_is_shown_as_it_passes_and_at_the_end(tmp_path: Path) -> No
     # A deadline by far too short: nothing comes, the model is kept, and time passes all the same.
     result = fedmx("run", file, *words, "--set", "clock.deadline_s=0.1", cwd=tmp_path)
     assert result.code == 0, result
-    assert "after 0.30 s of virtual time" in result.out
+    assert "after 0.300 s of virtual time" in result.out

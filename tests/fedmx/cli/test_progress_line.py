@@ -124,7 +124,7 @@ def test_virtual_time_is_shown_where_it_runs(run: Run) -> None:
         "round 1/20",
         "accuracy 50.00 %",
         "loss 0.2500",
-        "virtual time 5.0 s",
+        "virtual time 5.00 s",
     ]
     run.add(2, 1.0)
     assert not any("virtual" in part for part in run.line.parts())
@@ -175,10 +175,11 @@ def test_what_matters_least_goes_first_where_a_terminal_is_narrow(run: Run) -> N
     run.add(2, 1.0, virtual=True, clock_elapsed_s=5.0)
     columns = run.line.columns()
     assert [fitted(columns, width) for width in (140, 100, 80, 70, 60, 45, 30, 20)] == [
-        "round 2/20  accuracy 50.00 %  loss 0.2500  best 75.00 % in round 1  virtual time 5.0 s  "
+        "round 2/20  accuracy 50.00 %  loss 0.2500  best 75.00 % in round 1  virtual time 5.00 s  "
         "up 2.00 MiB  down 4.00 MiB  18 s left",
-        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  virtual 5.0 s  up 2.00 MiB  18 s left",
-        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  virtual 5.0 s  18 s left",
+        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  virtual 5.00 s  "
+        "up 2.00 MiB  18 s left",
+        "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  virtual 5.00 s  18 s left",
         "round 2/20  acc 50.00 %  loss 0.2500  best 75.00 %  18 s left",
         "round 2/20  acc 50.00 %  loss 0.2500  18 s left",
         "round 2/20  acc 50.00 %  18 s left",

@@ -20,14 +20,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from fedmx import FedmxError, RunFolder
+from fedmx import Experiment, FedmxError, RunFolder
 from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
 from fedmx.report.groups import Cell, Group, compare_groups
+from fedmx.report.html import Html
 from fedmx.report.paper import escape, latex_table
 from fedmx.report.summary import RunSummary
-from fedmx.report.svg import COLOURS, PAPER, line_style, marker, spread
+from fedmx.report.svg import COLOURS, PAPER, captioned, line_style, marker, spread
 
 EXPERIMENT = """
 name: {name}
@@ -489,3 +490,61 @@ def test_every_figure_of_a_page_can_be_saved_without_a_network(
         svg = base64.b64decode(content).decode()
         assert "var(--" not in svg, "the file has no variables of the page"
         assert ElementTree.fromstring(svg).attrib["width"].endswith("pt")
+
+
+def test_one_switch_chooses_the_axis_of_all_curves_without_a_script(six: list[RunFolder]) -> None:
+    page = page_of(six)
+    switch = re.findall(r'<input type="radio" name="axis" id="([^"]+)"( checked="")?>', page)
+    assert switch == [("axis-0", ' checked=""'), ("axis-1", ""), ("axis-2", "")]
+    labels = re.findall(r'<label for="axis-\d">([^<]+)</label>', page)
+    assert labels == ["against rounds", "against bytes", "against machine time"]
+    for key, *_ in switch:
+        assert f'class="figures of-{key}"' in page
+        assert f"#{key}:checked ~ .of-{key}" in page
+    assert "<script" not in page
+
+
+def test_a_pointer_finds_the_values_of_a_curve(six: list[RunFolder]) -> None:
+    figure = draw(Comparison.of(six).groups, MEASURES[0], AXES[1])
+    assert figure is not None
+    titles = re.findall(r"<circle [^>]*><title>([^<]*)</title></circle>", figure)
+    assert len(titles) == 4, "two groups, two rounds"
+    assert titles[1] == ("fedavg\nround 2, 4.00 MiB\naccuracy 40.00 % (mean of 20.00 % to 60.00 %)")
+    assert 'class="spots"' not in captioned_file(figure), "a saved figure has no texts to find"
+
+
+def captioned_file(figure: str) -> str:
+    link = re.search(r"base64,([^\"]+)", captioned("x", Html(figure)))
+    assert link is not None
+    return base64.b64decode(link[1]).decode()
+
+
+def test_few_seeds_are_single_lines_and_many_a_band(tmp_path: Path) -> None:
+    for seeds, lines, bands in ((3, 1 + 3, 0), (6, 1, 1)):
+        runs = [make(tmp_path / str(seeds), seed=seed) for seed in range(1, seeds + 1)]
+        axes = Figure().add_subplot()
+        assert plot(axes, Comparison.of(runs).groups, MEASURES[0], AXES[0])
+        assert (len(axes.lines), len(axes.collections)) == (lines, bands)
+    page = page_of(runs)
+    assert "shaded: from the least to the largest" in page
+
+
+def test_settings_that_are_no_defaults_come_first_and_the_others_are_folded(tmp_path: Path) -> None:
+    tree = {"rounds": 3, "clients": 4, "compute": {"model": "2nn", "data": "digits"}}
+    experiment = Experiment(**tree, logic={"preset": {"name": "fedprox", "mu": 0.5}}, seed=7)
+    run = RunFolder.create(tmp_path, "a", experiment.to_yaml(), {})
+    page = page_of([run])
+    section = page[page.index("<h2>Experiment</h2>") :]
+    first, folded, *_ = section.split("<details>")
+    shown = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', first))
+    assert shown == {
+        "seed": "7",
+        "rounds": "3",
+        "clients": "4",
+        "compute.model": "2nn",
+        "compute.data": "digits",
+        "logic.preset": "fedprox",
+        "logic.preset.mu": "0.5",
+    }
+    assert "settings with their default values" in folded
+    assert "train.learning_rate" in folded

@@ -1,0 +1,92 @@
+"""The section of the page with the curves, and the switch between their horizontal axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fedmx.report.curves import AXES, BY_CLIENT, FEW_SEEDS, MEASURES, draw
+from fedmx.report.fork import Branches
+from fedmx.report.groups import Group
+from fedmx.report.html import Child, Html, element, join
+from fedmx.report.quantities import target_percent
+from fedmx.report.results import Targets
+from fedmx.report.svg import captioned, sample
+
+
+def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | None) -> Html:
+    """Return the figures with their legend.
+
+    Args:
+        groups: the groups of runs.
+        targets: accuracies to draw as horizontal lines.
+        fork: a single run that is a fork; it is drawn with its parent run.
+    """
+    target, client_target = targets
+    mark = None
+    if fork is not None:
+        pairs = zip(*fork.curves(), strict=True)
+        groups = [Group.alone(run, label) for run, label in pairs]
+        mark = fork.origin.round or None
+    drawn: dict[str, list[Html]] = {}
+    for axis in AXES:
+        for measure in MEASURES:
+            level = client_target if measure is BY_CLIENT else target
+            svg = draw(groups, measure, axis, level, mark)
+            if svg is not None:
+                figure = captioned(f"{measure.name} against {axis.name}", svg)
+                drawn.setdefault(axis.name, []).append(figure)
+    if not drawn:
+        text = "No round has been evaluated yet, so there is nothing to draw."
+        return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
+    keys = [element("li", one) for one in _keys(groups, targets, mark)]
+    legend = element("ul", *keys, class_="legend")
+    return element("section", element("h2", "Curves"), legend, _switched(drawn))
+
+
+def _switched(drawn: Mapping[str, Sequence[Html]]) -> Html:
+    """Return the figures of each axis, of which the page shows those of the chosen one.
+
+    The switch is a row of radio buttons: style.css shows the figures after the chosen one.
+    """
+    switch: list[Child] = []
+    shown: list[Child] = []
+    for place, (name, figures) in enumerate(drawn.items()):
+        key = f"axis-{place}"
+        button = element(
+            "input", type="radio", name="axis", id=key, checked="" if place == 0 else None
+        )
+        switch += [button, element("label", f"against {name}", for_=key)]
+        shown.append(element("div", *figures, class_=f"figures of-{key}"))
+    return element("div", *(switch if len(drawn) > 1 else ()), *shown, class_="switched")
+
+
+def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[Child]:
+    runs = [run for group in groups for run in group.runs]
+    keys: list[Child] = []
+    if len(groups) > 1:
+        keys += [join(sample(index), group.title) for index, group in enumerate(groups)]
+    else:
+        keys.append(join(sample(0), "test data"))
+    several = any(len(group.runs) > 1 for group in groups)
+    trained = any(point.train_loss is not None for run in runs for point in run.points)
+    if len(runs) == 1 and trained:
+        faint = element("span", class_="swatch faint", style="border-color: var(--run-0)")
+        keys.append(join(faint, "training loss, mean over participants"))
+    if several:
+        words = "line: the mean over the seeds"
+        sizes = {len(group.runs) for group in groups if len(group.runs) > 1}
+        if max(sizes) > FEW_SEEDS:
+            words += "; shaded: from the least to the largest"
+        if min(sizes) <= FEW_SEEDS:
+            words += "; thin: single seeds"
+        keys.append(words)
+        if max(sizes) > FEW_SEEDS and len({run.rounds for run in runs if run.points}) > 1:
+            keys.append("thin after its end: a single seed")
+    elif any(run.final_by_client for run in runs):
+        keys.append("shaded: one standard deviation over the clients")
+    drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
+    if drawn:
+        keys.append(f"dashed: target, {' and '.join(drawn)}")
+    if mark is not None:
+        keys.append(f"dotted: round {mark}, where the fork diverges")
+    return keys
