@@ -485,7 +485,7 @@ class Removal:
             return why
         why = (
             f"no round up to {round} selected it, and the cohorts were drawn by the clients' "
-            "numbers alone, so that nothing it has or did decided who was selected."
+            "numbers alone, so that it had no influence on the selection."
         )
         if same_settings:
             why += (

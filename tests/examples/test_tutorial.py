@@ -33,7 +33,7 @@ def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -
     fedmx.chmod(0o755)
     folder = tmp_path / "empty"
     folder.mkdir()
-    assert [path.name for path in write_files(PAGE, folder)] == ["idea.yaml", "trimmed.py"]
+    assert [path.name for path in write_files([PAGE], folder)] == ["idea.yaml", "trimmed.py"]
     environment = {
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -52,8 +52,10 @@ def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -
         )
         assert done.returncode == 0, (script, done.stdout, done.stderr)
         said.append(done.stdout + done.stderr)
-    run, report, sweep, hook, tls = said
+    run, settings, report, sweep, hook, tls = said
     assert "all 8 rounds were run" in run
+    assert "all 8 rounds were run" in settings
+    assert (folder / "partition.png").exists()
     assert "To 80 %" in report
     assert re.search(r"^scaffold +fedavg +3 +\S+ \[\S+, \S+\] +\S+ %", sweep, re.MULTILINE)
     assert "report: report.html" in hook

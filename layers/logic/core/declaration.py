@@ -26,13 +26,13 @@ class Need(Enum):
     EQUAL_WEIGHTS = "draws clients by their size"
     PLAN_WEIGHTS = "gives each client its weight in the mean"
     DENSE = "compares the updates value by value"
-    EXACT = "needs updates as the clients made them"
+    EXACT = "needs the updates without loss"
     PLAIN_SGD = "sends the sum of the gradients in place of the update"
     SERIAL_UPLOADS = "assumes one upload at a time"
     DEADLINE = "fits clients into a round of a given length"
     LABELS = "uses the labels of all clients"
     DIVERGENCE = "selects by the divergence of each update"
-    ONE_VERSION = "relates updates to one another that must start from the same model"
+    ONE_VERSION = "compares updates, which must start from the same model"
 
 
 class Trait(Enum):
@@ -49,7 +49,7 @@ class Trait(Enum):
     BY_SLICES = "reads updates slice by slice, so that they may be on disk"
     ROBUST = "bounds the influence of a few arbitrary clients"
     ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
-    ENCODES_MODEL = "decides in which form the model is sent"
+    ENCODES_MODEL = "encodes the model"
     LOSSLESS = "encodes updates without loss"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
@@ -59,7 +59,7 @@ class Trait(Enum):
     READS_UPDATE = "only reads the update in `send`"
     SUMS = "sums what clients send, without a bound"
     MEASURES_DIVERGENCE = "measures the divergence of each update"
-    MEMORY_FITS = "can go on in a fork with the memory of the same hook with other settings"
+    MEMORY_FITS = "can continue in a fork with the memory of the same hook with other settings"
     COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 
@@ -67,7 +67,7 @@ class Condition(Enum):
     """What an experiment has besides its parts."""
 
     MASK = "tensors that stay on each client"
-    WITHOUT = "clients in whose place others are selected"
+    WITHOUT = "clients that other clients replace"
     DEADLINE = "a deadline (`clock.deadline_s`)"
     RESERVE = "clients in reserve (`over_select` above 1)"
     MOMENTUM = "momentum of the clients"
@@ -165,13 +165,13 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Trait.ENCODES_UPDATE,
         Trait.ENCODES_UPDATE,
-        "{one} and {other} each encode the update, which can have one form only",
+        "{one} and {other} each encode the update, which travels in one encoding",
         "keep one",
     ),
     Rule(
         Trait.ENCODES_MODEL,
         Trait.ENCODES_MODEL,
-        "{one} and {other} each encode the model, which can have one form only",
+        "{one} and {other} each encode the model, which travels in one encoding",
         "keep one",
     ),
     Rule(
@@ -189,8 +189,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Condition.WITHOUT,
         Trait.BY_NUMBER,
-        "{other} selects by more than the clients' numbers, so that no client can take the place "
-        "of another",
+        "{other} selects by more than the clients' numbers, so that no client can replace another",
         "leave the clients out of the population",
         needed="selector",
     ),
@@ -210,24 +209,24 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Need.DENSE,
         Trait.SPARSE,
-        "{other} sends less than half of an update's values, and where most clients send none, "
-        "{one} finds 0 and leaves the model as it is",
+        "{other} sends less than half of an update's values; where most clients send no value, "
+        "{one} is 0 and does not change the model",
         "use a rule that compares whole updates, such as geometric-median or norm-clip, or set "
-        "sparse: true in the aggregator if that is meant",
+        "sparse: true in the aggregator to allow it",
     ),
     Rule(
         Trait.SUMS,
         Trait.ROBUST,
-        "{one} sums what each client sends, and so undoes the bound of {other} against arbitrary "
+        "{one} sums what each client sends, which removes the bound of {other} against arbitrary "
         "clients",
         "use an aggregator that is not robust, such as mean, or leave {one} out",
     ),
     Rule(
         Need.EXACT,
         Trait.LOSSY,
-        "{other} makes the update smaller, but not what {one} sends, which travels as float32 and "
-        "follows what the client did, not what the server was sent",
-        "set dense: true in {one} if that is meant",
+        "{other} compresses the update, but not the values of {one}: they travel as float32, and "
+        "follow the client's own update, not the decoded one",
+        "set dense: true in {one} to allow it",
     ),
     Rule(
         Need.PLAIN_SGD,
@@ -259,7 +258,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Need.LABELS,
         Trait.ASKS_LABELS,
-        "{one} uses the labels of all clients, and {other} does not ask for them",
+        "{one} uses the labels of all clients, but {other} does not ask for them",
         "use a selector that does, such as astraea",
         needed="selector",
     ),
@@ -286,8 +285,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Trait.REFILLS,
         Need.ONE_VERSION,
-        "{one} folds updates that start from different versions of the model, and {other} relates "
-        "updates to one another that must start from the same one",
+        "{one} folds updates that start from different versions of the model, but {other} compares "
+        "updates, which must start from the same version",
         "use a selector whose rounds wait, such as uniform",
     ),
     Rule(
@@ -300,7 +299,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Trait.REFILLS,
         Condition.DEADLINE,
-        "a round of {one} ends with a number of updates, and tasks outlive it, so that it has no "
+        "a round of {one} ends after a number of updates, and tasks outlive it, so it has no "
         "deadline",
         "leave out clock.deadline_s",
     ),
@@ -320,7 +319,7 @@ RULES: tuple[Rule, ...] = (
         Need.EACH_CLIENT,
         Condition.SHARED_LANES,
         "{one} needs each client's own update, but {other} made lanes of several clients or "
-        "passes, of which only the sum is known",
+        "passes, which give only the sum",
         "use another aggregator, such as mean, or single_lanes()",
     ),
     Rule(

@@ -43,7 +43,7 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
         "(Sattler et al. 2019)",
         "The server keeps each client's last update",
         "on the client: receive, send",
-        "decides in which form the model is sent",
+        "encodes the model",
     ):
         assert result in text
     assert "weights = 'uniform'" in told("stc"), "the preset's value, not the aggregator's default"
