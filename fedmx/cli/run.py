@@ -180,8 +180,10 @@ def resume(
     with LogLines(), files_with_progress() as files:
         assembly = Assembly(experiment, files, start_file=start)
         folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
-        run = str(folder.facts["run"])
-        server = serve(assembly, run, any_version=allow_version) if deployed else simulate(assembly)
+        if deployed:
+            server = serve(assembly, str(folder.facts["run"]), any_version=allow_version)
+        else:
+            server = simulate(assembly)
     _tell_other_versions(folder)
     _tell_other_code(folder)
     if deployed:

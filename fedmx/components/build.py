@@ -273,7 +273,7 @@ def problem_with(kind: str, found: Any) -> str | None:
     if isinstance(result, str) and result.rpartition(".")[2] == wanted.result.partition(",")[0]:
         return None
     return (
-        f"is a function whose return annotation does not say that it makes a {kind}; "
+        f"is a function whose return annotation does not say that its result is the {kind}; "
         f"write -> {wanted.result}"
     )
 

@@ -51,6 +51,11 @@ def dotted(where: Where) -> str:
     )
 
 
+def with_article(noun: str) -> str:
+    """Return a noun with its indefinite article: "an Aggregator", "a Hook"."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
 def in_words(annotation: object) -> str:
     """Return a type annotation in plain words: ``int | None`` is "a whole number or null"."""
     if annotation in (typing.Any, object):
@@ -68,7 +73,7 @@ def in_words(annotation: object) -> str:
             return "a mapping"
         if issubclass(kind, Sequence | set | frozenset):
             return "a list of numbers" if {*arguments} <= {int, float, ...} else "a list"
-        return f"a {kind.__name__}"
+        return with_article(kind.__name__)
     return _TYPES.get(kind, str(annotation))
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from fedmx.assembly.assets import AssetFile
 from fedmx.certificate_log import log_certificates
+from fedmx.components.text import with_article
 from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.client_log import ClientLog
@@ -378,10 +379,12 @@ class ClientSessions:
             self._handle_missing_assets(event.peer, client, message)
         elif client not in self.membership.ready:
             # An answer to an older connection or server; the open requests are sent again.
-            self.note_out_of_place(client, f"a {type(message).__name__} before it was ready")
+            self.note_out_of_place(
+                client, f"{with_article(type(message).__name__)} before it was ready"
+            )
         elif not isinstance(message, Answer | Offer | Update | Failed):
             self.report_violation(
-                client, f"sent a {type(message).__name__}, which only a server sends"
+                client, f"sent {with_article(type(message).__name__)}, which only a server sends"
             )
         elif message.client != client:
             reason = f"sent a message in the name of client {message.client}"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedmx.assembly.assets import AssetFile
+from fedmx.components.text import with_article
 from fedmx.deployment.client_sessions import TICK_S, ClientSessions, MessageEvent, identity
 from fedmx.deployment.membership import LogTimer, listing
 from fedmx.deployment.orders import Orders
@@ -645,7 +646,7 @@ class RemoteClients:
         if task is None:
             return None
         self._end_task(client)
-        reason = f"sent an {_kind_of(event)} of round {event.round}, not its update"
+        reason = f"sent {with_article(_kind_of(event))} of round {event.round}, not its update"
         return ClientLost(task.round, client, reason, rejected=True)
 
     def _of_task(self, event: Offer | Update | ClientLost | StateLost, task: Task) -> Event | None:
@@ -695,7 +696,7 @@ class RemoteClients:
                 )
         else:
             self._sessions.report_violation(
-                event.client, f"sent an {what} that it was not asked for"
+                event.client, f"sent {with_article(what)} that it was not asked for"
             )
 
     def _has_ended(self, event: Offer | Update | ClientLost) -> bool:

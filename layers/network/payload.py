@@ -131,7 +131,7 @@ class PayloadWriter:
                     self.value(item, part, f"{path}[{name!r}]", depth + 1)
             case Record():
                 if type(value) is not branch.cls:
-                    raise MessageTypeError(f"{path} must be a {branch.cls.__qualname__}")
+                    raise MessageTypeError(f"{path} must be of type {branch.cls.__qualname__}")
                 self.record(branch, value, path, depth)
 
     def record(self, record: Record, value: object, path: str, depth: int) -> None:

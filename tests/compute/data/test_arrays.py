@@ -47,7 +47,7 @@ def test_a_dict_a_tuple_and_a_data_set_are_accepted() -> None:
     whole = arrays()
     for value in (whole, tuple(whole.values()), from_arrays(**whole)):
         assert as_dataset(value, "mine").train.x.tolist() == whole["x_train"].tolist()
-    with pytest.raises(DataError, match="gave a list"):
+    with pytest.raises(DataError, match="gave an object of type list"):
         as_dataset([1, 2], "mine")
 
 
@@ -169,7 +169,7 @@ def test_the_data_of_a_client_are_made_on_request() -> None:
         ({"sizes": 2.0}, "dtype float64"),
         ({"sizes": [2, -1, 2, 2]}, "must be 0 or more"),
         ({"sizes": 0}, "above 0 for a client"),
-        ({"test": np.zeros((1, 5))}, "mine: test: gave a ndarray"),
+        ({"test": np.zeros((1, 5))}, "mine: test: gave an object of type ndarray"),
         ({"test": (np.zeros((1, 5)), np.array([3]))}, "labels go from 3 to 3"),
         ({"test": (np.full((1, 5), np.nan), np.array([1]))}, "NaN"),
     ],
@@ -188,7 +188,7 @@ def test_wrong_test_samples_and_sizes_are_refused_before_the_run(
         ((np.zeros((2, 6)), np.array([0, 1])), r"of shape \(6,\)"),
         ((np.zeros((2, 5)), np.array([0, 3])), "client 1: the train labels go from 0 to 3"),
         ((np.zeros((2, 5)), np.array([0.0, 1.0])), "labels must be integers"),
-        (None, "client 1: gave a NoneType"),
+        (None, "client 1: gave an object of type NoneType"),
     ],
 )
 def test_wrong_samples_of_a_client_are_refused_with_its_number(client: Any, reason: str) -> None:

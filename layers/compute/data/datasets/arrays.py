@@ -100,7 +100,7 @@ def as_dataset(value: object, name: str) -> Dataset:
     if isinstance(value, tuple) and 4 <= len(value) <= 6:
         return from_arrays(*value, name=name)
     raise DataError(
-        f"{name}: gave a {type(value).__name__}; it must give a Dataset, a dict of "
+        f"{name}: gave an object of type {type(value).__name__}; it must give a Dataset, a dict of "
         f"{', '.join(_REQUIRED)}, or a tuple of these four arrays"
     )
 
@@ -287,7 +287,8 @@ class CheckedFederatedData:
 def _checked(given: Any, classes: int, where: str) -> Dataset:
     """Return samples and labels as both splits of a data set, which checks them."""
     if not isinstance(given, tuple) or len(given) != 2:
-        raise DataError(f"{where}: gave a {type(given).__name__}; it must give samples and labels")
+        kind = type(given).__name__
+        raise DataError(f"{where}: gave an object of type {kind}; it must give samples and labels")
     return from_arrays(*given, *given, classes=classes, name=where)
 
 
