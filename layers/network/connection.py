@@ -21,6 +21,8 @@ from layers.network.tls import explain, is_final
 ALL_BYTES = 32 << 20  # read or written at a time by all connections of a loop together
 MOST_BYTES = 256 * 1024  # by one; asyncio's own buffer has this size
 LEAST_BYTES = 16 * 1024  # by one; the longest record of TLS
+WRITTEN_FOR_READ = 4  # so many times the bytes that are read at a time are written
+SEALED_SHARE = 512  # TLS adds less than this part of the bytes
 WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
 SLICE_BYTES = 4096  # of small frames that are handled before the next check of limits
@@ -32,10 +34,10 @@ UNREAD_BYTES = 64 * 1024  # of queued control frames; beyond it, the peer is not
 
 
 def bytes_at_a_time(connections: int) -> int:
-    """Return the number of bytes that each connection reads or writes at a time.
+    """Return the number of bytes that each connection reads at a time.
 
-    OpenSSL keeps two buffers for each connection, a third larger than the most bytes that were read
-    or written at a time. Buffers shrink as connections grow: large ones are faster.
+    The fewer they are, the less memory a connection takes that is not read any more, or whose peer
+    does not read. The more they are, the faster it is. More are read of a message that has memory.
     """
     fitting = ALL_BYTES // max(connections, 1)
     return max(LEAST_BYTES, min(MOST_BYTES, 1 << (fitting.bit_length() - 1)))
@@ -91,7 +93,7 @@ CLOSED = _Closed()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Drives one session; `scratch` is the receive buffer shared by all connections of a loop.
+    """Drives one session; `scratch` has the receive buffers shared by all connections of a loop.
 
     Sharing is safe: asyncio fills the buffer and hands it over without a turn of the loop in
     between, and the session copies the bytes that it keeps.
@@ -109,11 +111,11 @@ class Connection(asyncio.BufferedProtocol):
         self.contested = False  # whether a newer connection was refused for that
         self._make_session = make_session
         self._owner = owner
-        self._scratch = scratch
+        self._scratch, self._sealed = scratch[:-MOST_BYTES], scratch[-MOST_BYTES:]
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._at_a_time = MOST_BYTES
+        self._at_a_time = self._written_at_a_time = MOST_BYTES
         self._writing_paused = False
         self._taken: deque[memoryview] = deque()  # from the session, not yet written
         self._holds = Hold.NOTHING
@@ -215,17 +217,25 @@ class Connection(asyncio.BufferedProtocol):
         self.handle(self.session.refuse(error, blamed))
 
     def resize(self, at_a_time: int) -> None:
-        """Read and write so many bytes at a time from now on (see `bytes_at_a_time`).
+        """Read so many bytes at a time from now on (see `bytes_at_a_time`), and write them.
 
-        Under TLS, encrypted bytes are then received into the shared buffer instead of asyncio's
+        Under TLS, encrypted bytes are then received into a shared buffer instead of asyncio's
         own. This is safe: asyncio fills it and OpenSSL copies it without a turn of the loop in
         between. asyncio has no public way, so a Python without these names just uses more memory.
         """
-        self._at_a_time = at_a_time
+        self._at_a_time = self._written_at_a_time = at_a_time
         protocol: Any = getattr(self._transport, "_ssl_protocol", None)
-        if hasattr(protocol, "_ssl_buffer_view"):
+        if getattr(protocol, "in_parts", protocol is None):  # OpenSSL keeps no larger buffers
+            self._written_at_a_time = min(WRITTEN_FOR_READ * at_a_time, MOST_BYTES)
+        elif hasattr(protocol, "_ssl_buffer_view"):
             protocol.max_size = at_a_time
-            protocol._ssl_buffer = protocol._ssl_buffer_view = self._scratch[:at_a_time]
+            protocol._ssl_buffer = protocol._ssl_buffer_view = self._sealed[:at_a_time]
+
+    def sealed_buffer(self) -> memoryview:
+        """Return where to receive encrypted bytes: at the most the rest of a message, or few."""
+        left = 0 if self._holds else self.session.message_left
+        size = max(self._at_a_time, min(left + left // SEALED_SHARE, MOST_BYTES))
+        return self._sealed[:size]
 
     def catch_up(
         self, then: Callable[[], object], turns: int = CATCH_UP_TURNS, read: int = -1
@@ -374,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write the bytes taken from the session, as far as the transport accepts them."""
         while self._taken and not self._writing_paused:
             batch: list[memoryview] = []
-            room = self._at_a_time
+            room = self._written_at_a_time
             while self._taken and room:
                 piece = self._taken.popleft()
                 batch.append(piece[:room])
@@ -417,8 +427,8 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def new_scratch() -> memoryview:
-    """Return a receive buffer for all connections of a loop: it fits a chunk and its header."""
-    return memoryview(bytearray(HEADER_BYTES + CHUNK_BYTES))
+    """Return receive buffers for all connections of a loop: for a chunk and its header, and TLS."""
+    return memoryview(bytearray(HEADER_BYTES + CHUNK_BYTES + MOST_BYTES))
 
 
 def peer_certificate(transport: asyncio.Transport) -> Any:

@@ -168,6 +168,11 @@ class Inbox:
         assert message.buffer is not None
         return message.buffer[message.filled : message.filled + size]
 
+    def left(self, stream: int) -> int:
+        """Return the number of missing bytes of a message."""
+        message = self._open[stream]
+        return message.size - message.filled
+
     def piece(self, stream: int, data: memoryview) -> memoryview | None:
         """Store bytes of a chunk; return the payload when it is complete."""
         self.room(stream, len(data))[:] = data

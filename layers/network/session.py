@@ -188,6 +188,14 @@ class Session(ABC):
         return 0 if chunk is None else chunk[1]
 
     @property
+    def message_left(self) -> int:
+        """Bytes still missing from the message whose chunk is being read."""
+        chunk = self._reader.chunk_left
+        if chunk is None or self.ended or chunk[0].kind is not Kind.DATA:
+            return 0
+        return self._inbox.left(chunk[0].stream)
+
+    @property
     def answers_bytes(self) -> int:
         """Bytes of queued control frames."""
         return self._outbox.control_bytes
