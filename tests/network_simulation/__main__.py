@@ -8,7 +8,8 @@ import sys
 import time
 from collections import Counter
 
-from tests.network_simulation.outcome import simulated
+from tests.network_simulation.outcome import share_of_rate, simulated
+from tests.network_simulation.plan import DRAWN, troubled
 from tests.network_simulation.planted import PLANTED
 
 
@@ -21,13 +22,25 @@ def main() -> int:
     parser.add_argument(
         "--plant", choices=PLANTED, help="plant a bug; stop at the first seed that fails"
     )
+    parser.add_argument(
+        "--troubles",
+        nargs="?",
+        const="any",
+        choices=("any", *DRAWN),
+        help="let others than the honest clients trouble the rounds, and measure their rate",
+    )
     given = parser.parse_args()
     first, _, last = given.seeds.partition(":")
     seeds = range(int(first), int(last) if last else int(first) + 1)
     failed, counts, began_s = 0, Counter[str](), time.monotonic()
     with PLANTED[given.plant]() if given.plant else contextlib.nullcontext():
         for seed in seeds:
-            outcome = simulated(seed, verbose=given.trace)
+            if given.troubles:
+                plan = troubled(seed, None if given.troubles == "any" else given.troubles)
+                outcome, share = share_of_rate(seed, plan, verbose=given.trace)
+                print(f"seed {seed}: {share:.2f} of the rate, {plan.troubles}", flush=True)
+            else:
+                outcome = simulated(seed, verbose=given.trace)
             counts.update(runs=1, steps=outcome.steps, kills=outcome.kills)
             counts.update(virtual_s=int(outcome.seconds_s), faults=len(outcome.plan.faults))
             for line in outcome.lines:
@@ -41,8 +54,9 @@ def main() -> int:
                 print(f"seed {seed} fails: {outcome.plan.experiment}")
                 for wrong in outcome.wrong[:10]:
                     print(f"  {wrong}")
-                plant = f" --plant {given.plant}" if given.plant else ""
-                command = f"python -m tests.network_simulation --seeds {seed} --trace{plant}"
+                more = f" --plant {given.plant}" if given.plant else ""
+                more += f" --troubles '{given.troubles}'" if given.troubles else ""
+                command = f"python -m tests.network_simulation --seeds {seed} --trace{more}"
                 print(f"  reproduce: {command}", flush=True)
                 if given.plant:
                     break

@@ -119,6 +119,7 @@ class Experiment:
         deadline_s: of a round.
         seed: of the experiment.
         size: parameters of the model.
+        min_updates: of a round.
     """
 
     algorithm: str
@@ -128,6 +129,7 @@ class Experiment:
     deadline_s: float | None = None
     seed: int = 11
     size: int = SMALL
+    min_updates: int = 1
 
     def logic(self) -> Logic:
         """Return the logic of the server or a client."""
@@ -149,6 +151,6 @@ class Experiment:
             hooks=hooks.get(self.algorithm, []),
             training=Training(steps=2, batch_size=4, learning_rate=0.1),
             seed=self.seed,
-            min_updates=1,
+            min_updates=self.min_updates,
             deadline_s=self.deadline_s,
         )

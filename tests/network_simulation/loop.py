@@ -49,6 +49,7 @@ class Loop(asyncio.AbstractEventLoop):
         self._scheduler = scheduler
         self._network = network
         self._ready: deque[asyncio.Handle] = deque()
+        self._timers: dict[int, asyncio.TimerHandle] = {}  # not due yet, by `id`
         self._planned = False
         self._closed = False
         self._handler: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None = None
@@ -58,6 +59,7 @@ class Loop(asyncio.AbstractEventLoop):
         """End with the process."""
         self._closed = True
         self._ready.clear()
+        self._timers.clear()
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             work = task.get_coro()
@@ -70,7 +72,13 @@ class Loop(asyncio.AbstractEventLoop):
     # Time and turns
 
     def time(self) -> float:
-        return self._scheduler.now_s
+        return self._scheduler.now_s + self.process.ahead_s
+
+    def jumped(self) -> None:
+        """Run the timers that are due since the clock has jumped."""
+        due = [one for one in self._timers.values() if one.when() <= self.time()]
+        for handle in sorted(due, key=asyncio.TimerHandle.when):
+            self._due(handle)
 
     def get_debug(self) -> bool:
         return False
@@ -84,6 +92,7 @@ class Loop(asyncio.AbstractEventLoop):
     def close(self) -> None:
         self._closed = True
         self._ready.clear()
+        self._timers.clear()
 
     def stop(self) -> None:
         """Do nothing: a loop without calls takes no turns."""
@@ -146,13 +155,14 @@ class Loop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-
-        def due() -> None:
-            if not handle.cancelled() and not self._closed:
-                self._add(handle)
-
-        self._scheduler.at(when, self.process, "timer", due)
+        self._timers[id(handle)] = handle
+        at_s = when - self.process.ahead_s
+        self._scheduler.at(at_s, self.process, "timer", lambda: self._due(handle))
         return handle
+
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        if self._timers.pop(id(handle), None) is handle and not self._closed:
+            self._add(handle)
 
     def call_later(
         self,
@@ -164,7 +174,7 @@ class Loop(asyncio.AbstractEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: it is skipped when it is due."""
+        self._timers.pop(id(handle), None)
 
     def create_future(self) -> asyncio.Future[Any]:
         return Future(loop=self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -24,7 +24,8 @@ class Outcome:
         wrong: what must not have happened; empty: nothing.
         trace: the SHA-256 of the trace.
         steps: of the scheduler.
-        seconds_s: of virtual time.
+        seconds_s: of virtual time, until the server was done.
+        paused_s: for which the server did not run.
         kills: how many processes were killed.
         weights: the final model.
         lines: the trace, if it was asked for.
@@ -36,14 +37,15 @@ class Outcome:
     trace: str = ""
     steps: int = 0
     seconds_s: float = 0.0
+    paused_s: float = 0.0
     kills: int = 0
     weights: np.ndarray | None = None
     lines: list[str] = field(default_factory=list)
 
 
-def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outcome:
-    """Run a seed and check its invariants."""
-    plan = drawn(seed, quiet)
+def simulated(seed: int, plan: Plan | None = None, *, verbose: bool = False) -> Outcome:
+    """Run a seed with the plan that it draws, or another, and check the invariants."""
+    plan = plan or drawn(seed)
     outcome = Outcome(seed, plan)
     gc.freeze()  # objects from before the run are not searched for leaks
     world, files = World(seed, plan, verbose), _open_files()
@@ -59,7 +61,8 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
         world.close()
         gc.unfreeze()
     outcome.trace, outcome.steps = world.scheduler.trace, world.scheduler.steps
-    outcome.seconds_s, outcome.kills = world.scheduler.now_s, world.kills
+    outcome.seconds_s, outcome.paused_s = world.ended_s, world.paused_s
+    outcome.kills = world.kills
     outcome.lines = world.scheduler.lines
     if world.server is not None:
         outcome.weights = world.server.weights
@@ -69,3 +72,20 @@ def simulated(seed: int, *, quiet: bool = False, verbose: bool = False) -> Outco
 def _open_files() -> int:
     """Return the number of open files of this process."""
     return len(os.listdir("/proc/self/fd"))
+
+
+SHARE = 0.5  # of the rate of rounds that are not troubled
+
+
+def share_of_rate(seed: int, plan: Plan, *, verbose: bool = False) -> tuple[Outcome, float]:
+    """Run a plan with troubles; return its outcome, and its rate of rounds as a share.
+
+    The whole is the rate of the same plan with honest clients only. Time in which the server did
+    not run does not count. A share below `SHARE` is wrong.
+    """
+    outcome = simulated(seed, plan, verbose=verbose)
+    calm = simulated(seed, replace(plan, faults=(), behaviours={}))
+    share = calm.seconds_s / (outcome.seconds_s - outcome.paused_s)
+    if share < SHARE:
+        outcome.wrong.append(f"rounds go on at {share:.2f} of their rate; {SHARE} is the least")
+    return outcome, share

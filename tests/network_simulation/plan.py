@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from fedmx.experiment.sections import NetworkSection
+from layers.logic.round.patience import Patience
 from tests.network_simulation.experiment import ALGORITHMS, LARGE, LOSSES, SMALL, Experiment
 
 HORIZON_S = 60.0  # no fault starts after this time
@@ -21,6 +24,9 @@ KINDS = (
     "wall clock",
     "full disk",
 )
+BEHAVIOURS = ("silent", "vanishing", "flapping", "contested")  # of clients
+TROUBLES = ("pause", "clock jump")  # of the server
+DRAWN = (*BEHAVIOURS, *TROUBLES)  # by `troubled`
 
 
 @dataclass(frozen=True)
@@ -29,7 +35,7 @@ class Fault:
 
     Attributes:
         at_s: when.
-        kind: one of `KINDS`.
+        kind: one of `KINDS` or `TROUBLES`.
         target: the process it happens to.
         amount: how bad it is, from 0 to 1.
     """
@@ -55,6 +61,8 @@ class Plan:
         breaks: how often a connection is cut within a second after an update was sent on it.
         dies: how often a client is killed within a second after it sent an update.
         faults: in the order of time.
+        behaviours: one of `BEHAVIOURS` for each client that is not honest.
+        patience: how long a client may take to answer; None: any time.
     """
 
     experiment: Experiment
@@ -67,11 +75,24 @@ class Plan:
     breaks: float
     dies: float
     faults: tuple[Fault, ...]
+    behaviours: Mapping[str, str] = field(default_factory=dict)
+    patience: Patience | None = None
 
     @property
     def large(self) -> bool:
         """Whether the model is large."""
         return self.experiment.size == LARGE
+
+    @property
+    def troubles(self) -> str:
+        """Who troubles the rounds, and how, as text."""
+        faults = [f"{fault.target}: {fault.kind}" for fault in self.faults]
+        return ", ".join([*faults, *(f"{who}: {how}" for who, how in self.behaviours.items())])
+
+    @property
+    def limit_s(self) -> float:
+        """Virtual seconds after which a run has failed."""
+        return 4000.0 + 4.0 * self.experiment.rounds * self.train_s
 
     @property
     def may_lose(self) -> bool:
@@ -82,6 +103,7 @@ class Plan:
             or self.rejoin_s < 1e6
             or not self.remembers
             or full
+            or bool(self.behaviours)
         )
 
 
@@ -124,4 +146,42 @@ def drawn(seed: int, quiet: bool = False) -> Plan:
         breaks=0.0 if quiet else draw.choice((0.0, 0.0, 0.3)),
         dies=0.0 if quiet else draw.choice((0.0, 0.0, 0.2)),
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
+    )
+
+
+def troubled(seed: int, trouble: str | None = None) -> Plan:
+    """Return a plan with default settings, honest clients, and troubles; None: drawn ones.
+
+    There are as many honest clients as a round needs updates. The rounds are long and many, so that
+    a share of their rate means something.
+    """
+    draw = random.Random(f"{seed}/troubles")
+    default = NetworkSection()
+    honest = draw.randint(3, 6)
+    others = draw.randint(1, honest // 2)
+    troubles = [trouble or draw.choice(DRAWN) for _ in range(others)]
+    experiment = Experiment(
+        "plain", honest + others, rounds=20, min_updates=honest, seed=draw.randint(0, 3)
+    )
+    return Plan(
+        experiment,
+        heartbeat_s=default.heartbeat_s,
+        delay_s=draw.choice((0.001, 0.02, 0.3)),
+        train_s=draw.choice((20.0, 60.0)),
+        rejoin_s=default.rejoin_s,
+        remembers=True,
+        repeats=0.0,
+        breaks=0.0,
+        dies=0.0,
+        faults=tuple(
+            Fault(draw.random() * 600.0, kind, "server", draw.random())
+            for kind in troubles
+            if kind in TROUBLES
+        ),
+        behaviours={
+            f"client-{honest + number}": kind
+            for number, kind in enumerate(troubles)
+            if kind in BEHAVIOURS
+        },
+        patience=Patience(default.patience, default.patience_s),
     )

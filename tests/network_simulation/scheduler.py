@@ -144,6 +144,7 @@ class Process:
         over: whether its main function has returned.
         stalled_until_s: when it may run again.
         wall_offset_s: the error of its wall clock.
+        ahead_s: by how much its monotonic clock has jumped.
         fuse: number of points until it is killed, None for never.
         loops: its asyncio loops.
         threads: its threads.
@@ -156,11 +157,18 @@ class Process:
     over: bool = False
     stalled_until_s: float = 0.0
     wall_offset_s: float = 0.0
+    ahead_s: float = 0.0
     fuse: int | None = None
     power: bool = False
     loops: list[Any] = field(default_factory=list)
     threads: list[Thread] = field(default_factory=list)
     on_kill: list[Callable[[], None]] = field(default_factory=list)
+
+    def jump(self, seconds: float) -> None:
+        """Let its monotonic clock jump; its loops' timers may be due."""
+        self.ahead_s += seconds
+        for loop in self.loops:
+            loop.jumped()
 
 
 class Scheduler:
@@ -330,7 +338,7 @@ class Scheduler:
             if thread.readings > MOST_READINGS:
                 thread.sleep(1e-3)
         self.point()
-        return self.now_s
+        return self.now_s + (self.process.ahead_s if self.process else 0.0)
 
     def wall(self) -> float:
         """Return the wall clock of the running process."""

@@ -14,14 +14,14 @@ from fedmx.run.records import JsonLines
 from tests.network_simulation.checks import model_of
 from tests.network_simulation.disk import Disk
 from tests.network_simulation.experiment import ALGORITHMS, Experiment
-from tests.network_simulation.outcome import simulated
-from tests.network_simulation.plan import drawn
+from tests.network_simulation.outcome import share_of_rate, simulated
+from tests.network_simulation.plan import DRAWN, drawn, troubled
 from tests.network_simulation.planted import PLANTED
 from tests.network_simulation.scheduler import Scheduler
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 300
-TOGETHER = 25  # seeds per test
+A_TEST = 25  # seeds
 ENOUGH = 1000  # seeds within which a planted bug must be found
 
 
@@ -37,23 +37,35 @@ def quiet_seeds() -> Iterator[int]:
 
 @pytest.mark.parametrize("seed", list(quiet_seeds()))
 def test_an_undisturbed_deployment_is_the_plain_serial_simulation(seed: int) -> None:
-    outcome = simulated(seed, quiet=True)
+    outcome = simulated(seed, drawn(seed, quiet=True))
     assert outcome.wrong == []
     assert outcome.weights is not None
     assert outcome.weights.any()
     assert outcome.weights.tobytes() == model_of(outcome.plan.experiment).tobytes()
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, TOGETHER))
+@pytest.mark.parametrize("first", range(0, SEEDS, A_TEST))
 def test_the_model_is_right_despite_faults(first: int) -> None:
     kills = steps = 0
-    for seed in range(first, first + TOGETHER):
+    for seed in range(first, first + A_TEST):
         outcome = simulated(seed)
         again = f"python -m tests.network_simulation --seeds {seed} --trace"
         assert outcome.wrong == [], f"seed {seed}; again: {again}"
         kills, steps = kills + outcome.kills, steps + outcome.steps
     assert kills
-    assert steps > 100 * TOGETHER
+    assert steps > 100 * A_TEST
+
+
+ALONE = [(0, trouble) for trouble in DRAWN]
+TOGETHER = [(seed, None) for seed in range(6)]
+
+
+@pytest.mark.parametrize(("seed", "trouble"), [*ALONE, *TOGETHER])
+def test_rounds_go_on_with_the_honest_clients_that_they_need(
+    seed: int, trouble: str | None
+) -> None:
+    outcome, _ = share_of_rate(seed, troubled(seed, trouble))
+    assert outcome.wrong == []
 
 
 def digests(hash_seed: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 import tempfile
@@ -10,11 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fedmx import Client, RemoteClients, RunFolder, Server, recorded
+from fedmx.client.participant import Participant
 from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CODEC, Ready, Setup, Update
 from fedmx.run import RunError
-from layers.logic import TooFewUpdates
+from layers.logic import Task, TooFewUpdates
 from layers.network import Backoff, Connector, Listener
 from layers.network.connection import Connection
 from tests.network_simulation.disk import Disk
@@ -25,7 +27,6 @@ from tests.network_simulation.plan import HORIZON_S, Fault, Plan
 from tests.network_simulation.scheduler import Process, Scheduler
 
 ADDRESS = "127.0.0.1:9000"
-LIMIT_S = 4000.0
 MOST_STEPS = 2_000_000
 TOKEN = b"a token of the simulation"
 MEMORY = Path("/dev/shm")
@@ -47,6 +48,15 @@ class RepeatingClient(Client):
             super()._send(self.last_sent)
 
 
+class TroublingClient(RepeatingClient):
+    """A client that may do something else than train when it gets a task."""
+
+    meets: Callable[[], bool]
+
+    def _handle_task(self, participant: Participant, task: Task) -> Update | None:
+        return None if self.meets() else super()._handle_task(participant, task)
+
+
 class World:
     """A deployment that runs in virtual time."""
 
@@ -61,6 +71,9 @@ class World:
         self.done: dict[str, str] = {}  # reason for the end, by process
         self.server: Server | None = None
         self.kills = 0
+        self.ended_s = math.inf  # when the server was done
+        self.paused_s = 0.0  # for which the server did not run
+        self._gone: set[str] = set()  # processes that nobody starts again
         self.connections: list[weakref.ref[Connection]] = []
         self.nonces = random.Random(f"{seed}/nonces")
         self._draw = random.Random(f"{seed}/faults")
@@ -118,6 +131,7 @@ class World:
             self.done[name] = text
             return
         explained = "No space left" in text or "free disk space" in text
+        explained = explained or self.plan.behaviours.get(name) == "contested"
         if isinstance(error, TooFewUpdates):
             explained = self.plan.may_lose
         if not explained:
@@ -131,6 +145,8 @@ class World:
         self._restart(name)
 
     def _restart(self, name: str) -> None:
+        if name in self._gone:
+            return
         after_s = self.scheduler.draw.choice((0.05, 1.0, 10.0)) * self.scheduler.draw.random()
         self.scheduler.at(
             self.scheduler.now_s + after_s, None, f"restart {name}", lambda: self.start(name)
@@ -145,8 +161,9 @@ class World:
             Setup("simulated", "", "", 0, (), 0),
             clients=experiment.clients,
             wait_for=experiment.clients,
-            at_least=1,
+            at_least=experiment.min_updates,
             rejoin_s=plan.rejoin_s,
+            patience=plan.patience,
         )
         server = Server(clients, experiment.logic(), compute(0, experiment.size), experiment.rounds)
         self.server = server
@@ -160,7 +177,7 @@ class World:
                 ADDRESS, identity(number), CODEC, token=TOKEN, backoff=Backoff(seed=number)
             )
             memory = self.root / identity(number) if self.plan.remembers else None
-            client = RepeatingClient(
+            client = TroublingClient(
                 connector,
                 self.plan.experiment.logic(),
                 compute(number, self.plan.experiment.size, self._busy),
@@ -168,6 +185,7 @@ class World:
             )
             client.repeats = lambda: self._draw.random() < self.plan.repeats
             client.sends = lambda: self._disturb(identity(number))
+            client.meets = lambda: self._misbehave(identity(number))
             with client:
                 return client.run()
 
@@ -192,6 +210,22 @@ class World:
         """Kill a running process after so many points, or cut its power."""
         if process.alive and not process.over:
             process.fuse, process.power = points, power
+
+    def _misbehave(self, name: str) -> bool:
+        """Do what a client does that is not honest when it gets a task; return whether it is one.
+
+        Raises:
+            Killed: it vanishes.
+        """
+        behaviour = self.plan.behaviours.get(name)
+        if behaviour == "vanishing":
+            self._gone.add(name)
+            self.scheduler.kill(self.processes[name], power=True)
+        elif behaviour == "flapping":
+            for end in self.network.current(name):
+                end.peer.break_off()
+                end.break_off()
+        return behaviour not in (None, "contested")
 
     def _busy(self) -> None:
         if self.scheduler.thread is not None:
@@ -226,6 +260,12 @@ class World:
             self.scheduler.at(
                 now_s + 20 * draw.random(), None, "line", lambda: setattr(host, "bytes_per_s", 1e7)
             )
+        elif fault.kind == "pause":
+            pause_s = draw.choice((5.0, 60.0, 3600.0)) * fault.amount
+            process.stalled_until_s = now_s + pause_s
+            self.paused_s += pause_s
+        elif fault.kind == "clock jump":
+            process.jump(draw.choice((5.0, 60.0, 1e5)) * fault.amount)
         elif fault.kind == "stall":
             process.stalled_until_s = now_s + draw.choice((0.5, 5.0, 40.0)) * fault.amount
         elif fault.kind in ("kill", "power"):
@@ -257,15 +297,21 @@ class World:
                 f"start {name}",
                 lambda name=name: self.start(name),
             )
+        for name, behaviour in self.plan.behaviours.items():
+            if behaviour == "contested":
+                self.scheduler.at(
+                    2.0, None, f"start {name} again", lambda name=name: self.start(name)
+                )
         self._plan_faults()
         with installed(self):
-            self.scheduler.run(lambda: "server" in self.done, LIMIT_S, MOST_STEPS)
-            ends_s = self.scheduler.now_s + 30.0
+            self.scheduler.run(lambda: "server" in self.done, self.plan.limit_s, MOST_STEPS)
+            self.ended_s = self.scheduler.now_s
+            ends_s = self.ended_s + 30.0
             self.scheduler.at(ends_s, None, "end", lambda: None)
             names = set(self.network.hosts)
             self.scheduler.run(
                 lambda: names == set(self.done) or self.scheduler.now_s >= ends_s,
-                LIMIT_S + 60.0,
+                self.plan.limit_s + 60.0,
                 2 * MOST_STEPS,
             )
             self._end_everything()
