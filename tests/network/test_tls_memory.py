@@ -10,22 +10,31 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from layers.network import (
     Connected,
     ConnectionRejected,
     Connector,
+    Joined,
     Limits,
     Listener,
     Received,
     acceptor,
 )
 from layers.network.acceptor import PRESSED_S, Admission
-from layers.network.securing import BUFFER_BYTES, HANDSHAKE_BYTES, _Securing, return_memory
+from layers.network.securing import (
+    BUFFER_BYTES,
+    HANDSHAKE_BYTES,
+    OPENED_BYTES,
+    SEALED_BYTES,
+    _Securing,
+    return_memory,
+)
 from tests.network.conftest import Certificates
 from tests.network.test_admission import HERE, THERE
-from tests.network.wire_messages import CODEC, QUICK, Note, await_event
+from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event
 
 AT_ONCE = 4
 STRANGERS = 20
@@ -162,3 +171,44 @@ def test_returning_memory_needs_no_particular_c_library(monkeypatch: pytest.Monk
     return_memory()
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     return_memory()
+
+
+class Watched:
+    """Passes everything on, and keeps the sizes of what is written."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.sizes = inner, list[int]()
+
+    def write(self, data: memoryview) -> int:
+        self.sizes.append(len(data))
+        return int(self.inner.write(data))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+@pytest.mark.skipif(not _Securing.in_parts, reason="TLS of Python 3.10")
+def test_openssl_gets_small_parts_of_large_messages(certificates: Certificates) -> None:
+    weights = np.random.default_rng(5).standard_normal(3 << 20).astype(np.float32)
+    tls = certificates.client("client-1")
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
+        Connector(listener.address, "client-1", CODEC, tls=tls) as connector,
+    ):
+        await_event(connector, Connected)
+        await_event(listener, Joined)
+        (connection,) = listener._connections
+        protocol: Any = connection._transport._ssl_protocol  # type: ignore[attr-defined]
+        sealed = protocol._sslobj = Watched(protocol._sslobj)
+        received = protocol._incoming = Watched(protocol._incoming)
+        for number in range(3):  # both ways at the same time
+            connector.send(Task(number, weights))
+            listener.send("client-1", Task(number, weights))
+        for end in (listener, connector):
+            for number in range(3):
+                task = await_event(end, Received).message
+                assert task.round == number
+                assert np.array_equal(task.weights, weights)
+        assert 0 < max(sealed.sizes) <= SEALED_BYTES
+        assert 0 < max(received.sizes) <= OPENED_BYTES
+        assert sum(received.sizes) > 3 * weights.nbytes

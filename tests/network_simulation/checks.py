@@ -38,7 +38,7 @@ EXPECTED = re.compile(
 # And those that troubles may cause.
 TROUBLED = re.compile(
     r"client \d+: connected, but no answer within .*"
-    r"|(client-\d+: )?'client-\d+' is connected from .*, and connections from elsewhere have replaced it .*"
+    r"|(client-\d+: )?'client-\d+' is connected from .* have replaced it .*"
     r"|client \d+: (suspended|disconnected, and not back within) .*"
     r"|(… )?and \d+ more( lines about .*)?"
 )

@@ -16,7 +16,7 @@ from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CODEC, Ready, Setup, Update
 from fedmx.run import RunError
-from layers.logic import Task, TooFewUpdates
+from layers.logic import Task
 from layers.network import Backoff, Connector, Listener
 from layers.network.connection import Connection
 from tests.network_simulation.disk import Disk
@@ -105,7 +105,7 @@ class World:
         try:
             self.done[name] = main()
             self.scheduler.note(f"{name} is done: {self.done[name]}")
-        except (FedmxError, RunError, TooFewUpdates) as error:
+        except (FedmxError, RunError) as error:
             self._failed(name, error)
         except Exception as error:  # noqa: BLE001, whatever it is, it is wrong
             self.scheduler.error(f"{name}: {type(error).__name__}: {error}")
@@ -132,8 +132,6 @@ class World:
             return
         explained = "No space left" in text or "free disk space" in text
         explained = explained or self.plan.behaviours.get(name) == "contested"
-        if isinstance(error, TooFewUpdates):
-            explained = self.plan.may_lose
         if not explained:
             self.scheduler.error(f"{name}: {text}")
         self._restart(name)
