@@ -45,6 +45,15 @@ def test_every_round_replays_to_the_recorded_bits(run: RunFolder) -> None:
     assert all(one.updates for one in report.rounds)
 
 
+def test_tasks_and_bytes_of_the_rounds_are_those_of_the_clients(run: RunFolder) -> None:
+    clients, rounds = list(run.clients()), run.rounds()
+    of_tasks = ("tasks",) if "tasks" in clients[0] else ()
+    for name in ("up_bytes", "down_bytes", *of_tasks):
+        assert sum(one[name] for one in clients) == sum(one[name] for one in rounds), name
+    accepted = [one["client"] for one in clients if one["status"] == "accepted"]
+    assert sorted(accepted) == sorted(client for one in rounds for client in one["participants"])
+
+
 def test_every_part_of_a_client_replays_to_its_recorded_update(run: RunFolder) -> None:
     compared = 0
     for record, report in parts_of(run):
