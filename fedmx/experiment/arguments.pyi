@@ -363,8 +363,8 @@ class NetworkKeys(TypedDict, total=False):
     counted."""
     patience: float | None
     """Gives up a client that does not answer after this many times the median answer time. The
-    least limit is 60 s, or 10 s when half of the round's updates and min_updates have arrived.
-    Before the first answer of a run, it is an hour. null: never."""
+    least limit is 60 s, or 10 s when a third of the round's updates and min_updates have
+    arrived. Before the first answer of a run, it is an hour. null: never."""
     patience_s: float | None
     """The same in seconds, instead of patience."""
     wait_limit_s: float | None

@@ -288,7 +288,7 @@ class NetworkSection(Section):
     """Lines a minute in the server's log about one client or machine; further ones are counted."""
     patience: Positive | None = PATIENCE
     """Gives up a client that does not answer after this many times the median answer time. The
-    least limit is 60 s, or 10 s when half of the round's updates and `min_updates` have arrived.
+    least limit is 60 s, or 10 s when a third of the round's updates and `min_updates` have arrived.
     Before the first answer of a run, it is an hour. null: never."""
     patience_s: Positive | None = None
     """The same in seconds, instead of `patience`."""

@@ -70,7 +70,7 @@ def test_in_round_1_the_answers_of_others_are_the_measure() -> None:
 
 def test_a_round_with_a_quorum_waits_less_for_the_rest_but_never_less_than_the_multiple() -> None:
     waiting = began(Patience(10.0), min_updates=2)
-    for client in range(4):
+    for client in range(6):
         waiting.ask(client, 0.0)
     waiting.answered(0, 0.5)
     assert waiting.next_s() == LEAST_S
@@ -85,7 +85,7 @@ def test_a_round_with_a_quorum_waits_less_for_the_rest_but_never_less_than_the_m
 
 
 @pytest.mark.parametrize(("min_updates", "answers"), [(3, 2), (1, 1)])
-def test_there_is_no_quorum_without_min_updates_and_half_of_the_tasks(
+def test_there_is_no_quorum_without_min_updates_and_a_third_of_the_tasks(
     min_updates: int, answers: int
 ) -> None:
     waiting = began(Patience(10.0), min_updates=min_updates)
