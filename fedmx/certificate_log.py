@@ -23,12 +23,5 @@ def log_certificates(
                 "{reason}; the one from before stays in use",
                 reason=reason,
             )
-        case CertificateExpires(expiry, reason):
-            log.warning(
-                "certificate_expires",
-                "{reason}",
-                reason=reason,
-                what=expiry.what,
-                path=str(expiry.path),
-                at=expiry.at.isoformat(),
-            )
+        case CertificateExpires(reason=reason):
+            log.warning("certificate_expires", "{reason}", reason=reason)
