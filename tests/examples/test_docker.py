@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.fedmx.fork_server import write_program
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "examples" / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
@@ -78,9 +80,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, t
     """The folder of the containers, and each service's exit code and output."""
     folder = tmp_path_factory.mktemp("compose")
     (folder / "bin").mkdir()
-    program = folder / "bin" / "fedmx"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W ignore -m fedmx "$@"\n')
-    program.chmod(0o755)
+    write_program(folder / "bin")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from fedmx import Experiment, RunFolder
-from tests.fedmx.fork_server import ForkedProcess
+from tests.fedmx.fork_server import ForkedProcess, write_program
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
@@ -38,9 +38,7 @@ PATIENCE_S = 120.0  # how long a process may take before a test calls it stuck
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """As after `make`: this code, a `fedmx` in the PATH, and a home of its own."""
     programs = tmp_path_factory.mktemp("bin")
-    fedmx = programs / "fedmx"
-    fedmx.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fedmx "$@"\n')
-    fedmx.chmod(0o755)
+    write_program(programs)
     return {
         **os.environ,
         "PYTHONPATH": str(ROOT),

@@ -6,12 +6,12 @@ import os
 import re
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.examples.test_docs import blocks, write_files
+from tests.fedmx.fork_server import write_program
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -28,9 +28,7 @@ def free_port() -> int:
 def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
-    fedmx = programs / "fedmx"
-    fedmx.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W ignore -m fedmx "$@"\n')
-    fedmx.chmod(0o755)
+    write_program(programs)
     folder = tmp_path / "empty"
     folder.mkdir()
     assert [path.name for path in write_files([PAGE], folder)] == ["idea.yaml", "trimmed.py"]

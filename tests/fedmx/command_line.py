@@ -121,11 +121,18 @@ def copied(
 class Started(ForkedProcess):
     """A command under way, as `subprocess.Popen` has it; its outputs are pipes."""
 
-    def __init__(self, words: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        starts_anew: bool,
+    ) -> None:
         (ours_out, out), (ours_err, err) = os.pipe(), os.pipe()
         with open(os.devnull, "rb") as nothing:
             files = [nothing.fileno(), out, err]
-            super().__init__("fedmx.cli.start:main", words, folder, environment, files)
+            main = "fedmx.cli.start:main"
+            super().__init__(main, words, folder, environment, files, starts_anew=starts_anew)
         os.close(out)
         os.close(err)
         self.stdout, self.stderr = os.fdopen(ours_out), os.fdopen(ours_err)
@@ -139,7 +146,7 @@ class Started(ForkedProcess):
 
 @contextlib.contextmanager
 def started(
-    *words: str | Path, cwd: Path, anew: bool = False, **more: str
+    *words: str | Path, cwd: Path, anew: bool = False, starts_anew: bool = False, **more: str
 ) -> Iterator[Started | subprocess.Popen[str]]:
     """Start a command that listens to Ctrl-C, as from a terminal; it ends with the test.
 
@@ -147,6 +154,7 @@ def started(
         *words: what follows ``fedmx``.
         cwd: where it runs.
         anew: start Python for it, where the start itself counts.
+        starts_anew: whether the processes that it starts are no copies, but its children.
         **more: environment variables.
     """
     process = (
@@ -161,7 +169,7 @@ def started(
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         if anew
-        else Started(list(map(str, words)), cwd, environment(**more))
+        else Started(list(map(str, words)), cwd, environment(**more), starts_anew)
     )
     try:
         yield process

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from fedmx.report import write_report
 from fedmx.server import recorder
 from tests.fedmx import recorded_runs
-from tests.fedmx.fork_server import popen
+from tests.fedmx.fork_server import start_copies
 from tests.fedmx.kinds import write_models
 from tests.network.conftest import Certificates
 
@@ -33,11 +30,9 @@ def _no_page() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _copies() -> Iterator[None]:
-    """Workers, and processes that run a pack again, begin with everything loaded."""
+    """The processes that fedmx starts begin with everything loaded."""
     with pytest.MonkeyPatch.context() as patch:
-        copies = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
-        for name in ("fedmx.history.verify", "fedmx.simulation.executors.processes"):
-            patch.setattr(importlib.import_module(name), "subprocess", copies)
+        start_copies(patch.setattr)
         yield
 
 

@@ -16,6 +16,7 @@ import io
 import json
 import math
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from layers.compute.bits import PORTABLE_ENVIRONMENT
@@ -37,7 +39,8 @@ PRELOADED = (
     "fedmx.history",
     "fedmx.report.page",
     "fedmx.server.recorder",
-    "fedmx.simulation",
+    "fedmx.simulation.executors.processes",
+    "fedmx.sweeps.processes",
     "layers.compute.engines.mxnet.engine",
     "layers.compute.engines.mxnet.models",
     "matplotlib.backends.backend_svg",
@@ -49,6 +52,7 @@ PRELOADED = (
 )
 MAX_REQUEST_BYTES = 100_000
 MOST_FILES = 16
+ADDRESS = "FEDMX_TESTS_FORK_SERVER"
 POLL_S = 0.01
 
 
@@ -60,6 +64,10 @@ class ForkServer:
     """
 
     def __init__(self, python: str) -> None:
+        if ADDRESS in os.environ:  # this process is a copy itself, and asks where it was made
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._socket.connect(_address(os.environ[ADDRESS]))
+            return
         environment = {name: v for name, v in os.environ.items() if not name.startswith("MXNET_")}
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -76,6 +84,7 @@ class ForkServer:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
+        self.pid = self._process.pid
         atexit.register(self.close)
 
     def ask(self, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
@@ -85,6 +94,11 @@ class ForkServer:
     def close(self) -> None:
         self._socket.close()
         self._process.wait()
+
+
+def _address(pid: str) -> str:
+    """Return where a fork server can be asked; the system forgets this name with its process."""
+    return f"\0fedmx-tests-{pid}"
 
 
 @functools.cache
@@ -97,12 +111,13 @@ class ForkedProcess:
     """A process that runs one function or program, as `subprocess.Popen` has it.
 
     Args:
-        function: what to run, as `module:name`, or the text of a program.
+        function: what to run, as `module:name`, or a program of several words.
         words: the process's `sys.argv`, without the program's name.
         folder: where it works, and finds its modules first.
         files: the descriptors of its standard input, output and error.
         python: the interpreter that it runs on.
         page: whether runs draw their page; otherwise it is an empty file.
+        starts_anew: whether the processes that it starts are no copies, but its children.
         passed: other descriptors, which have the same numbers there.
     """
 
@@ -115,6 +130,7 @@ class ForkedProcess:
         files: Sequence[int],
         python: str = sys.executable,
         page: bool = False,
+        starts_anew: bool = False,
         passed: Sequence[int] = (),
     ) -> None:
         self._server = fork_server(python)
@@ -124,6 +140,7 @@ class ForkedProcess:
             "folder": str(folder),
             "environment": dict(environment),
             "page": page,
+            "starts_anew": starts_anew,
             "passed": list(passed),
         }
         self.pid: int = self._server.ask(request, [*files, *passed])
@@ -158,19 +175,90 @@ class ForkedProcess:
         self.send_signal(signal.SIGTERM)
 
 
+# A program in whose place a copy runs; the copy ends when the program is killed.
+PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys, time
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server.connect({address!r})
+def ask(request, files=()):
+    socket.send_fds(server, [json.dumps(request).encode()], files)
+    return json.loads(server.recv(100000))
+pid = ask(
+    dict(
+        function="fedmx.cli.start:main", words=sys.argv[1:], folder=os.getcwd(), page=False,
+        starts_anew=False, passed=[], tied=True, environment=dict(os.environ),
+    ),
+    [0, 1, 2],
+)
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+while (code := ask(dict(poll=pid))) is None:
+    time.sleep(0.01)
+os._exit(code if code >= 0 else 128 - code)
+"""
+
+
+def write_program(folder: Path) -> Path:
+    """Write the program `fedmx` into a folder; its processes are copies."""
+    server = fork_server(sys.executable)
+    with open(os.devnull, "r+b") as nothing:
+        files = [nothing.fileno()] * 3
+        ForkedProcess("builtins:print", (), folder, {}, files).wait()  # by then it answers
+    path = folder / "fedmx"
+    path.write_text(PROGRAM.format(python=sys.executable, address=_address(str(server.pid))))
+    path.chmod(0o755)
+    return path
+
+
+# It ends with its parent, which is not the one that made it.
+OF_PARENT = """
+import os, select, signal, sys, threading
+parent = os.pidfd_open(int(sys.argv[1]))
+def end():
+    select.select([parent], [], [])
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=end, daemon=True).start()
+from fedmx.cli.start import main
+main(sys.argv[2:])
+"""
+
+
 def popen(
-    command: Sequence[str], *, env: Mapping[str, str], pass_fds: Sequence[int], **streams: int
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    pass_fds: Sequence[int] = (),
+    stdin: int,
+    stdout: int = 1,
+    stderr: Any = 2,
 ) -> ForkedProcess | subprocess.Popen[bytes]:
     """Start `python -c PROGRAM WORD...` with a copy, in the place of `subprocess.Popen`.
 
     Python starts anew where it reads something else when it starts: other instructions.
     """
     if any(env.get(name) != os.environ.get(name) for name in PORTABLE_ENVIRONMENT):
-        return subprocess.Popen(command, env=env, pass_fds=pass_fds, **streams)
-    python, _, program, *words = command
-    with open(os.devnull, "rb") as nothing:
-        files = [nothing.fileno(), streams.get("stdout", 1), 2]
+        return subprocess.Popen(
+            command, env=env, pass_fds=pass_fds, stdin=stdin, stdout=stdout, stderr=stderr
+        )
+    python, how, program, *words = command
+    if how == "-m":
+        assert program == "fedmx.cli.of_parent"
+        program = OF_PARENT
+    with open(os.devnull, "r+b") as nothing:
+        files = [one if isinstance(one, int) else one.fileno() for one in (stdin, stdout, stderr)]
+        files = [nothing.fileno() if one == subprocess.DEVNULL else one for one in files]
         return ForkedProcess(program, words, Path.cwd(), env, files, python, passed=pass_fds)
+
+
+def start_copies(set_attribute: Callable[[Any, str, Any], None]) -> None:
+    """Let the processes that fedmx starts be copies."""
+    copies = SimpleNamespace(Popen=popen, DEVNULL=subprocess.DEVNULL)
+    for name in (
+        "fedmx.history.verify",
+        "fedmx.simulation.executors.processes",
+        "fedmx.sweeps.processes",
+    ):
+        set_attribute(importlib.import_module(name), "subprocess", copies)
 
 
 def serve(connection: socket.socket) -> None:
@@ -179,24 +267,40 @@ def serve(connection: socket.socket) -> None:
         importlib.import_module(module)
     gc.freeze()
     living: set[int] = set()
-    while True:
-        message, files, _, _ = socket.recv_fds(connection, MAX_REQUEST_BYTES, MOST_FILES)
-        if not message:
-            break
-        request = json.loads(message)
-        if "poll" in request:
-            pid, status = os.waitpid(request["poll"], os.WNOHANG)
-            living.discard(pid)
-            reply = os.waitstatus_to_exitcode(status) if pid else None
-        else:
-            reply = os.fork()
-            if reply == 0:
-                connection.close()
-                _become(request, files)
-            living.add(reply)
-            for file in files:
-                os.close(file)
-        connection.send(json.dumps(reply).encode())
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(_address(str(os.getpid())))
+    listening.listen(64)
+    os.environ[ADDRESS] = str(os.getpid())
+    asking = [connection, listening]
+    tied: dict[socket.socket, int] = {}
+    while connection in asking:
+        for one in select.select(asking, [], [])[0]:
+            if one is listening:
+                asking.append(listening.accept()[0])
+                continue
+            message, files, _, _ = socket.recv_fds(one, MAX_REQUEST_BYTES, MOST_FILES)
+            if not message:
+                asking.remove(one)
+                one.close()
+                if tied.get(one) in living:
+                    os.kill(tied[one], signal.SIGKILL)
+                continue
+            request = json.loads(message)
+            if "poll" in request:
+                pid, status = os.waitpid(request["poll"], os.WNOHANG)
+                living.discard(pid)
+                reply = os.waitstatus_to_exitcode(status) if pid else None
+            else:
+                reply = os.fork()
+                if reply == 0:
+                    _become(request, files)
+                living.add(reply)
+                if request.get("tied"):
+                    tied[one] = reply
+                for file in files:
+                    os.close(file)
+            with contextlib.suppress(BrokenPipeError):  # who asked was killed
+                one.send(json.dumps(reply).encode())
     for pid in living:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -233,12 +337,15 @@ def _become(request: dict[str, Any], files: Sequence[int]) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.chdir(request["folder"])
         set_on_import = {name: v for name, v in os.environ.items() if name.startswith("MXNET_")}
+        address = {ADDRESS: os.environ[ADDRESS]}
         os.environ.clear()
-        os.environ.update(set_on_import | request["environment"])
+        os.environ.update(set_on_import | request["environment"] | address)
         if not request["page"]:
             write_no_page(setattr)
+        if not request["starts_anew"]:
+            start_copies(setattr)
         sys.argv = [request["function"], *request["words"]]
-        if request["passed"]:
+        if " " in request["function"]:
             named = request["environment"].get("PYTHONPATH", "").split(os.pathsep)
             sys.path[:2] = ["", *filter(None, named)]
             exec(request["function"], {"__name__": "__main__"})  # noqa: S102

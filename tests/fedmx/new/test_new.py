@@ -14,6 +14,7 @@ import pytest
 from fedmx.errors import FedmxError
 from fedmx.new import KINDS, write_project
 from tests.fedmx.command_line import ROOT, CommandResult, copied, fedmx
+from tests.fedmx.fork_server import write_program
 
 SIMULATED = [kind for kind in KINDS if kind != "deploy"]
 OPTIONS = {kind: [f"--{kind}"] for kind in KINDS} | {
@@ -35,9 +36,7 @@ def pytest_of(project: Path) -> CommandResult:
     """Run a project's tests, with a `fedmx` in the PATH that is this code."""
     programs = project.parent / "bin"
     programs.mkdir(exist_ok=True)
-    program = programs / "fedmx"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m fedmx "$@"\n')
-    program.chmod(0o755)
+    program = write_program(programs)
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     words = ["-q", "-p", "no:cacheprovider"]
     return copied("pytest:console_main", *words, cwd=project, PATH=path, FEDMX=str(program))
