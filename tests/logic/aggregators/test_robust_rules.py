@@ -276,7 +276,7 @@ def test_an_aggregator_that_is_not_robust_takes_the_buffers_by_samples_as_fedavg
 def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
     logic = a_logic(Fixed(((0, 1), (2,))), aggregator=rule, min_updates=9)
     peers = MemoryCarrier(logic, {k: bowl([1.0, 1, 1]) for k in range(3)})
-    with pytest.raises(LogicError, match="of which only the sum is known"):
+    with pytest.raises(LogicError, match="which give only the sum"):
         run_round(a_state(logic), peers, logic)
 
 
