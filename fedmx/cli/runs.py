@@ -358,7 +358,6 @@ def report(
     from fedmx.cli.sweep_output import show_result
     from fedmx.report import Comparison, write_page
     from fedmx.run import RunFolder
-    from fedmx.sweeps.report import comparison_of
 
     if output is not None:
         check_output(output, "a report is HTML", (".html", ".htm"))
@@ -374,7 +373,7 @@ def report(
             compared = Comparison.of(folders, target)
         else:
             path = output or swept.folder.path / "report.html"
-            compared = comparison_of(swept)
+            compared = swept.comparison()
         write_page(compared, path, round)
         written = [] if figures is None else compared.write_figures(figures)
         if csv is not None:

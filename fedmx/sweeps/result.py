@@ -6,13 +6,15 @@ import functools
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmx.display import csv_text, frame
+from fedmx.report import Comparison
+from fedmx.report.groups import Group
 from fedmx.report.metrics import METRICS, metrics_for
-from fedmx.run import RunError
+from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.folder import RunState, SweepFolder, state_of
@@ -97,6 +99,30 @@ class SweepResult:
             self._of_pair(metric, *pair) for metric in self.metrics for pair in self._pairs()
         ]
         return {"cells": cells, "comparisons": comparisons}
+
+    def comparison(self) -> Comparison:
+        """Return its runs side by side, for figures and reports; arms under the same conditions.
+
+        Raises:
+            RunError: no run has begun, or a run cannot be read.
+        """
+        begun = {one.folder: one for one in self.states if one.folder is not None}
+        if not begun:
+            raise RunError(f"{self.folder.path}: no run has begun; there is nothing to report yet")
+        folders = [RunFolder.open(path, salvage=True) for path in begun]
+        compared = Comparison.of(folders, self.target)
+        conditions: dict[tuple[str, ...], list[Group]] = {}
+        for group in compared.groups:
+            cell = begun[group.runs[0].folder.path].run.cell
+            conditions.setdefault(cell.condition, []).append(group)
+        pairs = [
+            (later, earlier)
+            for groups in conditions.values()
+            for earlier, later in itertools.combinations(groups, 2)
+        ]
+        done = sum(one.state == "done" for one in self.states)
+        title = f"{self.folder.path.name}: {done} of {len(self.states)} runs are done"
+        return replace(compared, pairs=pairs, title=title)
 
     def save_table(self) -> None:
         """Write the table to table.csv, whole or not at all, if it has changed.

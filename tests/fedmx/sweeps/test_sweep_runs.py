@@ -13,7 +13,6 @@ import fedmx as package
 from fedmx import Experiment, FedmxError, RunFolder, SweepResult
 from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder
-from fedmx.sweeps.report import comparison_of
 from fedmx.sweeps.sweep import extend
 from tests.fedmx.command_line import (
     PATIENCE_S,
@@ -134,13 +133,13 @@ def test_arms_are_compared_under_each_condition_alone(tmp_path: Path) -> None:
         tmp_path, "x", text, axes=axes, seeds=[1, 2], overrides=[], modules=tmp_path, target=None
     )
     with pytest.raises(FedmxError, match="no run has begun"):
-        comparison_of(SweepResult.of(sweep))
+        SweepResult.of(sweep).comparison()
     for run in sweep.runs[:7]:
         given = Experiment.parse(text, "x", run.overrides)
         made = RunFolder.create(sweep.path, run.name, given.to_yaml(), {"seed": run.seed})
         made.append_round({"round": 1, "accuracy": 0.5, "loss": 1.0})
         made.finish("done")
-    found = comparison_of(SweepResult.of(sweep))
+    found = SweepResult.of(sweep).comparison()
     assert [(one.name, other.name) for one, other in found.pairs] == [
         ("fedsgd, rounds 1", "fedavg, rounds 1"),
         ("fedsgd, rounds 2", "fedavg, rounds 2"),
