@@ -90,6 +90,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return re.sub(r"\0(\d+)\0", lambda mark: kept[int(mark[1])], hidden)
 
 
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return the page with breaks after the dots of keys in tables, so that they fit a phone."""
+    return re.sub(r"(?<=<td><code>)[\w.]+", lambda key: key[0].replace(".", ".<wbr>"), html)
+
+
 def _links(markdown: str) -> list[str]:
     """Return the relative paths that a page links to."""
     targets = [link[2].partition("#")[0] for link in _LINK.finditer(_CODE.sub("", markdown))]

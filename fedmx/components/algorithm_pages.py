@@ -61,15 +61,16 @@ def with_index(index: str, pages: Mapping[str, str]) -> str:
 
 def _rows(pages: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of the index: the names of each page with their kinds and texts."""
-    yield "| algorithm | name | kind | text |"
-    yield "|---|---|---|---|"
+    yield "| algorithm | name | text |"
+    yield "|---|---|---|"
     catalogue = read_catalogue()
     for file, page in sorted(pages.items()):
         title = f"[{page.partition(chr(10))[0].removeprefix('# ')}](algorithms/{file})"
         for name in names_of(page):
             kinds = [kind for kind in ALGORITHMS if name in catalogue[kind]]
             nouns = ", ".join(ALGORITHMS[kind] for kind in kinds)
-            yield f"| {title} | `{name}` | {nouns} | {_cell(catalogue[kinds[0]][name].about)} |"
+            about = _cell(catalogue[kinds[0]][name].about)
+            yield f"| {title} | `{name}` ({nouns}) | {about} |"
             title = ""
 
 
