@@ -178,7 +178,9 @@ def _show(found: list[dict[str, Any]]) -> None:
             rounds += " versions"
         if row["kind"] == "sweep" and row["runs"]:
             rounds = f"{row['runs_done']}/{row['runs']} runs"
-        words = (word(path, text) for path, text in (row["settings"] or {}).items())
+        given = (row["settings"] or {}).items()
+        given = sorted(given, key=lambda one: (one[0] == "seed", not one[0].startswith("logic.")))
+        words = (word(path, text) for path, text in given)
         settings = one_line(", ".join(words))
         name = one_line(Path(row["run"]).name)
         table.add_row(

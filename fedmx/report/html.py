@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-_VOID = ("input",)  # elements without an end
+_VOID = ("input", "wbr")  # elements without an end
 _MOST_COLUMNS = 4  # more runs have a row each instead of a column
 
 

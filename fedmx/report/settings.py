@@ -11,7 +11,7 @@ from fedmx.components.text import dotted
 from fedmx.experiment import Experiment
 from fedmx.experiment.keys import keys_of
 from fedmx.report.groups import Group
-from fedmx.report.html import Child, Html, element, table, turned
+from fedmx.report.html import Child, Html, element, join, table, turned
 from fedmx.report.summary import RunSummary, as_text, table_of
 
 _NOT_SHOWN = ("network", "run")  # sections of an experiment that do not change its result
@@ -72,7 +72,8 @@ def experiment_section(
     left = [row for row in shown if row not in given]
     if given:
         parts.append(None if single else element("h3", "The same in all"))
-        parts.append(table(None, [list(row) for row in given], class_="settings"))
+        rows_given: list[list[Child]] = [[_breakable(path), text] for path, text in given]
+        parts.append(table(None, rows_given, class_="settings"))
     if left:
         words = f"{len(left)} settings with their default values"
         inner = element("div", *_by_section(left), class_="columns")
@@ -85,6 +86,12 @@ def experiment_section(
             )
         )
     return element("section", *parts)
+
+
+def _breakable(path: str) -> Html:
+    """Return a path that a narrow page breaks after its points."""
+    first, *others = path.split(".")
+    return join(first, *(join(".", element("wbr"), part) for part in others))
 
 
 def _by_section(rows: Sequence[Row]) -> list[Html]:

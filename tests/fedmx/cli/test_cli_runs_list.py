@@ -98,7 +98,7 @@ def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
     other = Experiment.from_dict({**TREE, "name": "other", "rounds": 7})
     RunFolder.create(tmp_path, "other", other.to_yaml(), {})
     result = fedmx("runs", tmp_path, cwd=tmp_path, COLUMNS=str(columns))
-    for words in ("seed 1, fedprox, mu 0.1", "seed 2, fedprox, mu 0.2", "seed 3, fedavg"):
+    for words in ("fedprox, mu 0.1, seed 1", "fedprox, mu 0.2, seed 2", "fedavg, seed 3"):
         assert all(word in result.out for word in words.split())
     assert "7" not in next(one for one in result.out.splitlines() if "other" in one).split()
     assert max(map(len, result.out.splitlines())) <= columns

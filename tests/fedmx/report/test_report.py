@@ -43,13 +43,13 @@ compute:
 logic: {preset: fedavg, hooks: []}
 """
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> & \" ' </style> [bold]\x1b[31m"
-VOID = {"meta", "input"}
+VOID = {"meta", "input", "wbr"}
 PLAIN = set(
     re.findall(
         r"\w+",
         """html head title meta style body header section footer h1 h2 h3 p div span ul li pre
         figure figcaption table thead tbody tr th td details summary
-        a strong input label svg g path defs use text clippath rect circle""",
+        a strong input label wbr svg g path defs use text clippath rect circle""",
     )
 )
 
