@@ -21,6 +21,8 @@ import yaml
 
 from tests.fedmx.fork_server import write_program
 
+pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "examples" / "docker"
 SERVICES: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]

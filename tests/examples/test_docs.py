@@ -16,6 +16,8 @@ import typer.main
 
 from fedmx.cli.main import app
 
+pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")])
 DOCS = ROOT / "docs"

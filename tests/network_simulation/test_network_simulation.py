@@ -19,8 +19,10 @@ from tests.network_simulation.plan import DRAWN, drawn, troubled
 from tests.network_simulation.planted import PLANTED
 from tests.network_simulation.scheduler import Scheduler
 
+pytestmark = pytest.mark.timeout(300)  # hundreds of runs
+
 ROOT = Path(__file__).resolve().parents[2]
-SEEDS = 300
+SEEDS = 100  # `make simulate` runs more
 A_TEST = 25  # seeds
 ENOUGH = 1000  # seeds within which a planted bug must be found
 

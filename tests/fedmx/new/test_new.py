@@ -16,6 +16,8 @@ from fedmx.new import KINDS, write_project
 from tests.fedmx.command_line import ROOT, CommandResult, copied, fedmx
 from tests.fedmx.fork_server import write_program
 
+pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
+
 SIMULATED = [kind for kind in KINDS if kind != "deploy"]
 OPTIONS = {kind: [f"--{kind}"] for kind in KINDS} | {
     kind: ["--data", kind] for kind in ("csv", "images")

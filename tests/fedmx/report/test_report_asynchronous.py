@@ -19,6 +19,8 @@ from fedmx.report.tasks import LEAST_VERSIONS, MOST_VERSIONS
 from fedmx.report.timeline import draw_timeline, timeline_of
 from tests.fedmx.recorded_runs import run_of
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 TIERS = [
     {"share": 1, "samples_per_s": 2, "up_bytes_per_s": 1e4, "down_bytes_per_s": 1e5},
     {"share": 3, "samples_per_s": 10, "up_bytes_per_s": 5e4, "down_bytes_per_s": 5e5},

@@ -19,6 +19,8 @@ from fedmx.report.timeline import MAX_ROWS, Timeline, draw_timeline, timeline_of
 from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 EXPERIMENT = "name: clocked\nrounds: 5\nclients: 4\nclock: {deadline_s: 100}\n"
 
 
@@ -67,7 +69,7 @@ def timeline(run: RunFolder, round: int | None = None) -> Timeline:
     return found
 
 
-def test_all_machine_times_of_a_page_are_one_measurement(tmp_path: Path) -> None:
+def test_all_machine_times_of_a_page_are_one_measurement(tmp_path: Path, curves: None) -> None:
     run = make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2, 3)])
     summary = RunSummary.of(run)
     rows = dict(comparison([summary], 0.2))

@@ -14,6 +14,8 @@ from fedmx.report.groups import Group
 from fedmx.report.results import group_verdict, verdict
 from fedmx.report.summary import RunSummary
 
+pytestmark = pytest.mark.usefixtures("no_curves")
+
 FACTS = {"seed": 1, "mode": "simulation", "classes": 10}
 RISEN = [2.0, 1.0, 0.5, 0.4, 0.6, 0.7, 0.8]
 

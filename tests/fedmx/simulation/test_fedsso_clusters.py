@@ -10,10 +10,14 @@ import pytest
 SCRIPT = Path(__file__).resolve().parents[3] / "experiments" / "fedsso_clusters.py"
 
 
-@pytest.mark.parametrize("sketch", [0, 64])
 @pytest.mark.parametrize(
-    ("clients", "least", "most"),
-    [("IID", 1, 1), ("two classes a client", 25, 35), ("one class a client", 10, 10)],
+    ("clients", "least", "most", "sketch"),
+    [
+        ("IID", 1, 1, 64),
+        ("two classes a client", 25, 35, 64),
+        ("two classes a client", 25, 35, 0),
+        ("one class a client", 10, 10, 64),
+    ],
 )
 def test_it_finds_as_many_clusters_of_mnist_as_the_paper(
     clients: str,

@@ -1,4 +1,4 @@
-"""One experiment of each kind between a server and client processes: the bits of the simulation."""
+"""Models with random draws and with buffers over sockets: the bits of the simulation."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
-# Over sockets, real time decides which offers the online knapsack grants, and which updates an
-# asynchronous round gets first.
-SAME_OVER_SOCKETS = [kind for kind in KINDS if kind not in ("online knapsack", "asynchronous")]
+# What is algorithm, test_every_algorithm.py has over sockets; these are models.
+MODELS = ("dropout", "batch norm")
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +25,7 @@ def fleet(certificates: Certificates) -> Iterator[Fleet]:
     fleet.end()
 
 
-@pytest.mark.parametrize("kind", SAME_OVER_SOCKETS)
+@pytest.mark.parametrize("kind", MODELS)
 def test_over_tls_it_ends_in_the_bits_of_the_simulation(
     kind: str, fleet: Fleet, certificates: Certificates, tmp_path: Path, kind_folder: Path
 ) -> None:

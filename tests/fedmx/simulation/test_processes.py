@@ -27,6 +27,7 @@ from fedmx.simulation.executors.processes import ProcessBackend
 from fedmx.simulation.executors.worker import arrays_of, use_arrays
 from layers.logic import ClientFailed
 from tests.fedmx.command_line import ended, fedmx, started
+from tests.fedmx.fork_server import start_copies
 from tests.fedmx.kinds import ALL, KINDS, TREE, experiment, outcome
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -208,7 +209,10 @@ def test_an_object_that_workers_cannot_receive_is_refused_by_name() -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_the_name_alone_starts_a_process_for_each_processor() -> None:
+def test_the_name_alone_starts_a_process_for_each_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start_copies(monkeypatch.setattr)
     backend = Experiment(**{**TREE, "executor": "processes"}).executor.start()
     try:
         assert backend.size == len(os.sched_getaffinity(0))
