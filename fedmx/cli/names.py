@@ -65,7 +65,7 @@ def new(
             f"--data csv, --data images, --deploy ({len(chosen)} of them are there)"
         )
 
-    # Not before: `fedmx --help` does not wait for what these import.
+    # Not at the top: `fedmx --help` does not wait for these imports.
     from fedmx.new import KINDS, write_project
 
     (kind,) = chosen

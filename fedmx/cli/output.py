@@ -190,7 +190,7 @@ def timed(text: str, time_s: float | None = None) -> str:
 
 def say(event: str, text: str, **fields: Any) -> None:
     """Write a line to stderr: the text, or an object with the event and its fields."""
-    import typer  # not at the top: it may not be installed, and this module says so
+    import typer  # not at the top: it may not be installed, and this module reports that
 
     typer.echo(line("info", event, text, fields) if is_json() else timed(text), err=True)
 

@@ -20,7 +20,7 @@ from fedmx.output_file import check_output
 if TYPE_CHECKING:
     from fedmx.sweeps.result import SweepResult
 
-NARROW = 72  # columns below which there is no age; a run's name ends with its time
+NARROW = 72  # narrower terminals show no age; a run's name ends with its time
 WIDE = 100  # columns from which the settings have a column of their own
 
 

@@ -199,7 +199,7 @@ class Client:
                 self.network.expect(self.assets.expect(setup))
             self._missing_assets = self._load_assets(setup, participant)
         except OtherInstructionsError:
-            raise  # whoever runs this client can begin again, so the server need not give it up
+            raise  # the operator can start this client again, so the server need not give it up
         except Exception as error:
             self._send(CannotTakePart(setup.client, first_line(error)))
             raise

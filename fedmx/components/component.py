@@ -79,7 +79,7 @@ class Component:
 
     @classmethod
     def of(cls, value: Any, where: Where = (), source: Source | None = None) -> Component:
-        """Make a reference from what an experiment gives.
+        """Make a reference from a value of an experiment.
 
         Args:
             value: a name, a mapping with ``name``, a Component, or any other object.
@@ -155,7 +155,8 @@ class Component:
         return self.not_portable_reason is None
 
     def reference(self) -> str | dict[str, Any]:
-        """Return the component as a file has it: a name, or a mapping of its name and settings."""
+        """Return the component in its form in a file: a name, or a mapping of its name and
+        settings."""
         if not self.portable:
             return self.name if self.name.startswith("<") else f"<object {self.name}>"
         given = self.settings

@@ -35,7 +35,7 @@ def _check_path(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Takes:
-    """What a type takes, as the documentation says it."""
+    """The values of a type, as the documentation describes them."""
 
     text: str
 

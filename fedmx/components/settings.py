@@ -27,7 +27,7 @@ class Setting:
         name: its name in a file.
         annotation: its annotated type; Any if there is none.
         required: whether it must be given.
-        default: its value if it is not given; None for a required one.
+        default: its value if it is not given; None if it is required.
     """
 
     name: str

@@ -168,7 +168,7 @@ KEYS: dict[Where, str] = {
 """The place of each old key, with its new name."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {"rate": ("learning_rate", "server_learning_rate")}
-"""Each old setting of components, with its new names; a component has one of them at most."""
+"""Each old setting of components, with its new names; a component has at most one of them."""
 
 OPTIONS: dict[str, str] = {"--engine": "--executor"}
 """Each old option of commands, with its new name."""

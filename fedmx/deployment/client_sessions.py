@@ -488,7 +488,7 @@ class ClientSessions:
             self.reconnected.add(client)
 
     def _send_away(self, client: int, reason: str) -> None:
-        """Report why a client cannot take part as it is, and disconnect it for good."""
+        """Report why a client cannot take part, and disconnect it for good."""
         self._report(f"client {client}", reason)
         self.listener.disconnect(identity(client), reason, final=True)
 

@@ -370,7 +370,8 @@ class RemoteClients:
         return {"over": dict(self._ended_rounds)}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `tree` returned, so that late updates are recognised after a restart."""
+        """Continue from the result of `tree`, so that late updates are recognised after a
+        restart."""
         self._ended_rounds = dict(tree["over"])
 
     def forget(self, reason: str) -> None:
@@ -668,7 +669,7 @@ class RemoteClients:
         event = replace(event, at_s=self._now_s)
         if client in self._offered:  # a client offers again when it has reconnected
             self._sessions.note_out_of_place(client, "offered again")
-            return replace(event, metrics={})  # nobody reads them again
+            return replace(event, metrics={})  # they are not read again
         self._offered.add(client)
         return event
 

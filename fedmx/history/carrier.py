@@ -165,7 +165,7 @@ class JournalClients:
         return {"ledgers": ledgers, "run_s": self._run_s}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `tree` returned, or from the clients' part of a deployed checkpoint.
+        """Continue from the result of `tree`, or from the clients' part of a deployed checkpoint.
 
         Deployed clients keep the memory of their hooks themselves: after such a checkpoint they
         begin without one.

@@ -187,7 +187,7 @@ def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Map
     """Return the checkpoint of a round: the one that is kept, or one that is computed again.
 
     Raises:
-        RunError: it is not of the model that was recorded.
+        RunError: it belongs to another model than the recorded one.
     """
     kept = run.folder.checkpoint_before(round + 1)
     if kept is not None and kept.round == round and not run.deployed:

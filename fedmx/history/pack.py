@@ -95,7 +95,7 @@ def members_of(content: bytes) -> dict[str, bytes]:
     """Return the members in the file of a pack, the manifest among them, whose seal is right.
 
     Raises:
-        PackError: it is not the file of a pack, or is damaged; the text has no file's name.
+        PackError: it is not a pack, or is damaged; the text has no file name.
     """
     members: dict[str, bytes] = {}
     try:
@@ -263,7 +263,7 @@ class PackFile:
         """Return the pack that a file holds.
 
         Raises:
-            PackError: it is no pack, or is damaged; the text has no file's name.
+            PackError: it is not a pack, or is damaged; the text has no file name.
         """
         members = members_of(content)
         manifest = Manifest.of_bytes(members.pop(MANIFEST))
@@ -286,7 +286,7 @@ class PackFile:
         """Read a pack.
 
         Raises:
-            PackError: it cannot be read, is no pack, or is damaged.
+            PackError: it cannot be read, is not a pack, or is damaged.
         """
         path = Path(path)
         try:

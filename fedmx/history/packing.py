@@ -73,7 +73,7 @@ def pack(
     Raises:
         FedmxError: the file's name ends otherwise, or fedmx did not write the file that is there.
         PackError: the run is not done, is damaged or has no hashes; or the file cannot be written.
-        RunError: it is no run folder, or its data are others here.
+        RunError: it is not a run folder, or its data differ on this machine.
         ExperimentError: the experiment names code that is not allowed.
         DataError: its data are not here.
     """
@@ -332,7 +332,7 @@ def _checked_link(
     """Return a round's link of the chain.
 
     Raises:
-        PackError: it is not the recorded one, or none is recorded.
+        PackError: it differs from the record, or no record exists.
     """
     number = record["round"]
     if not isinstance(record.get("model_sha256"), str) or CHAIN not in record:

@@ -67,7 +67,7 @@ class RecordedRun:
             files: where data sets are; None: where the environment says.
 
         Raises:
-            RunError: it is no run folder, or its experiment is not the recorded one.
+            RunError: it is not a run folder, or its experiment is not the recorded one.
             ExperimentError: the experiment cannot be read, or names code that is not allowed.
         """
         folder = run if isinstance(run, RunFolder) else RunFolder.open(run)

@@ -97,7 +97,7 @@ def replay(
         on_round: is called with each round that was run again.
 
     Raises:
-        RunError: there is no such round or client, or the run cannot be run again here.
+        RunError: the round or client does not exist, or the run cannot be repeated here.
         ExperimentError: its experiment cannot be built here, or names code that is not allowed.
         FedmxError: no hook has the method to stop at.
     """
@@ -166,7 +166,7 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
             from the beginning, or from where a fork goes its own way.
 
     Raises:
-        RunError: there is no such round, its records have no hashes, or it cannot be run here.
+        RunError: the round does not exist, its records have no hashes, or it cannot be run here.
     """
     records = run.round_records()
     last = max(records, default=0) if round is None else round

@@ -118,8 +118,8 @@ def verify(
             that of the last round.
 
     Raises:
-        PackError: it is no pack, is damaged, or its records do not fit together; or the data that
-            it needs are not here.
+        PackError: it is not a pack, is damaged, or its records do not fit together; or the data
+            that it needs are not here.
         ExperimentError: the packed experiment cannot be run here.
     """
     pack = PackFile.read(path)

@@ -340,7 +340,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 def _record_of(event: Kept, round: int) -> dict[str, Any]:
-    """Return an event as its place in the record of this round has it."""
+    """Return an event in its form in the record of this round."""
     record: dict[str, Any] = {"event": _NAMES[type(event)]}
     if isinstance(event, UpdateArrived | Offer | ClientLost | StateLost) and event.round != round:
         record["round"] = event.round

@@ -23,7 +23,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
     rewrites; after a kill, they are its last ones.
 
     Raises:
-        RunError: it is no run folder, or it is damaged.
+        RunError: it is not a run folder, or it is damaged.
     """
     folder = RunFolder.open(path)
     experiment, _ = parse_text(folder.experiment_yaml, str(folder.path / "experiment.yaml"), None)
@@ -81,7 +81,7 @@ def status_of_address(address: str, token: bytes | None = None) -> dict[str, Any
         token: the secret of `network.metrics_token_file`; None: the server has none.
 
     Raises:
-        FedmxError: there is no answer, or not that of a fedmx server.
+        FedmxError: there is no answer, or it is not from a fedmx server.
     """
     host, _, port = address.rpartition(":")
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=PATIENCE_S)

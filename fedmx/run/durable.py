@@ -48,7 +48,7 @@ def cannot_write(path: Path, error: OSError, what: str = "") -> str:
 
 TEMPORARY_PREFIX = ".writing-"
 PRIVATE, PRIVATE_FOLDER = 0o600, 0o700
-"""Modes of what follows from private data: run folders, and the memory of clients."""
+"""Modes of files that depend on private data: run folders, and the memory of clients."""
 
 
 def sync_folder(folder: Path) -> None:

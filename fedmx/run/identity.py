@@ -149,7 +149,7 @@ def _renamed(folder: Path, wanted: Path) -> Path:
 
 
 def _not_a_run_reason(path: Path) -> str:
-    """Return why a folder without run.json is no run folder, and what to do."""
+    """Return why a folder without run.json is not a run folder, and what to do."""
     if (path / "experiment.yaml").exists() and (path / "checkpoints").is_dir():
         return f"{FILE} is missing; restore it from a copy, or start a new run"
     if (path / "sweep.json").exists():

@@ -88,7 +88,7 @@ class Callbacks:
     """Calls the callbacks of one run, in their order.
 
     Raises:
-        CallbackError: one of them is no callback, or a method of it is misspelt.
+        CallbackError: one of them is not a callback, or one of its methods is misspelt.
     """
 
     def __init__(self, callbacks: Iterable[Callback]) -> None:

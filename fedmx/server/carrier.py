@@ -36,7 +36,7 @@ class RunCarrier(Carrier, Protocol):
         """Return the clients' part of a checkpoint, as named arrays and numbers."""
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `tree` returned."""
+        """Continue from the result of `tree`."""
 
     def keep_assets(self, folder: Path) -> None:
         """Keep the files of the assets in `folder`, if clients receive files."""

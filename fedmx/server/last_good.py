@@ -56,7 +56,7 @@ def last_good(
         first: makes the state before the first round.
 
     Raises:
-        BrokenModel: the run has stepped back too often, or there is no earlier state.
+        BrokenModel: the run has stepped back too often, or no earlier state exists.
     """
     report = error.report
     if steps.in_a_row(report.round) >= MOST_IN_A_ROW:

@@ -44,7 +44,7 @@ def server_of(
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
     for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks)):
-        log.warning("part_doubtful", "{what}; is it meant so?", what=doubt)
+        log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     return Server(
         network=clients,

@@ -67,7 +67,7 @@ class Shown:
             label: of the line, in the legend; None: it has none.
 
         Raises:
-            FedmxError: there is no such measure, or no round has it.
+            FedmxError: the measure does not exist, or no round has it.
         """
         # Not at the top: who draws nothing needs no matplotlib.
         from fedmx.report.curves import plot_records

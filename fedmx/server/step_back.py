@@ -1,6 +1,6 @@
 """Stepping back: a model that clients cannot train on is replaced by an earlier one.
 
-Who sent it is not known. So the clients whose updates counted since then are suspected, the one
+The sender is not known. So the clients whose updates counted since then are suspected, the one
 that changed weights or buffers most first. The first suspect is excluded.
 """
 

@@ -142,7 +142,7 @@ class SimulatedClients:
         return {"ledgers": ledgers, **self._clock.tree(), **tasks}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Go on from what `tree` returned."""
+        """Continue from the result of `tree`."""
         self._ledgers = {
             client: ClientLedger.of_tree(kept) for client, kept in tree["ledgers"].items()
         }

@@ -170,7 +170,7 @@ class SweepFolder:
         """Open an existing sweep folder.
 
         Raises:
-            RunError: it is no sweep folder, is damaged, or is from a newer fedmx.
+            RunError: it is not a sweep folder, is damaged, or is from a newer fedmx.
         """
         if not cls.is_one(path):
             raise RunError(f"{path}: not a sweep folder (it has no {FILE})")

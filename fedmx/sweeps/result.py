@@ -53,7 +53,7 @@ class SweepResult:
         """Return the current result of a sweep's folder; nothing is run. See `of`.
 
         Raises:
-            RunError: it is no sweep folder, or is damaged.
+            RunError: it is not a sweep folder, or is damaged.
         """
         return cls.of(SweepFolder.open(Path(path)), target)
 

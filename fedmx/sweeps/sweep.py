@@ -164,7 +164,8 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
     """Add seeds to a sweep, remove seeds that have not begun, or set its target.
 
     Raises:
-        FedmxError: more seeds have begun, there are too many runs, or the target is no accuracy.
+        FedmxError: more seeds have begun, there are too many runs, or the target is not an
+            accuracy.
         RunError: it cannot be written.
     """
     if target is not None:

@@ -113,7 +113,7 @@ def map_arrays(descriptor: int, places: Sequence[Place]) -> list[np.ndarray]:
 
 
 def place_in_file(array: np.ndarray) -> Place | None:
-    """Return the place of an array that is a mapped file; None: it is not, or not as a whole."""
+    """Return the place of an array that is a mapped file; None: it is not a whole mapped file."""
     mapped: Any = array
     while isinstance(mapped, np.ndarray) and not isinstance(mapped.base, mmap.mmap):
         mapped = mapped.base

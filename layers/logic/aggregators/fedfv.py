@@ -158,8 +158,8 @@ def inner_products(vectors: Sequence[np.ndarray]) -> np.ndarray:
 def projection_order(losses: Sequence[float], alpha: float) -> tuple[list[int], set[int]]:
     """Return the places of the vectors by ascending loss, and the places of the kept vectors.
 
-    Equal losses stay in their order. The share `alpha` with the highest losses is kept as it is: at
-    least one vector, if alpha is not 0.
+    Equal losses stay in their order. The share `alpha` with the highest losses is kept unchanged:
+    at least one vector, if alpha is not 0.
     """
     order = sorted(range(len(losses)), key=lambda i: losses[i])
     projected = max(0, math.ceil((len(order) - 1) * (1 - alpha) - 1e-9))  # rounding adds no client

@@ -31,7 +31,7 @@ class MajorityVote(Aggregator):
     Attributes:
         step: s, the same for each parameter. None: for each parameter the mean of the clients'
             |delta_k|, which for sign-coded updates is the mean of their scales; one client can
-            make it as large as `logic.max_update` lets it.
+            make it as large as `logic.max_update` allows.
     """
 
     name = "majority-vote"

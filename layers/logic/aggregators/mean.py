@@ -50,7 +50,7 @@ def stepped(state: ServerState, delta: np.ndarray, buffers: np.ndarray) -> Serve
 
 def _rounded(delta: np.ndarray) -> np.ndarray:
     """Return the float64 `delta` in float32, in the first half of its own memory."""
-    if delta.dtype == np.float32:  # a rule that takes one of the updates as it is
+    if delta.dtype == np.float32:  # a rule that takes one of the updates unchanged
         return delta
     rounded = delta.view(np.float32)[: delta.size]
     with np.errstate(over="ignore"):  # as above

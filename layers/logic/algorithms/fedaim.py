@@ -253,11 +253,11 @@ class FedAim(Aggregator):
     models (see `entropy`), from which both servers continue. The global model is w^C.
     Buffers are averaged by samples.
 
-    Without extremely biased clients w^C is w^NEBS, which is FedAvg, and so it is with a selector
-    that makes no groups. Without other clients w^C is w^EBS. In a round in which only one server
-    has clients, w^C is the model of that server. There is no exchange in a round in which NEBS has
-    clients and none of them returned. It keeps loss_{t-1}, the number of exchanges and the last
-    alpha, and between exchanges w^NEBS and w^EBS, float32 (d,) each.
+    Without extremely biased clients, or with a selector that makes no groups, w^C is w^NEBS, which
+    is FedAvg. Without other clients w^C is w^EBS. In a round in which only one server has clients,
+    w^C is the model of that server. There is no exchange in a round in which NEBS has clients and
+    none of them returned. It keeps loss_{t-1}, the number of exchanges and the last alpha, and
+    between exchanges w^NEBS and w^EBS, float32 (d,) each.
 
     Attributes:
         divergence: theta_WD, the least relative distance of the two models for an exchange.
@@ -474,7 +474,7 @@ def share(first: float, second: float, amplitude: float = 0.5, steepness: float 
     """Return alpha = A / pi arctan(c (H_1 - H_2)) + 1/2, the share of the model with entropy H_1.
 
     FedAIM, equation 16. The paper prints 0 for the constant 1/2, and A for A / pi, and the result
-    is no share; filter grafting (Meng et al. 2020), the source of the function, has these.
+    is not a share; filter grafting (Meng et al. 2020), the source of the function, has these.
 
     Args:
         first: H_1.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 CELLS = 100_000  # of a table; more would cost seconds and gigabytes
-PATIENCE = 0.9  # share of the time that the best set can wait, for what a deployment cannot know
+PATIENCE = 0.9  # share of the time that the best set can wait, a reserve for unknown delays
 
 
 @dataclass(frozen=True, eq=False)

@@ -282,7 +282,7 @@ class ClientSide:
     def samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples to train on; called after `receive`.
 
-        If they can be more than `data`, the other side says so in `most_samples`.
+        If they can be more than `data`, the other side overrides `most_samples`.
         """
         return data
 

@@ -147,7 +147,7 @@ class Collection:
         return [*map(self._not_blamed, ended), *map(self._with_costs, sent)]
 
     def _not_blamed(self, report: ClientReport) -> ClientReport:
-        """Return a client's report, which says so if its update is not the cause of a failure."""
+        """Return a client's report, with a note if its update is not the cause of a failure."""
         alike = max((len(x) for x in self._failed.values() if report.client in x), default=0)
         if alike < FAILED_ALIKE or report.status != "rejected" or not report.traceback:
             return report

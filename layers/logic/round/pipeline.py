@@ -31,7 +31,7 @@ End: TypeAlias = Literal["server", "client"]
 
 
 class Trace(Protocol):
-    """Takes a task and an update after each step on their way, for whoever debugs or compares.
+    """Takes a task and an update after each step on their way, to debug or compare.
 
     Between the hooks the steps are: ``start``, the task before the server's first hook; ``task``,
     as the client received it; ``training``, the update before the client's first hook; ``message``,

@@ -235,7 +235,7 @@ class CheckedFederatedData:
         sizes: each client's number of training samples, int64 (clients,); or one number for all.
         classes: how many classes there are.
         shape: the shape of a sample, channels first.
-        words: the word of each token of a text; empty if the samples are no text.
+        words: the word of each token of a text; empty if the samples are not text.
     """
 
     name: str
@@ -363,7 +363,7 @@ def take(
         where: the start of messages.
 
     Raises:
-        DataError: there is no such array, or it has another dtype or shape.
+        DataError: the array is missing, or has another dtype or shape.
     """
     if name not in arrays:
         raise DataError(f"{where}: lacks {name}; it has {', '.join(arrays) or 'nothing'}")

@@ -116,7 +116,7 @@ def read_leaf(folder: Path, features: int, convert: Convert) -> Split:
     `features` numbers for each sample, and `y`, a label for each. `convert` is applied to `x`.
 
     Raises:
-        DataError: there is no file, or a file has another structure; the message names it.
+        DataError: a file is missing, or has another structure; the message names it.
     """
     paths = leaf_files(folder)
     xs, ys, names = [], [], []

@@ -185,7 +185,7 @@ def build_model(name: str, **settings: Any) -> Callable[[], Any]:
     """Return a function that builds a model: a name in `MODELS`, `gluon:NAME` or `gluoncv:NAME`.
 
     Raises:
-        ComputeError: there is no such model. A zoo's names are checked when the model is built.
+        ComputeError: the model does not exist. A zoo's names are checked when the model is built.
     """
     zoo, colon, member = name.partition(":")
     if colon and zoo in ZOOS:

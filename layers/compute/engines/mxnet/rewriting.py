@@ -25,7 +25,7 @@ Entry = list[int]
 
 
 def training_graph(output: Any, shapes: dict[str, Shape], example: Shape) -> Any:
-    """Return the graph of a model as it is trained.
+    """Return the training graph of a model.
 
     An engine calls this once: MXNet never frees about 14 kB of each graph that it parses.
 
