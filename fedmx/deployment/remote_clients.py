@@ -233,11 +233,9 @@ class RemoteClients:
                     "client {client} is not back; going on without it",
                     client=client,
                 )
-            needed = self._at_least if self._assembled else self._wait_for
             begins_with = self.orders.opening(state)
             excluded = self.orders.excluded
-            if self._sessions.clients is not None:
-                needed = min(needed, self._sessions.clients - len(excluded))
+            needed = self._needed(len(excluded))
             enough = len(self._sessions.membership.samples.keys() - excluded.keys()) >= needed
             if enough and not self.orders.paused:
                 self._assembled = True
@@ -259,6 +257,14 @@ class RemoteClients:
             self.orders.poll()
             if not isinstance(event, Joined | Left):  # the population has the connected clients
                 self._keep(event)
+
+    def _needed(self, excluded: int) -> int:
+        """Return how many clients must be ready besides the excluded ones."""
+        number = self._sessions.clients
+        if number is not None:
+            needed = self._at_least if self._assembled else self._wait_for
+            return min(needed, number - excluded)
+        return self._at_least if self._assembled else max(self._wait_for - excluded, self._at_least)
 
     def again(self, error: TooFewUpdates) -> bool:
         """Wait before a round that brought too few updates is run again; return whether it is.
