@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
-from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
 from fedmx.run.records import JsonLines
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
@@ -104,23 +103,16 @@ def a_failure(client: Scripted) -> None:
 
 
 NAN = np.full(15, np.nan, np.float32)
+# Of updates whose values are refused, test_gate.py has all.
 HOSTILE: dict[str, tuple[Script, str, str]] = {
     "garbage": (garbage, "rejected", "frame"),
     "a length beyond every limit": (lie_about_a_length, "rejected", str(1 << 50)),
     "a chunk out of nowhere": (chunk_that_was_not_announced, "rejected", "stream 99"),
     "half an update": (half_an_update, "lost", "not back within 0.2 s"),
-    "an old round": (says(round=0), "rejected", "an update of round 0 in round 1"),
-    "a round to come": (says(round=2), "rejected", "an update of round 2 in round 1"),
     "someone else's name": (says(client=0), "rejected", "in the name of client 0"),
     "NaN": (says(delta=NAN), "rejected", "15 values not finite"),
-    "infinite buffers": (says(buffers=np.full(0, 1, np.float64)), "rejected", "float64"),
-    "a wrong length": (says(delta=np.zeros(14, np.float32)), "rejected", "shape (14,)"),
-    "no samples": (says(samples=0), "rejected", "sample count of 0"),
-    "fewer than no samples": (says(samples=-5), "rejected", "sample count of -5"),
     "more samples than it announced": (says(samples=11), "rejected", "the client announced 10"),
-    "as many samples as a number can be": (says(samples=1 << 53), "rejected", "announced 10"),
     "samples that are no number": (samples_that_are_no_number, "rejected", "samples"),
-    "a metric that is no number": (says(metrics={"loss": np.nan}), "rejected", "'loss' of nan"),
     "an offer": (an_offer_that_nobody_wants, "rejected", "sent an offer of round 1"),
     "a word of servers": (a_word_of_servers, "rejected", "sample count of 0"),
     "a failure of its own": (a_failure, "lost", "Ouch: no"),
@@ -150,15 +142,6 @@ def test_a_hostile_client_is_reported_and_the_others_count(
             assert not second.report.of("rejected")
     assert first.control_bytes > 0
     assert second.control_bytes >= 0
-
-
-def test_a_failure_is_reported_with_its_traceback(certificates: Certificates) -> None:
-    server = listening(certificates, wait_for=2)
-    with server, fleet(server, certificates, {0: honest, 1: a_failure}):
-        (round,) = server.rounds()
-    (line,) = [line for line in round.client_records() if line["client"] == 1]
-    assert (line["round"], line["status"]) == (1, "lost")
-    assert line["traceback"] == "Traceback: line 1 of mine"
 
 
 def test_what_a_client_calls_its_numbers_does_not_change_what_is_recorded_of_it(
@@ -209,17 +192,6 @@ def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
     assert server.weights.tobytes() != before
 
 
-def test_without_a_least_number_a_round_of_refused_updates_keeps_the_model(
-    certificates: Certificates,
-) -> None:
-    server = listening(certificates, wait_for=1, min_updates=0)
-    before = server.weights.tobytes()
-    with server, fleet(server, certificates, {0: says(delta=NAN)}):
-        (round,) = server.rounds()
-    assert round.report.of("rejected") == (0,)
-    assert server.weights.tobytes() == before
-
-
 def test_a_second_update_counts_for_nothing_and_costs_nobody_anything(
     certificates: Certificates,
 ) -> None:
@@ -242,24 +214,6 @@ def test_a_second_update_counts_for_nothing_and_costs_nobody_anything(
     told += [one.reason for round in rounds for one in round.report.clients if one.reason]
     assert told
     assert all("again" in reason or "another update" in reason for reason in told)
-
-
-def test_an_update_that_nobody_asked_for_is_reported(certificates: Certificates) -> None:
-    def eager(client: Scripted) -> None:
-        task = client.task()
-        client.say(update_of(task, round=17))  # asked, but not for this
-        client.say(update_of(task))  # refused already
-        honest(client)
-
-    server = listening(certificates, last=2, wait_for=2)
-    with server, fleet(server, certificates, {0: honest, 1: eager}):
-        first, second = server.rounds()
-    assert first.participants == (0,)
-    assert 1 in first.report.of("rejected")
-    told = [one.reason for one in (*first.report.clients, *second.report.clients) if one.reason]
-    told += [*first.rejected_connections, *second.rejected_connections]
-    assert any("round 17" in reason for reason in told)
-    assert any("another update" in reason or "again" in reason for reason in told)
 
 
 def test_the_newer_of_two_connections_with_one_identity_takes_over(
@@ -313,30 +267,6 @@ def test_strangers_are_sent_away_and_what_they_say_is_ignored(certificates: Cert
     assert "not a client of this run" in stranger.over
     assert any("'auditor' is not a client" in reason for reason in round.rejected_connections)
     assert round.participants == (0,)
-
-
-def test_a_flood_of_what_nobody_asked_for_ends_the_connection(certificates: Certificates) -> None:
-    def flood(client: Scripted) -> None:
-        task = client.task()
-        while True:
-            client.say(update_of(task, round=99))
-
-    def until_the_other_is_gone(client: Scripted) -> None:
-        task = client.task()
-        flooding[1].wait()
-        client.say(update_of(task))
-
-    server = listening(certificates, wait_for=2, rejoin_s=0.0)
-    with (
-        server,
-        fleet(server, certificates, {1: flood}) as flooding,
-        fleet(server, certificates, {0: until_the_other_is_gone}),
-    ):
-        (round,) = server.rounds()
-    assert round.participants == (0,)
-    # The first was refused by the gate, a few more were reported, and then it was enough.
-    assert len(round.report.clients) <= 3 + MOST_VIOLATIONS
-    assert len(round.rejected_connections) <= MOST_VIOLATIONS
 
 
 def test_reports_stay_short_whatever_comes() -> None:

@@ -6,7 +6,6 @@ import _thread
 import logging
 import socket
 import threading
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -110,36 +109,6 @@ def test_a_client_that_is_gone_for_good_is_lost_and_the_run_goes_on_without_it(
         "disconnected, and not back within 0.1 s"
     ]
     assert [one.client for one in (*second.report.clients, *third.report.clients)] == [0, 0]
-
-
-def test_the_first_round_waits_for_as_many_clients_as_it_was_told(
-    certificates: Certificates, caplog: pytest.LogCaptureFixture
-) -> None:
-    def second(client: Scripted) -> None:
-        honest(client)
-
-    clients = numbered(certificates, 3, wait_for=2)
-    with caplog.at_level(logging.INFO, "fedmx.server"), clients:
-        tls = certificates.client("client-0"), certificates.client("client-2")
-        with fleet(_at(clients), certificates, {0: honest}):
-            waiting = threading.Thread(target=lambda: there.append(clients.open_round(START)[1]))
-            there: list[object] = []
-            waiting.start()
-            late = Scripted(clients.address, 2, tls[1], second)
-            waiting.join(60)
-            late.stop()
-    assert there == [{0: 10, 2: 10}]
-    (said,) = [text for text in caplog.messages if text.startswith("waiting")]
-    assert said == "waiting for clients: 0 of 2 are ready; missing: 0, 1, 2"
-
-
-@dataclass
-class _at:  # noqa: N801, what `fleet` needs of a server
-    clients: RemoteClients
-
-    @property
-    def address(self) -> str:
-        return self.clients.address
 
 
 @pytest.mark.usefixtures("interruptible")
@@ -277,49 +246,3 @@ def test_a_server_that_was_killed_at_the_very_end_still_tells_its_clients(
     client.wait()
     assert client.told == ENDED
     assert server.reason == ENDED[0]
-
-
-def test_what_a_client_says_before_it_is_ready_is_not_taken_for_an_answer(
-    certificates: Certificates,
-) -> None:
-    def hasty(client: Scripted) -> None:
-        update = update_of(client.task())
-        client.hang_up()
-        client.connect()
-        client.say(replace(update, delta=update.delta * 3))  # of a server that is gone, perhaps
-        client.be_ready()
-        honest(client)
-
-    server = listening(certificates, last=2, wait_for=2)
-    model = server.weights.copy()
-    with server, fleet(server, certificates, {0: honest, 1: hasty}):
-        rounds = list(server.rounds())
-    assert [round.participants for round in rounds] == [(0, 1), (0, 1)]
-    assert [round.rejected_connections for round in rounds] == [(), ()]
-    model = after_one_round(after_one_round(model, (0, 1)), (0, 1))
-    np.testing.assert_array_equal(server.weights, model)
-
-
-def test_a_client_that_comes_back_without_its_memory_is_told_to_begin_anew(
-    certificates: Certificates,
-) -> None:
-    def forgetful(client: Scripted) -> None:
-        client.say(update_of(client.task()))
-        client.task()
-        client.hang_up()
-        client.connect()
-        client.kept = ()
-        client.be_ready()
-        honest(client)
-
-    server = listening(certificates, last=3, wait_for=2)
-    with server, fleet(server, certificates, {0: honest, 1: forgetful}) as clients:
-        rounds = list(server.rounds())
-    assert all(round.participants == (0, 1) for round in rounds)
-    assert [(t.round, t.last_accepted_round) for t in clients[0].tasks] == [(1, 0), (2, 1), (3, 2)]
-    assert [(t.round, t.last_accepted_round) for t in clients[1].tasks] == [
-        (1, 0),
-        (2, 1),
-        (2, 0),
-        (3, 2),
-    ]
