@@ -3,10 +3,11 @@
     python benchmarks/load.py [--clients 1000] [--rounds 10] [--no-kill] [--set KEY=VALUE ...]
 
 A server with a model of 1.01 MB, and light clients, which answer every task with an update of
-the model's size without training. Each has its own certificate, connection and session;
-they share a few processes. After half of the rounds the server is killed, and `fedmx resume`
-continues. The benchmark prints seconds per round, the outcomes of the updates, the server's peak
-memory (VmHWM of both processes), and the seconds from the kill until every client is ready again.
+the model's size without training. Each has its own certificate, connection and session; they share
+a few processes with one thread each. After half of the rounds the server is killed, and
+`fedmx resume` continues. The benchmark prints seconds per round, the outcomes of the updates, the
+server's peak memory (VmHWM of both processes), and the seconds from the kill until every client is
+ready again.
 
 Until the kill the rounds alternate with rounds of a bare asyncio server (`bare_server.py`), which
 sends and receives the same bytes to and from as many of the same clients. So other work on the
@@ -17,8 +18,10 @@ the processor seconds of the server and of all clients, and the ratio of each.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
+import random
 import resource
 import signal
 import socket
@@ -43,48 +46,86 @@ from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from layers.logic import Task, Update
 from layers.network import (
     ClientTLS,
-    Connector,
-    GaveUp,
-    NotConnected,
-    Received,
+    Limits,
     make_ca,
     make_client_certificate,
     make_server_certificate,
 )
+from layers.network.address import Address
+from layers.network.connection import Connection, new_scratch
+from layers.network.events import Arrived, Ended, SessionEvent
+from layers.network.handshake import ClientSession
 
 MIB = 2**20
 SAMPLES = 10
 LIMIT_S = 840
+LINGER_S = 5.0
 BARE = Path(__file__).with_name("bare_server.py")
 HIDDEN = [256, 196]  # 253,302 parameters on digits (28 x 28): 1.01 MB
 
 
-def light_client(number: int, address: str, folder: Path | None) -> None:
-    """Answer every task of a server until the run is over; print a line for what happens.
+class LightClient:
+    """Answers every task of a server until the run is over, and prints a line for what happens.
 
-    `folder` has the certificates; None: without TLS.
+    All clients of a process share one thread. With a thread for each, they would mostly wait for
+    each other, and take the time of the server.
     """
-    name, tls = f"client-{number}", None
-    if folder is not None:
-        tls = ClientTLS(folder / f"{name}.pem", folder / f"{name}.key", folder / "ca.pem")
-    with Connector(address, name, CODEC, tls=tls) as connector:
-        while True:
-            event = connector.next_event(None)
-            if isinstance(event, GaveUp):
-                say(number, f"gave up: {event.reason}")
-                return
-            if not isinstance(event, Received):
-                continue
-            match event.message:
-                case Setup(run=run, client=client):
-                    connector.send(Ready(run, client, SAMPLES, ()))
-                    say(number, "ready")
-                case Task() as task:
-                    with suppress(NotConnected):  # the server was killed; it asks again
-                        connector.send(update_of(task))
-                case Finished():
-                    say(number, "finished")
-                    return
+
+    def __init__(self, number: int, address: str, folder: Path, scratch: memoryview) -> None:
+        self.number = number
+        self.name = f"client-{number}"
+        self.address = Address.parse(address)
+        self.context = ClientTLS(
+            folder / f"{self.name}.pem", folder / f"{self.name}.key", folder / "ca.pem"
+        ).context()
+        self.scratch = scratch
+        self.over = False
+
+    async def run(self) -> None:
+        """Take part, and connect again until the run is over."""
+        loop = asyncio.get_running_loop()
+        while not self.over:
+            with suppress(OSError):  # the server was killed
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self.session, self, self.scratch, LINGER_S),
+                    self.address.host,
+                    self.address.port,
+                    ssl=self.context,
+                    ssl_handshake_timeout=LIMIT_S,
+                )
+                await connection.closed
+            if not self.over:
+                await asyncio.sleep(random.uniform(0.5, 2.0))
+
+    def session(self, transport: asyncio.Transport) -> ClientSession:
+        now, limits = asyncio.get_running_loop().time(), Limits(handshake_s=LIMIT_S)
+        return ClientSession(self.name, CODEC, now, limits=limits, certified=True)
+
+    def happened(self, connection: Connection, event: SessionEvent) -> None:
+        match event:
+            case Arrived(message=Setup(run=run, client=client)):
+                connection.send(CODEC.encode(Ready(run, client, SAMPLES, ())))
+                say(self.number, "ready")
+            case Arrived(message=Task() as task):
+                connection.send(CODEC.encode(update_of(task)))
+            case Arrived(message=Finished()):
+                say(self.number, "finished")
+                self.over = True
+                connection.finish("done", True)
+            case Ended(reason=reason, final=True) if not self.over:
+                say(self.number, f"gave up: {reason}")
+                self.over = True
+
+    def made(self, connection: Connection) -> None: ...
+
+    def report_message(self, connection: Connection, kind: type, message: object) -> None: ...
+
+    def unreadable(self, connection: Connection, stream: int, reason: str) -> None: ...
+
+    def gone(self, connection: Connection) -> None: ...
+
+    def must_pause(self, connection: Connection) -> bool:
+        return False
 
 
 def update_of(task: Task) -> Update:
@@ -96,15 +137,10 @@ def say(number: int, what: str) -> None:
     os.write(1, f"{json.dumps([number, what])}\n".encode())  # at once, whole lines
 
 
-def clients_process(first: int, last: int, address: str, folder: Path | None) -> None:
-    threads = [
-        threading.Thread(target=light_client, args=(number, address, folder))
-        for number in range(first, last)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+async def run_clients(first: int, last: int, address: str, folder: Path) -> None:
+    scratch = new_scratch()
+    clients = [LightClient(number, address, folder, scratch) for number in range(first, last)]
+    await asyncio.gather(*(client.run() for client in clients))
 
 
 class Crowd:
@@ -387,8 +423,8 @@ def main() -> None:
     if given.serve:
         serve_in_turns(Path(given.serve), given.set)
     elif given.address:
-        folder = Path(given.folder) if given.folder else None
-        clients_process(int(given.first), int(given.last), given.address, folder)
+        numbers = int(given.first), int(given.last)
+        asyncio.run(run_clients(*numbers, given.address, Path(given.folder)))
     else:
         found = measure(given.clients, given.rounds, given.processes, not given.no_kill, given.set)
         print(json.dumps(found, indent=2))
