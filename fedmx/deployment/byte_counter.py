@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 
 from layers.logic import Question, Task, Traffic, Verdict
 
@@ -14,14 +14,14 @@ class ByteCounter:
 
     def __init__(self) -> None:
         self._traffic: dict[int, Traffic] = {}
-        self._queued: dict[int, Counter[tuple[str, int]]] = {}
+        self._queued: defaultdict[int, Counter[tuple[str, int]]] = defaultdict(Counter)
         self._messages = 0
         self._files = 0
         self._control = 0
 
     def queued(self, client: int, name: str, size_bytes: int) -> None:
         """Count a message that was queued for sending."""
-        self._queued.setdefault(client, Counter())[name, size_bytes] += 1
+        self._queued[client][name, size_bytes] += 1
         self._add(client, Traffic(down_bytes=size_bytes))
 
     def sent(self, client: int, name: str, size_bytes: int) -> None:
@@ -69,12 +69,13 @@ class ByteCounter:
 
     def _leaves_queue(self, client: int, name: str, size_bytes: int) -> bool:
         """Take a message out of the queued ones; return whether it was there."""
-        waiting = self._queued.get(client, Counter())
-        if waiting[name, size_bytes] <= 0:
-            return False
-        waiting[name, size_bytes] -= 1
-        waiting += Counter()  # drops the entries that are 0
-        return True
+        waiting = self._queued[client]
+        left = waiting[name, size_bytes] - 1
+        if left > 0:
+            waiting[name, size_bytes] = left
+        elif left == 0:
+            del waiting[name, size_bytes]
+        return left >= 0
 
     def _subtract(self, client: int, unsent: int) -> None:
         self._messages -= unsent
