@@ -452,7 +452,7 @@ class RemoteClients:
         """Send a task; a disconnected client gets it when it reconnects."""
         client = task.client
         if self._ended_rounds.get(client) == task.round and task.pass_number == 1:
-            del self._ended_rounds[client]  # the round is run again
+            self._ended_rounds[client] = task.round - 1  # the round is run again
         self._clock.ask(client, again=self._asked.get(client) != task.round)
         self._asked[client] = task.round
         self._sessions.membership.begin_task(client)

@@ -155,7 +155,17 @@ def test_the_ends_of_tasks_survive_a_checkpoint_and_a_round_that_is_run_again() 
     again = Round([])
     again.clients.restore(kept)
     again.carry(SendTask(a_task(1)))
-    assert again.clients.tree() == {"over": {}}
+    assert again.clients.tree() == {"over": {1: 1}}
+
+
+def test_an_update_of_an_earlier_round_is_late_also_when_a_round_is_run_again() -> None:
+    round = Round([a_task(1)])
+    round.come(an_update(1))
+    for _ in range(2):  # the second attempt at round 3
+        round.carry(Close(), Begin(3), SendTask(a_task(1, 3)))
+    assert round.come(an_update(1)) == []
+    update = an_update(1, 3)
+    assert round.come(update) == [update]
 
 
 def test_a_closed_round_ends_its_tasks_and_a_cancelled_one_is_late() -> None:
