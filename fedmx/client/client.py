@@ -88,6 +88,7 @@ class Client:
         self._setup: Setup | None = None
         self._missing_assets: set[str] = set()  # the assets that this client has asked for
         self._memory: ClientMemory | None = None
+        self._newest_task = 0  # `Received.number` of the last task on this connection
         self._participant: Participant | None = None
         self._last_result: tuple[Task, Update] | None = None
         self._events: deque[NetworkEvent] = deque()
@@ -124,7 +125,7 @@ class Client:
         """Take part, and yield each update that this client makes."""
         self.reason = ""
         while True:
-            event = self._events.popleft() if self._events else self.network.next_event(None)
+            event = self._events.popleft() if self._events else self._next_event(None)
             if event is None:
                 raise FedmxError("the client's connection is closed; use it inside `with client:`")
             if isinstance(event, Connected):
@@ -337,7 +338,7 @@ class Client:
         questions, the last one is kept.
         """
         while len(self._events) < MOST_EVENTS:
-            event = self.network.next_event(0.0)
+            event = self._next_event(0.0)
             if event is None:
                 return
             if isinstance(event, Received) and isinstance(event.message, Task | Question):
@@ -345,6 +346,24 @@ class Client:
                 others = [one for one in self._events if not _brings(one, kind)]
                 self._events = deque(others)
             self._events.append(event)
+
+    def _next_event(self, timeout_s: float | None) -> NetworkEvent | None:
+        """Return the next network event, but no task that was sent before one that has come.
+
+        A large task that is sent again on a new connection may arrive after a small later one. Its
+        round has ended, and the memory before it may be gone.
+        """
+        while True:
+            event = self.network.next_event(timeout_s)
+            if isinstance(event, Connected):
+                self._newest_task = 0
+            elif isinstance(event, Received) and isinstance(event.message, Task):
+                if event.number < self._newest_task:
+                    round = event.message.round
+                    log.info("round_over", "round {round} has ended already", round=round)
+                    continue
+                self._newest_task = event.number
+            return event
 
     def _send_update(self, update: Update) -> None:
         self._speed.sending(wire_size(CODEC.encode(update).size))

@@ -303,8 +303,8 @@ class Connector(Endpoint):
                 self._open, self._was_open = connection, True
                 self._report(Connected(self.address, terms.authenticated))
                 self._transfers.opened(PeerFiles(connection, self.address, self._files))
-            case Arrived(message, wire_bytes, reserved, values):
-                received = Received(self.address, message, wire_bytes)
+            case Arrived(message, wire_bytes, reserved, values, number):
+                received = Received(self.address, message, wire_bytes, number)
                 self._events.put(received, self.address, reserved, values)
             case Ended():
                 self._ended = event

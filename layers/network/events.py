@@ -121,11 +121,20 @@ class GaveUp:
 
 @dataclass(frozen=True, eq=False)
 class Received:
-    """A message was received; `wire_bytes` is its size on the wire."""
+    """A message was received.
+
+    Attributes:
+        peer: who has sent it.
+        message: the message.
+        wire_bytes: its size on the wire.
+        number: grows in the order in which the peer has sent messages on this connection. A small
+            message may arrive before a large one that was sent first.
+    """
 
     peer: str
     message: Any
     wire_bytes: int
+    number: int = 0
 
 
 @dataclass(frozen=True)
@@ -240,12 +249,14 @@ class Arrived:
         wire_bytes: its size on the wire.
         reserved_bytes: memory reserved for it, to be released when the caller takes it.
         values: number of values in it; each costs memory beyond its bytes.
+        number: as in `Received`.
     """
 
     message: Any
     wire_bytes: int
     reserved_bytes: int = 0
     values: int = 0
+    number: int = 0
 
 
 @dataclass(frozen=True)

@@ -262,10 +262,11 @@ class Listener(Endpoint):
                 self._report(joined)
                 folder = self._files / peer if self._files else None
                 self._transfers.opened(PeerFiles(connection, peer, folder, any_file=True))
-            case Arrived(message, wire_bytes, reserved, values):
+            case Arrived(message, wire_bytes, reserved, values, number):
                 if self._is_current(connection):
                     peer = self._peer_of(connection) or ""
-                    self._events.put(Received(peer, message, wire_bytes), peer, reserved, values)
+                    received = Received(peer, message, wire_bytes, number)
+                    self._events.put(received, peer, reserved, values)
                 else:
                     self._memory.budget.release(reserved)
             case Ended(reason=reason):

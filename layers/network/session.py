@@ -167,14 +167,14 @@ class Session(ABC):
         self.meter.received(Kind.DATA, size)
         try:
             payload = self._inbox.filled(chunk[0].stream, size)
-            return [] if payload is None else [self._arrived(payload)]
+            return [] if payload is None else [self._arrived(payload, chunk[0].stream)]
         except NetworkError as error:
             return self.refuse(error, blamed=True)
 
-    def _arrived(self, payload: memoryview) -> Arrived:
+    def _arrived(self, payload: memoryview, stream: int) -> Arrived:
         message, values = self._codec.decode_counted(payload)
         reserved = 0 if self.memory is None else self.memory.complete(len(payload))
-        return Arrived(message, wire_size(len(payload)), reserved, values)
+        return Arrived(message, wire_size(len(payload)), reserved, values, stream)
 
     @property
     def urgent(self) -> bool:
@@ -230,7 +230,7 @@ class Session(ABC):
             else:
                 payload = self._inbox.piece(part.stream, part.data)
                 if payload is not None:
-                    yield self._arrived(payload)
+                    yield self._arrived(payload, part.stream)
             return
         size = HEADER_BYTES + (len(part.payload) if isinstance(part, Frame) else 0)
         self.meter.received(part.kind, size)

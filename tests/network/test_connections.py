@@ -418,3 +418,20 @@ def test_processes_that_fight_for_an_identity_do_not_replace_each_other_for_ever
         last.close()  # by itself, so the newcomer replaces nobody
         assert await_event(listener, Joined).peer == "client-1"
         await_event(newcomer, Connected)
+
+
+def test_a_small_message_that_overtakes_a_large_one_has_the_higher_number() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "client-1", CODEC) as connector,
+    ):
+        await_event(listener, Joined)
+        listener.send("client-1", Task(1, np.zeros(4_000_000, np.float32)))
+        listener.send("client-1", Note("small"))
+        first, second = (await_event(connector, Received) for _ in range(2))
+        assert (type(first.message), type(second.message)) == (Note, Task)
+        assert first.number > second.number > 0
+        connector.send(Note("one"))
+        connector.send(Note("two"))
+        one, two = (await_event(listener, Received) for _ in range(2))
+        assert two.number > one.number > 0

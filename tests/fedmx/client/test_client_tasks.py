@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from fedmx.client.participant import Participant
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Failed
 from layers.logic import ClientLedger, Offer, Question, Task, Training, Update, Verdict
-from layers.network import Received
+from layers.network import Connected, Received
 from tests.logic.memory_carrier import a_logic, alone
 from tests.logic.quadratic import QuadraticEngine, bowl
 
@@ -154,3 +155,19 @@ def test_of_what_a_server_sends_without_waiting_a_client_keeps_little() -> None:
         assert waiting.count(Question) <= 1
         assert len(waiting) <= 64
         client._events.popleft()
+
+
+def test_a_task_that_arrives_after_a_later_one_is_not_carried_out() -> None:
+    client, network = a_client()
+    waiting = deque(
+        [
+            Received("server", a_task(round=3), 10, number=7),
+            Received("server", a_task(round=2), 10, number=6),  # it was large, and sent before
+            Connected("server", True),
+            Received("server", a_task(round=2), 10, number=1),  # the server has stepped back
+        ]
+    )
+    network.next_event = lambda timeout_s=None: waiting.popleft() if waiting else None
+    seen = [client._next_event(0.0) for _ in range(3)]
+    assert [getattr(getattr(one, "message", None), "round", None) for one in seen] == [3, None, 2]
+    assert client._next_event(0.0) is None
