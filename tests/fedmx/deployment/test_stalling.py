@@ -37,17 +37,25 @@ def short_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "QUORUM_LEAST_S", 1.0)
 
 
+def come_back(client: Scripted) -> None:
+    """Connect and be ready, also if the server ends the new connection, too."""
+    while not (client.told or client.stopping):
+        with contextlib.suppress(Over, OSError):
+            client.connect()
+            client.be_ready()
+            return
+
+
 def silent(client: Scripted) -> None:
     """Take each task, answer none, and come back whenever it is given up."""
     while not client.told:
         try:
             client.task()
             client.until_told()
-        except Over:
-            if client.told or client.stopping:
+        except (Over, OSError):
+            if client.stopping:
                 return
-            client.connect()
-            client.be_ready()
+            come_back(client)
 
 
 def flapping(client: Scripted) -> None:
@@ -56,10 +64,9 @@ def flapping(client: Scripted) -> None:
         with contextlib.suppress(Over, OSError):
             client.task()
             client.hang_up()
-        if client.told or client.stopping:
+        if client.stopping:
             return
-        client.connect()
-        client.be_ready()
+        come_back(client)
 
 
 def test_a_client_that_is_silent_in_round_1_is_given_up_by_default(
@@ -105,9 +112,8 @@ def test_a_suspended_client_that_answers_again_is_as_any_other(
             try:
                 client.task()
                 client.until_told()
-            except Exception:  # noqa: BLE001, it was given up
-                client.connect()
-                client.be_ready()
+            except (Over, OSError):
+                come_back(client)
         honest(client)
 
     def patient(client: Scripted) -> None:
@@ -131,13 +137,12 @@ def test_a_suspension_ends_when_the_round_would_have_too_few_clients(
     attempts: list[int] = []
 
     def thrice(client: Scripted) -> None:
-        while len(attempts) < 3:
+        while len(attempts) < 3 and not client.stopping:
             try:
                 attempts.append(client.task().round)
                 client.until_told()
-            except Exception:  # noqa: BLE001, it was given up
-                client.connect()
-                client.be_ready()
+            except (Over, OSError):
+                come_back(client)
         honest(client)
 
     monkeypatch.setattr(remote_clients, "FIRST_PAUSE_S", 0.1)
