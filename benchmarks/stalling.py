@@ -59,45 +59,32 @@ def connect(address: str, folder: Path, client: int) -> Connector:
     return Connector(address, name, CODEC, tls=tls, backoff=Backoff(first_s=0.05, longest_s=0.1))
 
 
-def honest(address: str, folder: Path, client: int) -> None:
-    """Return the model of each task; reconnect if another process has taken the identity."""
+def take_part(address: str, folder: Path, client: int, kind: str) -> None:
+    """Return the model of each task, or attack; connect again whenever the connection has ended."""
     while True:
         with connect(address, folder, client) as connector:
             while not isinstance(event := connector.next_event(), GaveUp):
                 match event:
                     case Received(message=Setup() as setup):
                         connector.send(Ready(setup.run, client, 10, ()))
-                    case Received(message=Task() as task):
+                    case Received(message=Task() as task) if kind in ("honest", "fighting"):
                         time.sleep(0.1)  # it trains
-                        delta = np.zeros_like(task.weights)
-                        update = Update(
-                            task.round, client, 10, 1, delta, task.buffers, {"loss": 1.0}
-                        )
-                        connector.send(update)
-        time.sleep(0.05)
-
-
-def attack(address: str, folder: Path, client: int, kind: str) -> None:
-    """Take tasks and answer none; `flapping` and `vanishing` leave with each."""
-    while True:
-        with connect(address, folder, client) as connector:
-            while not isinstance(event := connector.next_event(), GaveUp):
-                match event:
-                    case Received(message=Setup() as setup):
-                        connector.send(Ready(setup.run, client, 10, ()))
+                        connector.send(update_of(task))
                     case Received(message=Task()) if kind != "silent":
                         break
-        if kind == "vanishing":
-            time.sleep(5.0)  # longer than a round without it
+        time.sleep(5.0 if kind == "vanishing" else 0.05)
+
+
+def update_of(task: Task) -> Update:
+    """Return an update that does not change the model."""
+    delta, loss = np.zeros_like(task.weights), {"loss": 1.0}
+    return Update(task.round, task.client, 10, 1, delta, task.buffers, loss)
 
 
 def run_part(kind: str, address: str, folder: Path, clients: list[int]) -> None:
     """Run clients in this process until it is killed."""
     for client in clients:
-        if kind in ("honest", "fighting"):
-            threading.Thread(target=honest, args=(address, folder, client)).start()
-        else:
-            threading.Thread(target=attack, args=(address, folder, client, kind)).start()
+        threading.Thread(target=take_part, args=(address, folder, client, kind)).start()
 
 
 def start(kind: str, address: str, folder: Path, clients: list[int]) -> subprocess.Popen[bytes]:

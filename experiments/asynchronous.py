@@ -8,7 +8,7 @@ accuracy of 97 %. FedBuff has `concurrency` clients at work and makes a version 
 updates, weighed by (1 + staleness)^-0.5. Its server rate is not tuned. It is the one with which all
 updates in flight together move the model as much as one round of FedAvg does, at most 1:
 (buffer / concurrency) (1 + concurrency / buffer)^0.5. FedAvg selects as many clients a round, or
-30 % more, of which the first count (`over_select`).
+30 % more and counts the first ones (`over_select`).
 
 Each client's time for a task is fixed: half-normal with a mean of 60 s, as in Nguyen et al. 2022,
 or lognormal with sigma 1 and a median of 60 s. A finished run is a line of

@@ -1,4 +1,4 @@
-"""The built-in parts, as Python objects: what an experiment file names ``krum`` is `Krum` here.
+"""The built-in parts as Python objects: ``krum`` in an experiment file is `Krum` here.
 
 ``parts.pyi`` lists them; ``python -m fedmx.components.catalogue`` writes it. Each is imported when
 it is first used.

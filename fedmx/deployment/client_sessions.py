@@ -88,7 +88,6 @@ class ClientSessions:
             were announced. A client that announces more is refused. It is not counted for fewer,
             since its user would not know, and hooks and selectors would go by another number than
             the client does.
-
         any_version: whether clients may have another minor version of fedmx.
 
     Attributes:

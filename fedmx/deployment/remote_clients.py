@@ -376,8 +376,7 @@ class RemoteClients:
         return {"over": dict(self._ended_rounds)}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
-        """Continue from the result of `tree`, so that late updates are recognised after a
-        restart."""
+        """Continue from the result of `tree`, which tells late updates after a restart."""
         self._ended_rounds = dict(tree["over"])
 
     def forget(self, reason: str) -> None:

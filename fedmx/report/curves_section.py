@@ -44,7 +44,7 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
 
 
 def _switched(drawn: Mapping[str, Sequence[Html]]) -> Html:
-    """Return the figures of each axis, of which the page shows those of the chosen one.
+    """Return the figures of each axis; the page shows those of the chosen axis.
 
     The switch is a row of radio buttons: style.css shows the figures after the chosen one.
     """

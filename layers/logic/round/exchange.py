@@ -129,7 +129,7 @@ class ClientLost:
 
     @property
     def is_silence(self) -> bool:
-        """Whether the client did not answer, instead of sending an error or what is rejected."""
+        """Whether the client sent nothing: neither an error nor a message that was rejected."""
         return not self.rejected and not self.traceback
 
 

@@ -28,6 +28,7 @@ FIRST_S = 3600.0  # the limit before the first answer of a run
 
 SUSPENDED_TIMES = 8.0  # a suspension is this many times longer than the round has waited
 MOST_SUSPENDED_S = 3600.0
+MOST_DOUBLINGS = 32  # of a suspension
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Waiting:
         offences = self._offences[client] = self._offences.get(client, 0) + 1
         if offences < 2:
             return 0.0
-        longer = min(2.0 ** (offences - 2), MOST_SUSPENDED_S)
+        longer = 2.0 ** min(offences - 2, MOST_DOUBLINGS)
         suspended_s = min(SUSPENDED_TIMES * waited_s * longer, MOST_SUSPENDED_S)
         self._suspended[client] = now_s + suspended_s
         return suspended_s

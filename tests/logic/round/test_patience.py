@@ -156,6 +156,13 @@ def test_a_client_is_suspended_from_its_second_offence_on_and_twice_as_long_each
     assert max(seconds) == seconds[-1] == MOST_SUSPENDED_S
 
 
+def test_a_client_with_thousands_of_offences_is_suspended_for_the_longest_time() -> None:
+    waiting = began(Patience(limit_s=5.0))
+    for _ in range(3000):
+        suspended_s = waiting.offend(1, 5.0, 0.0)
+    assert suspended_s == MOST_SUSPENDED_S
+
+
 def test_a_suspension_lasts_over_rounds_and_counts_their_time_alone() -> None:
     patience = Patience(limit_s=5.0)
     waiting = began(patience)
