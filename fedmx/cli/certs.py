@@ -106,7 +106,7 @@ def sign_requests(
         typer.Argument(metavar="CSR", help="Requests: client-7.csr for client 7, or server.csr."),
     ],
     again: Annotated[
-        bool, typer.Option("--again", help="Sign also for who has a certificate already.")
+        bool, typer.Option("--again", help="Sign also if the name has a certificate already.")
     ] = False,
 ) -> None:
     """Sign requests with the CA in FOLDER, by their files' names.
@@ -122,8 +122,8 @@ def sign_requests(
             signed = sign_client(folder, path, path.stem, again=again)
         else:
             raise FedmxError(
-                f"{path}: its name says for whom it is; name it client-7.csr for client 7, or "
-                "server.csr"
+                f"{path}: the name of a request is client-7.csr for client 7, or server.csr; "
+                "rename the file"
             )
         _print_line("signed", str(signed.certificate))
         if signed.names:
