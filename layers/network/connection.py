@@ -391,7 +391,9 @@ class Connection(asyncio.BufferedProtocol):
                 if len(piece) > room:
                     self._taken.appendleft(piece[room:])
                 room -= len(batch[-1])
-            self._transport.writelines(batch)
+            # Not `writelines`: early releases of Python 3.12 and 3.13 do not pause after it
+            # (CVE-2024-12254), and keep references to arrays that may change after `Sent`.
+            self._transport.write(b"".join(batch))
 
     def _arm(self) -> None:
         due = self.session.deadline()

@@ -104,7 +104,7 @@ class _Securing(SSLProtocol):
                 if not tls._ssl_writing_paused:
                     sealed.append(tls._outgoing.read())
         if sealed:
-            tls._transport.writelines(sealed)
+            tls._transport.write(b"".join(sealed))  # not `writelines`, see `Connection`
         tls._process_outgoing()
 
     def _must_wait(self) -> bool:
