@@ -165,8 +165,9 @@ def tls_session(listener: Listener, tls: ClientTLS, identity: str) -> ssl.SSLSoc
 def what_is_held(listener: Listener) -> list[weakref.ref[object]]:
     """References to the listener's only connection, its session, TLS and message memory."""
     (connection,) = listener._connections
-    until(lambda: connection.session._inbox._open)
-    (buffer,) = [one.buffer.obj for one in connection.session._inbox._open.values()]
+    messages = connection.session._inbox._open
+    until(lambda: any(one.buffer is not None for one in list(messages.values())))
+    (buffer,) = [one.buffer.obj for one in messages.values()]
     held = [weakref.ref(one) for one in (connection, connection.session, buffer)]
     if (tls := getattr(connection._transport, "_ssl_protocol", None)) is not None:
         held.append(weakref.ref(tls))  # asyncio's plain transport is a small cycle
