@@ -207,7 +207,7 @@ def test_a_path_without_a_file_is_refused(tmp_path: Path) -> None:
         Experiment.read(tmp_path / "none.yaml")
     with pytest.raises(ExperimentError, match="is a folder"):
         Experiment.read(tmp_path)
-    with pytest.raises(ExperimentError, match="cannot be read: embedded null byte"):
+    with pytest.raises(ExperimentError, match=r"cannot be read: .*embedded null"):
         Experiment.read("a\0b")
     (tmp_path / "file").touch()
     with pytest.raises(ExperimentError, match=r"cannot be read: Not a directory$"):
