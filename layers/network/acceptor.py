@@ -314,15 +314,9 @@ class Acceptor:
                 except BaseException:
                     accepted.close()
                     raise
-            connection = self._make_connection()
-            context = self._tls()
-            if context is None:
-                await self._loop.connect_accepted_socket(lambda: connection, accepted)
-            else:
-                await secure(accepted, connection, context, self._limits.handshake_s)
+            attempt.connection = await self._open(accepted)
             self._securing.leave(attempt)
-            attempt.connection = connection
-            identity = common_name(connection.certificate)
+            identity = common_name(attempt.connection.certificate)
             self._admission.step(attempt, self._loop.time(), identity)
             await attempt.connection.settled.wait()
         except OSError as error:
@@ -335,6 +329,19 @@ class Acceptor:
             self._securing.leave(attempt)
             self._admission.leave(attempt)
             attempt.connection = attempt.task = None  # nothing may outlive the connection
+
+    async def _open(self, accepted: socket.socket) -> Connection:
+        """Return the connection of an accepted socket, after TLS if this listener has it."""
+        made = [self._make_connection()]
+        try:
+            context = self._tls()
+            if context is None:
+                await self._loop.connect_accepted_socket(lambda: made[0], accepted)
+            else:
+                await secure(accepted, made[0], context, self._limits.handshake_s)
+            return made[0]
+        finally:
+            made.clear()  # a traceback that holds this frame must not hold the connection
 
     async def _room_for_tls(self, attempt: _Attempt) -> None:
         """Wait until this handshake can do TLS; evict another one for it."""
