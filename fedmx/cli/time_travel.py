@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,8 +85,8 @@ def replay(
         report = run_again(run, round, client, stop_at=stop_at, on_round=tell)
     if as_json:
         typer.echo(json.dumps(plain(report.record(), "the result")))  # JSON has no infinity
-    elif report.part is not None:
-        for line in part_lines(report.part):
+    elif report.parts:
+        for line in part_lines(report.parts):
             typer.echo(one_line(line))  # a deployed client's reason may have line breaks
     else:
         typer.echo(_result(report.rounds))
@@ -94,24 +94,42 @@ def replay(
         raise typer.Exit(OTHER_BITS)
 
 
-def part_lines(part: Part) -> Iterator[str]:
+def part_lines(parts: Sequence[Part]) -> Iterator[str]:
     """Yield the lines about a client's work."""
     heads = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
-    yield COLUMNS.format(*heads).rstrip()
-    for one in part.steps:
-        yield _row(one)
+    for part in parts:
+        if part.version is not None:
+            yield f"task of {_version_of(part)}"
+        if part.steps:
+            yield COLUMNS.format(*heads).rstrip()
+        yield from map(_row, part.steps)
+        yield from _end_of(part)
+
+
+def _version_of(part: Part) -> str:
+    text = f"version {part.version}"
+    if part.fate.staleness:
+        text += f", staleness {part.fate.staleness}"
+    sent_before = not any(one.step == "start" for one in part.steps)
+    return f"{text}, sent in an earlier round" if sent_before else text
+
+
+def _end_of(part: Part) -> Iterator[str]:
+    """Yield the lines about the fate of a client's update, and whether it is the recorded one."""
     fate, record = part.fate, part.record
-    if fate is not None:
-        yield f"server  check: {fate.status}" + (f", {fate.reason}" if fate.reason else "")
+    if fate.status == "in-flight":
+        yield "in flight: its update comes in a later round"
+        return
+    yield f"server  check: {fate.status}" + (f", {fate.reason}" if fate.reason else "")
     status = record.get("status")
-    if status is not None and (fate is None or status != fate.status):
+    if status is not None and status != fate.status:
         yield f"in the run: {status}, {record.get('reason', '')}"
     hashes = ", ".join(one[:16] for one in part.sha256)
     recorded = ", ".join(one[:16] for one in part.recorded_sha256 or ())
     if part.same:
         yield f"the recorded update, bit for bit: SHA-256 {hashes}"
     elif part.same is None:
-        yield "the run did not accept an update of this client in this round: none is recorded"
+        yield "the run did not accept this update: none is recorded"
     else:
         yield f"the update differs from the record: SHA-256 {hashes or 'none'}, recorded {recorded}"
 

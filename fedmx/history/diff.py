@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from fedmx.experiment import Experiment
 from fedmx.experiment.model import NOT_IN_DIGEST, tree_of
 from fedmx.history.divergence import Divergence, RoundRecords, other_bits, other_records
 from fedmx.history.recorded import NoPart, RecordedRun, other_versions, rerun
-from fedmx.history.replay import SERIAL, Part, replay_part
+from fedmx.history.replay import SERIAL, Part, all_same, replay_parts
 from fedmx.history.values import OtherValues, first_other
 from fedmx.journal.chain import CHAIN, model_hash
 from fedmx.run import RunError, RunFolder
@@ -252,6 +252,8 @@ class DiffReport:
             return f"{where}, in the fold: {found.text}: {values}"
         if name == START:
             return f"before round 1, the initial weights: {values}"
+        if step.version is not None:
+            where += f", its task of version {step.version}"
         place = "in the task" if name == "task" else f"after {name}"
         more = len(found.clients) - 1
         text = f"{where}, {place}: {values}"
@@ -301,12 +303,15 @@ class OtherStep:
         end: server or client.
         other: the values that differ; None: the steps themselves are others, or none differs.
         agrees: for each run whether its replay equals the records; None: nothing is recorded.
+        version: the version of the model that the task started from, where rounds do not wait;
+            otherwise None.
     """
 
     step: str
     end: str
     other: OtherValues | None
     agrees: tuple[bool | None, bool | None]
+    version: int | None = None
 
     def record(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -315,15 +320,16 @@ class OtherStep:
         return {
             "step": self.step,
             "end": self.end,
+            **({} if self.version is None else {"version": self.version}),
             **values,
             "text": str(other or ""),
             "agrees": list(self.agrees),
         }
 
 
-def _replayed(run: RecordedRun, round: int, client: int) -> Part:
+def _replayed(run: RecordedRun, round: int, client: int) -> tuple[Part, ...]:
     try:
-        return replay_part(run, round, client, keep=True)
+        return replay_parts(run, round, client, keep=True)
     except NoPart:
         raise OtherClients(
             f"not replayed, since round {round} of {run.folder.path} has other clients when it is "
@@ -339,20 +345,32 @@ def step_of(one: RecordedRun, other: RecordedRun, round: int, client: int) -> Ot
         RunError: a run cannot be run again here.
     """
     mine, theirs = (_replayed(run, round, client) for run in (one, other))
-    agrees = mine.same, theirs.same
-    places = [[(x.end, x.step, x.pass_number) for x in part.steps] for part in (mine, theirs)]
+    agrees = all_same(mine), all_same(theirs)
+    for left, right in zip(mine, theirs, strict=False):
+        step = _step_of_parts(left, right)
+        if step is not None:
+            return replace(step, agrees=agrees)
+    if len(mine) != len(theirs):
+        text = f"the end: {len(mine)} against {len(theirs)} tasks"
+        return OtherStep(text, "server", None, agrees)
+    return OtherStep("", "", None, agrees)
+
+
+def _step_of_parts(mine: Part, theirs: Part) -> OtherStep | None:
+    """Return the first step of a task that differs; None: none does."""
     for left, right in zip(mine.steps, theirs.steps, strict=False):
         if (left.end, left.step) != (right.end, right.step):
             break
         found = first_other(left.arrays, right.arrays)
         if found is not None:
             name = "task" if left.step == "start" else left.step
-            if round == 1 and name == "task" and found.name in ("weights", "buffers"):
+            if mine.round == 1 and name == "task" and found.name in ("weights", "buffers"):
                 name = START
-            return OtherStep(name, left.end, found, agrees)
-    if places[0] != places[1]:
-        return OtherStep(_first_other_place(mine, theirs), "client", None, agrees)
-    return OtherStep("", "", None, agrees)
+            return OtherStep(name, left.end, found, (None, None), mine.version)
+    places = [[(x.end, x.step, x.pass_number) for x in part.steps] for part in (mine, theirs)]
+    if places[0] == places[1]:
+        return None
+    return OtherStep(_first_other_place(mine, theirs), "client", None, (None, None), mine.version)
 
 
 def fold_of(one: RecordedRun, other: RecordedRun, round: int) -> OtherStep:

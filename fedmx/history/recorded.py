@@ -316,13 +316,14 @@ class EndOfJournal(Stop):
         return "the recorded run ended here" if round.round >= self.last_round else None
 
 
-def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientReport | None:
+def run_part(server: Server, client: int, trace: Trace | None = None) -> list[ClientReport]:
     """Run a client's part in the next round of a replaying server, and nothing after it.
 
-    The clients before it in its lane work too. All clients work if they make offers.
+    The clients before it in its lane work too. All clients work if they make offers. If the round
+    refills, all clients work until its end, since a client may have several tasks.
 
     Returns:
-        The fate of the client's update here; None: the round ended before it had one.
+        The reports on the client's tasks, in their order.
 
     Raises:
         NoPart: the client has no part in the round.
@@ -345,9 +346,13 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> ClientR
                     carrier.only(working)
             event, at_s = carrier.exchange(commands)
             commands = round.handle(event, at_s)
-            if client in round.outcomes:
+            if client in round.outcomes and not (round.plan and round.plan.refills):
                 break
-    return round.outcomes.get(client)
+    reports = round.reports()
+    found = [one for one in reports if one.client == client]
+    if not found:
+        raise _no_part(client, state.round + 1, {one.client for one in reports})
+    return found
 
 
 def _working(plan: Plan, round: int, client: int) -> tuple[int, ...]:
@@ -361,8 +366,12 @@ def _working(plan: Plan, round: int, client: int) -> tuple[int, ...]:
     for lane in plan.lanes:
         if client in lane:
             return lane if plan.passes > 1 else lane[: lane.index(client) + 1]
-    clients = ", ".join(map(str, sorted((*plan.clients, *plan.late))))
-    raise NoPart(f"client {client} has no part in round {round}; its clients are {clients}")
+    raise _no_part(client, round, (*plan.clients, *plan.late))
+
+
+def _no_part(client: int, round: int, clients: Collection[int]) -> NoPart:
+    listed = ", ".join(map(str, sorted(clients)))
+    return NoPart(f"client {client} has no part in round {round}; its clients are {listed}")
 
 
 class NoPart(RunError):

@@ -44,25 +44,24 @@ class ReplayReport:
     Attributes:
         run: the run folder's name.
         rounds: the rounds that were run again, beside their records; none for a client's part.
-        part: a client's part; None: whole rounds were replayed.
+        parts: a client's part in a round, one for each of its tasks; none if whole rounds were
+            replayed.
     """
 
     run: str
     rounds: tuple[ReplayedRound, ...] = ()
-    part: Part | None = None
+    parts: tuple[Part, ...] = ()
 
     @property
     def same(self) -> bool | None:
         """Whether all is as recorded; None: of this part, nothing is recorded to compare with."""
-        if self.part is not None:
-            return self.part.same
-        return all(one.same for one in self.rounds)
+        return all_same(self.parts) if self.parts else all(one.same for one in self.rounds)
 
     def record(self) -> dict[str, Any]:
         """Return the report as plain values."""
-        part = {} if self.part is None else {"part": self.part.record_of_it()}
+        parts = {} if not self.parts else {"parts": [one.record_of_it() for one in self.parts]}
         rounds = {} if not self.rounds else {"rounds": [one.record() for one in self.rounds]}
-        return {"run": self.run, "same": self.same, **rounds, **part}
+        return {"run": self.run, "same": self.same, **rounds, **parts}
 
 
 def replay(
@@ -81,8 +80,9 @@ def replay(
     ::
 
         report = replay("runs/quickstart-20260131-093000", round=37, client=12)
-        for step in report.part.steps:
-            print(step.end, step.step, step.numbers)
+        for part in report.parts:  # one, unless rounds do not wait
+            for step in part.steps:
+                print(step.end, step.step, step.numbers)
 
     Args:
         run: the run folder, or a run that is open.
@@ -111,7 +111,7 @@ def replay(
     name = run.folder.name
     if round is not None and client is not None:
         check_part(run, round, client)
-        return ReplayReport(name, part=replay_part(run, round, client, stop_at=stop_at))
+        return ReplayReport(name, parts=replay_parts(run, round, client, stop_at=stop_at))
     rounds: dict[int, ReplayedRound] = {}  # the last one of each number, after steps back
     with stopping_at(run.assembly.logic, stop_at, round or 0):
         for one in replayed_rounds(run, round):
@@ -284,21 +284,30 @@ def _compared(
 
 @dataclass(frozen=True)
 class Part:
-    """One client's part in one round, replayed.
+    """One client's part in one round, replayed: a task, and its update.
+
+    Where rounds do not wait, a client may have several parts in a round. A part has only the steps
+    that belong to the round: of a task that an earlier round sent, those from the client on; of a
+    task whose update a later round gets, those on the server.
 
     Attributes:
         round: number of the round.
         client: number of the client.
         steps: its task and its update after each step, in order.
-        fate: the report on its update here; None: the round ended before there was one.
+        fate: the report on it here.
         record: its record in the run; empty: there is none.
     """
 
     round: int
     client: int
     steps: tuple[Step, ...]
-    fate: ClientReport | None
+    fate: ClientReport
     record: Mapping[str, Any]
+
+    @property
+    def version(self) -> int | None:
+        """The version of the model that its task started from; None: rounds wait."""
+        return self.fate.version
 
     @property
     def sha256(self) -> tuple[str, ...]:
@@ -315,9 +324,10 @@ class Part:
         return {
             "round": self.round,
             "client": self.client,
+            **({} if self.version is None else {"version": self.version}),
             "steps": [one.record() for one in self.steps],
-            "fate": None if self.fate is None else self.fate.status,
-            "reason": "" if self.fate is None else self.fate.reason,
+            "fate": self.fate.status,
+            "reason": self.fate.reason,
             "recorded_fate": self.record.get("status"),
             "recorded_reason": self.record.get("reason", ""),
             "update_sha256": list(self.sha256),
@@ -331,17 +341,27 @@ class Part:
         return None if recorded is None else recorded == self.sha256
 
 
-def replay_part(
+def all_same(parts: Sequence[Part]) -> bool | None:
+    """Return whether all recorded updates of parts are the same here; None: none is recorded."""
+    found = {part.same for part in parts}
+    return False if False in found else (True if True in found else None)
+
+
+def replay_parts(
     run: RecordedRun,
     round: int,
     client: int,
     *,
     keep: bool = False,
     stop_at: str | None = None,
-) -> Part:
+) -> tuple[Part, ...]:
     """Replay one client's part in one round, without the other clients where that is possible.
 
-    The clients before it in its lane work too. All clients work if they make offers.
+    The clients before it in its lane work too. All clients work if they make offers, or if the
+    round does not wait.
+
+    Returns:
+        The parts in the order of their tasks: one, unless rounds do not wait.
 
     Args:
         run: the run; its executor is serial, so that the hooks work in this process.
@@ -361,9 +381,12 @@ def replay_part(
         rerun(run, round) as server,
         one_blas_thread(),
     ):
-        fate = run_part(server, client, trace)
+        reports = run_part(server, client, trace)
     records = (one for one in run.folder.clients(round) if one.get("client") == client)
-    return Part(round, client, tuple(trace.steps), fate, next(records, {}))
+    return tuple(
+        Part(round, client, tuple(trace.steps.get(one.task_round, ())), one, next(records, {}))
+        for one in reports
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,22 +430,22 @@ class Step:
 
 
 class PartTrace:
-    """A `Trace` of one client's part in the round under way.
+    """A `Trace` of one client's tasks in the round under way.
 
-    A task of an earlier round that it still works on is a part, too.
+    A task of an earlier round that it still works on is one of them.
 
     Args:
         client: number of the client.
         keep: whether the steps keep copies of all arrays.
 
     Attributes:
-        steps: the steps until now, in order.
+        steps: by task (see `Task.round`), its steps until now, in order.
     """
 
     def __init__(self, client: int, keep: bool = False) -> None:
         self._client = client
         self._keep = keep
-        self.steps: list[Step] = []
+        self.steps: dict[int, list[Step]] = {}
 
     def append(
         self, end: End, step: str, message: Task | Update, memory: Mapping[str, Any] | None = None
@@ -444,7 +467,7 @@ class PartTrace:
                 for name, value in kept.items()
                 if isinstance(value, np.ndarray | np.generic | int | float)
             }
-        self.steps.append(
+        self.steps.setdefault(message.round, []).append(
             Step(
                 end,
                 step,

@@ -92,6 +92,12 @@ class RoundMachine:
         """The reports of the clients whose part in the round has ended, by client."""
         return {} if self._collection is None else self._collection.outcomes
 
+    def reports(self) -> Sequence[ClientReport]:
+        """Return the reports until now, also on tasks that were sent and are in flight."""
+        if self._result is not None:
+            return self._result[1].clients
+        return () if self._collection is None else self._collection.reports()
+
     @property
     def done(self) -> bool:
         """Whether the round has a result, so that no further event is needed."""

@@ -19,6 +19,7 @@ from fedmx.history.values import VectorNumbers
 from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
+from layers.logic import ClientReport
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import TREE, run_of
 
@@ -257,7 +258,8 @@ def test_a_further_step_of_one_run_is_a_difference(
         Step("server", name, 1, VectorNumbers.of(np.ones(2, np.float32)), 8)
         for name in ("start", "decoded")
     ]
-    short, long = (Part(3, 1, tuple(steps[:n]), None, {}) for n in (1, 2))
+    fate = ClientReport(1, "accepted")
+    short, long = ((Part(3, 1, tuple(steps[:n]), fate, {}),) for n in (1, 2))
     parts = iter((long, short) if longer == "mine" else (short, long))
     module = importlib.import_module("fedmx.history.diff")
     monkeypatch.setattr(module, "_replayed", lambda run, round, client: next(parts))

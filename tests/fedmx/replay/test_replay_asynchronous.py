@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedmx import RunFolder
-from fedmx.history import diff, pack, replay, verify
+from fedmx.history import RecordedRun, diff, pack, replay, verify
+from fedmx.history.diff import step_of
 from fedmx.history.divergence import RoundRecords, other_bits
+from fedmx.history.replay import SERIAL
+from fedmx.run import RunError
+from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import run_of
 
 TIERS = [
@@ -18,7 +24,7 @@ TIERS = [
 ]
 
 
-def an_asynchronous_run(folder: Path, rate: float = 0.1) -> RunFolder:
+def an_asynchronous_run(folder: Path, rate: float = 0.1, **train: Any) -> RunFolder:
     return run_of(
         folder,
         seed=3,
@@ -28,7 +34,7 @@ def an_asynchronous_run(folder: Path, rate: float = 0.1) -> RunFolder:
             "model": "logistic",
             "data": "digits",
             "normalise": {"scale": 16},
-            "train": {"epochs": 1, "batch_size": 20, "learning_rate": rate},
+            "train": {"epochs": 1, "batch_size": 20, "learning_rate": rate, **train},
         },
         logic={
             "preset": {"name": "fedbuff", "concurrency": 6, "buffer": 5},
@@ -59,20 +65,73 @@ def test_every_update_of_a_replayed_round_counts(run: RunFolder) -> None:
     assert replay(run, twice(run)[0]).same
 
 
-def test_the_part_of_a_client_is_the_task_that_ended_first(run: RunFolder) -> None:
-    rows = [row for row in run.clients() if row["status"] == "accepted"]
-    fresh = next(row for row in rows if row["tasks"] and row["round"] > 1)
-    stale = next(row for row in rows if row["staleness"] > 1)
-    for round, client in (
-        twice(run),
-        (fresh["round"], fresh["client"]),
-        (stale["round"], stale["client"]),
-    ):
-        part = replay(run, round, client).part
-        assert part is not None
-        assert part.same, (round, client)
-        assert part.fate is not None
-        assert part.fate.status == "accepted"
+def test_a_client_has_a_part_for_each_of_its_tasks(run: RunFolder) -> None:
+    round, client = twice(run)
+    rows = [row for row in run.clients(round) if row["client"] == client]
+    report = replay(run, round, client)
+    assert report.same
+    assert [part.version for part in report.parts] == [row["version"] for row in rows]
+    assert [part.record for part in report.parts] == rows
+    assert {part.same for part in report.parts if part.record["status"] == "accepted"} == {True}
+
+
+def test_the_command_shows_each_task_with_its_version(run: RunFolder) -> None:
+    round, client = twice(run)
+    rows = [row for row in run.clients(round) if row["client"] == client]
+    words = ("replay", run.path, "--round", round, "--client", client)
+    said = fedmx(*words, cwd=run.path.parent)
+    assert said.code == 0, said.err
+    lines = said.out.splitlines()
+    heads = [line for line in lines if line.startswith("task of version")]
+    for head, row in zip(heads, rows, strict=True):
+        assert f"version {row['version']}" in head
+        for digest in row["update_sha256"]:
+            assert f"the recorded update, bit for bit: SHA-256 {digest[:16]}" in lines
+    found = json.loads(fedmx(*words, "--json", cwd=run.path.parent).out)
+    assert [part["version"] for part in found["parts"]] == [row["version"] for row in rows]
+    assert [part["update_sha256"] for part in found["parts"]] == [
+        row["update_sha256"] for row in rows
+    ]
+
+
+def test_a_task_in_flight_has_the_steps_of_the_round(run: RunFolder) -> None:
+    row = next(row for row in run.clients() if row["status"] == "in-flight")
+    part = replay(run, row["round"], row["client"]).parts[-1]
+    assert (part.fate.status, part.version) == ("in-flight", row["version"])
+    assert {one.end for one in part.steps} == {"server"}
+    later = next(
+        one
+        for one in run.clients()
+        if one["round"] > row["round"] and one["client"] == row["client"]
+    )
+    part = replay(run, later["round"], later["client"]).parts[0]
+    assert part.steps[0].end == "client"
+
+
+def test_a_client_without_a_task_in_the_round_has_no_part(run: RunFolder) -> None:
+    number, clients = next(
+        (round, clients)
+        for round in range(1, 9)
+        if len(clients := {row["client"] for row in run.clients(round)}) < 12
+    )
+    absent = next(one for one in range(12) if one not in clients)
+    listed = ", ".join(map(str, sorted(clients)))
+    with pytest.raises(RunError, match=f"round {number}; its clients are {listed}"):
+        replay(run, number, absent)
+
+
+def test_the_step_that_differs_may_be_of_a_later_task(run: RunFolder, tmp_path: Path) -> None:
+    """A rate that changes with a version leaves the tasks of earlier versions as they are."""
+    tasks: dict[tuple[int, int], list[int]] = {}
+    for row in run.clients():
+        tasks.setdefault((row["round"], row["client"]), []).append(row["version"])
+    (round, client), versions = next(one for one in tasks.items() if one[1][0] < one[1][-1])
+    schedule = {"name": "step", "every": versions[-1], "gamma": 0.5}
+    other = an_asynchronous_run(tmp_path, schedule=schedule)
+    opened = [RecordedRun.open(one, overrides=SERIAL) for one in (run, other)]
+    step = step_of(opened[0], opened[1], round, client)
+    assert (step.step, step.version) == ("task", versions[-1])
+    assert "learning rate" in str(step.other)
 
 
 def test_runs_part_where_any_update_of_a_client_differs(run: RunFolder, tmp_path: Path) -> None:

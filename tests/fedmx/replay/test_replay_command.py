@@ -49,8 +49,10 @@ def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path:
     assert said.code == 0, said.err
     found = json.loads(said.out)
     assert found["same"] is True
-    assert found["part"]["update_sha256"] == found["part"]["recorded_update_sha256"]
-    steps = {one["step"]: one for one in found["part"]["steps"]}
+    (part,) = found["parts"]
+    assert "version" not in part
+    assert part["update_sha256"] == part["recorded_update_sha256"]
+    steps = {one["step"]: one for one in part["steps"]}
     assert steps["Halving.send"]["end"] == "client"
     assert steps["training"]["notes"]["steps"] > 0
 
@@ -106,5 +108,5 @@ def test_numbers_that_are_not_finite_are_null_in_the_json(tmp_path: Path) -> Non
     said = fedmx(*words, cwd=tmp_path)
     assert said.code == 0, said.err
     found = json.loads(said.out, parse_constant=no_number)
-    (message,) = (one for one in found["part"]["steps"] if one["step"] == "message")
+    (message,) = (one for one in found["parts"][0]["steps"] if one["step"] == "message")
     assert (message["largest"], message["not_finite"]) == (None, 3)
