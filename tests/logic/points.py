@@ -34,9 +34,9 @@ class PointsEngine(QuadraticEngine):
     steps_per_epoch = 1
     trained: list[Points] = field(default_factory=list)
 
-    def train(self, samples, plan, seed, gradient=None):
+    def batches(self, samples, plan, seed):
         self.trained.append(samples)
-        return super().train(_Seen(samples), plan, seed, gradient)
+        return super().batches(_Seen(samples), plan, seed)
 
     def gradient(self, samples) -> np.ndarray:
         return (self.weights - samples.x.mean(0)).astype(np.float32)
@@ -47,7 +47,7 @@ class PointsEngine(QuadraticEngine):
 
 
 class _Seen:
-    """The samples as `QuadraticEngine.train` wants them."""
+    """The samples as `QuadraticEngine.batches` wants them."""
 
     steps_per_epoch = 1
     noise = 0.0

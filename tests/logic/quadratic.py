@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,6 +59,58 @@ class Measured:
     samples: int
 
 
+@dataclass(frozen=True, eq=False)
+class QuadraticBatch:
+    """All of a client's samples, with the noise (d,) of one step's gradient."""
+
+    batches: QuadraticBatches
+    samples: Quadratic
+    noise: np.ndarray
+
+    @property
+    def x(self) -> np.ndarray:
+        return self.samples.x
+
+    @property
+    def y(self) -> np.ndarray:
+        return self.samples.y
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+@dataclass
+class QuadraticBatches:
+    samples: Quadratic
+    plan: Training
+    seed: int
+    size: int
+    losses: list[float] = field(default_factory=list)
+    velocity: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.velocity = np.zeros(self.size, np.float32)
+
+    def __len__(self) -> int:
+        if self.plan.steps is not None:
+            return self.plan.steps
+        return self.plan.epochs * self.samples.steps_per_epoch
+
+    def __iter__(self) -> Iterator[QuadraticBatch]:
+        rng = np.random.default_rng(self.seed)
+        for _ in range(len(self)):
+            noise = np.zeros(self.size, np.float32)
+            if self.samples.noise:
+                noise = (self.samples.noise * rng.normal(size=self.size)).astype(np.float32)
+            yield QuadraticBatch(self, self.samples, noise)
+
+    def report(self) -> Trained:
+        if not self.losses:
+            return Trained(0, float("nan"))
+        rms = float(np.sqrt(np.mean(np.square(self.losses))))
+        return Trained(len(self.losses), float(np.mean(self.losses)), rms)
+
+
 @dataclass
 class QuadraticEngine:
     """An `Engine` in numpy; its buffers count the steps since they were loaded."""
@@ -81,32 +133,39 @@ class QuadraticEngine:
         self.weights[:] = weights
         self.buffers[:] = buffers
 
+    def batches(self, samples: Quadratic, plan: Training, seed: int) -> QuadraticBatches:
+        return QuadraticBatches(samples, plan, seed, self.size)
+
+    def step(
+        self,
+        batch: QuadraticBatch,
+        correct: Callable[[np.ndarray, np.ndarray], None] | None = None,
+    ) -> None:
+        of = batch.batches
+        of.losses.append(self.evaluate(batch.samples).loss)
+        g = self.batch_gradient(batch)
+        if correct is not None:
+            self.gradient_calls += 1
+            correct(g, self.weights)
+        g += np.float32(of.plan.weight_decay) * self.weights
+        of.velocity = np.float32(of.plan.momentum) * of.velocity + g
+        self.weights -= np.float32(of.plan.learning_rate) * of.velocity
+        self.buffers += 1
+
+    def batch_gradient(self, batch: QuadraticBatch) -> np.ndarray:
+        return self.gradient(batch.samples) + batch.noise
+
     def train(
         self,
         samples: Quadratic,
         plan: Training,
         seed: int,
-        gradient: Callable[[np.ndarray, np.ndarray], None] | None = None,
+        correct: Callable[[np.ndarray, np.ndarray], None] | None = None,
     ) -> Trained:
-        rng = np.random.default_rng(seed)
-        steps = plan.epochs * samples.steps_per_epoch if plan.steps is None else plan.steps
-        velocity = np.zeros(self.size, np.float32)
-        losses = []
-        for _ in range(steps):
-            losses.append(self.evaluate(samples).loss)
-            g = self.gradient(samples)
-            if samples.noise:
-                g += (samples.noise * rng.normal(size=self.size)).astype(np.float32)
-            if gradient is not None:
-                self.gradient_calls += 1
-                gradient(g, self.weights)
-            g += np.float32(plan.weight_decay) * self.weights
-            velocity = np.float32(plan.momentum) * velocity + g
-            self.weights -= np.float32(plan.learning_rate) * velocity
-            self.buffers += 1
-        if not losses:
-            return Trained(steps, float("nan"))
-        return Trained(steps, float(np.mean(losses)), float(np.sqrt(np.mean(np.square(losses)))))
+        batches = self.batches(samples, plan, seed)
+        for batch in batches:
+            self.step(batch, correct)
+        return batches.report()
 
     def gradient(self, samples: Quadratic) -> np.ndarray:
         return (samples.A @ (self.weights - samples.b)).astype(np.float32)

@@ -22,7 +22,14 @@ from layers.logic.hooks.compressors import Stc, TopK
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Least
-from tests.logic.quadratic import Measured, Quadratic, QuadraticEngine, Tensor, layout
+from tests.logic.quadratic import (
+    Measured,
+    Quadratic,
+    QuadraticBatches,
+    QuadraticEngine,
+    Tensor,
+    layout,
+)
 
 SMALL, LARGE = 24, 280_000  # parameters; only messages with a large model are continued
 LOSSES = ("plain", "top-k", "scaffold", "momentum", "stc")  # algorithms that tolerate lost clients
@@ -35,9 +42,9 @@ class Engine(QuadraticEngine):
 
     busy: Callable[[], None] = field(default=lambda: None)
 
-    def train(self, samples: Quadratic, plan: Training, seed: int, gradient: Any = None) -> Any:
+    def batches(self, samples: Quadratic, plan: Training, seed: int) -> QuadraticBatches:
         self.busy()
-        return super().train(samples, plan, seed, gradient)
+        return super().batches(samples, plan, seed)
 
     def gradient(self, samples: Quadratic) -> np.ndarray:
         return (self.weights - samples.b).astype(np.float32)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from layers.logic.core.messages import Layout
+
+Correct: TypeAlias = "Callable[[np.ndarray, np.ndarray], None]"
+"""Changes the gradient of one step in place, given the weights; both are float32 (d,)."""
 
 
 class Data(Protocol):
@@ -47,6 +50,26 @@ class TrainReport(Protocol):
     def rms_loss(self) -> float: ...  # noqa: D102
 
 
+class Batch(Data, Protocol):
+    """A mini-batch of `Engine.batches`."""
+
+
+class Batches(Protocol):
+    """The mini-batches of one local training, with its velocity and its report.
+
+    Each iteration has the same mini-batches; `next` on one iterator gives them one by one.
+    """
+
+    def __len__(self) -> int:
+        """Return how many mini-batches there are."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Return the mini-batches in the order that the seed draws."""
+
+    def report(self) -> TrainReport:
+        """Return the report of the steps so far."""
+
+
 class Metrics(Protocol):
     """The result of an evaluation: mean loss, accuracy from 0 to 1, and number of samples."""
 
@@ -76,22 +99,35 @@ class Engine(Protocol):
     def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
         """Copy weights (d,) and buffers (b,) into the model."""
 
-    def train(
-        self,
-        samples: Any,
-        plan: Any,
-        seed: int,
-        gradient: Callable[[np.ndarray, np.ndarray], None] | None = None,
-    ) -> TrainReport:
-        """Take local steps from the loaded vector.
+    def batches(self, samples: Any, plan: Any, seed: int) -> Batches:
+        """Return the mini-batches of a local training; `step` takes its steps.
 
         Args:
             samples: the samples to train on.
             plan: how to train (see `Training`).
             seed: seed of every random draw.
-            gradient: changes the gradient of each step in place, given gradient and weights, both
-                float32 (d,); None: nothing does.
         """
+
+    def step(self, batch: Any, correct: Correct | None = None) -> None:
+        """Take one local step from the loaded vector, as the plan of the batch says.
+
+        Args:
+            batch: a mini-batch of `batches`.
+            correct: changes the gradient in place, before weight decay and momentum; None: nothing
+                does.
+        """
+
+    def batch_gradient(self, batch: Any) -> np.ndarray:
+        """Return a mini-batch's mean gradient at the loaded vector, float32 (d,).
+
+        The next call of the engine overwrites it; copy it to keep it. The vector does not change,
+        BatchNorm's running statistics do, and no report counts it.
+        """
+
+    def train(
+        self, samples: Any, plan: Any, seed: int, correct: Correct | None = None
+    ) -> TrainReport:
+        """Take a step for each of the `batches` of a local training, and return its report."""
 
     def gradient(self, samples: Any) -> np.ndarray:
         """Return the mean gradient over all samples, float32 (d,), without changing the model."""

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TypeAlias
 
-import numpy as np
-
-from layers.logic.core.engine import Data, Engine, TrainReport
+from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.messages import Task
 
 TRAINER = "trainer"
 """The key of a trainer's memory in `ClientState.memory`."""
-
-Correct: TypeAlias = "Callable[[np.ndarray, np.ndarray], None]"
-"""Changes the gradient of one step in place, given the weights; both are float32 (d,)."""
 
 
 class Trainer(ABC):
@@ -57,4 +50,7 @@ class LocalSgd(Trainer):
         context: ClientContext,
     ) -> TrainReport:
         """Take the local steps of the task."""
-        return engine.train(data, task.training, task.seed, correct)
+        batches = engine.batches(data, task.training, task.seed)
+        for batch in batches:
+            engine.step(batch, correct)
+        return batches.report()

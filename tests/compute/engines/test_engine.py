@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-from layers.compute.engines.mxnet.training import batches
+from layers.compute.engines.mxnet.training import shuffled
 from layers.compute.errors import ComputeError
 from tests.compute.engines.toys import (
     PlainBlock,
@@ -45,7 +45,7 @@ def sgd(w: np.ndarray, data: Samples, p: SimpleNamespace, seed: int) -> tuple[np
     w, v, losses = w.astype(np.float64), np.zeros(len(w)), []
     batch = min(p.batch_size or len(data.y), len(data.y))
     steps = p.epochs * -(-len(data.y) // batch) if p.steps is None else p.steps
-    for rows in batches(len(data.y), batch, steps, seed):
+    for rows in shuffled(len(data.y), batch, steps, seed):
         g, loss = softmax_gradient(w, data.x[rows].astype(np.float64), data.y[rows])
         losses.append(loss)
         v = p.momentum * v + g + p.weight_decay * w
@@ -83,7 +83,7 @@ def test_training_is_local_sgd(toy: MXNetEngine, n: int, seed: int, **given: Any
 def test_every_epoch_uses_every_sample_once_in_a_new_order(n: int, batch: int, seed: int) -> None:
     batch = min(batch, n)
     each = -(-n // batch)
-    rows = list(batches(n, batch, 2 * each, seed))
+    rows = list(shuffled(n, batch, 2 * each, seed))
     assert [len(r) for r in rows[:each]] == [batch] * (n // batch) + [n % batch] * (n % batch > 0)
     first, second = np.concatenate(rows[:each]), np.concatenate(rows[each:])
     assert sorted(first) == sorted(second) == list(range(n))
@@ -108,7 +108,7 @@ def test_rms_loss_is_over_single_samples(toy: MXNetEngine) -> None:
     assert report.loss < report.rms_loss
     # Mini-batches of 3 and of 2 have equal weight, as in the mean loss.
     report = toy.train(data, plan(batch_size=3, steps=2, learning_rate=0.0), 1)
-    halves = [np.mean(losses[rows] ** 2) for rows in batches(5, 3, 2, 1)]
+    halves = [np.mean(losses[rows] ** 2) for rows in shuffled(5, 3, 2, 1)]
     assert report.rms_loss == pytest.approx(np.sqrt(np.mean(halves)), rel=1e-5)
 
 

@@ -13,6 +13,7 @@ import mxnet as mx
 import numpy as np
 
 from layers.compute.data.dataset import Samples
+from layers.compute.engines.mxnet.batches import Batch, Batches, TrainReport
 from layers.compute.engines.mxnet.execution import (
     CompiledScorer,
     CompiledStep,
@@ -37,16 +38,7 @@ from layers.compute.engines.mxnet.parameters import (
 )
 from layers.compute.engines.mxnet.rewriting import training_graph
 from layers.compute.engines.mxnet.runtime import one_thread
-from layers.compute.engines.mxnet.training import (
-    LOSSES,
-    Loss,
-    ReportedLoss,
-    Sgd,
-    TrainingPlan,
-    batch_of,
-    batches,
-    steps_of,
-)
+from layers.compute.engines.mxnet.training import LOSSES, Loss, TrainingPlan
 from layers.compute.errors import ComputeError, unknown
 from layers.compute.scores import Metrics, Scores
 
@@ -69,25 +61,6 @@ class SamplesLike(Protocol):
     @property
     def y(self) -> np.ndarray:
         """Labels, integers (n,)."""
-
-
-@dataclass(frozen=True)
-class TrainReport:
-    """The result of local training.
-
-    Attributes:
-        steps: how many steps were taken.
-        samples: how many samples there were.
-        loss: the mean of the mini-batches' losses, each at the weights before its step; NaN
-            without a step.
-        rms_loss: the root of the mean of the mini-batches' mean squared losses of single samples;
-            NaN without a step.
-    """
-
-    steps: int
-    samples: int
-    loss: float
-    rms_loss: float
 
 
 class MXNetEngine:
@@ -123,7 +96,8 @@ class MXNetEngine:
         self.example_dtype = example_dtype
         self._seed = seed
         self._build = build
-        with one_thread():  # building a model with constants already runs operators
+        self._one_thread = one_thread()
+        with self._one_thread:  # building a model with constants already runs operators
             self._block = build()
         if not isinstance(self._block, mx.gluon.Block):
             raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
@@ -132,7 +106,7 @@ class MXNetEngine:
         if loss not in LOSSES:
             raise ComputeError(unknown("loss", loss, LOSSES))
         self.loss: Loss = LOSSES[loss](classes)
-        with one_thread():
+        with self._one_thread:
             self._output = self._trace()
         self._random = self._output is None or has_random(self._output)
         named = parameters(self._block)
@@ -212,42 +186,63 @@ class MXNetEngine:
         self._weights.array[...] = weights
         self._buffers.array[...] = buffers
 
-    def train(
-        self,
-        samples: SamplesLike,
-        plan: TrainingPlan,
-        seed: int,
-        gradient: GradientHook | None = None,
-    ) -> TrainReport:
-        """Train the loaded weights by local SGD.
+    def batches(self, samples: SamplesLike, plan: TrainingPlan, seed: int) -> Batches:
+        """Return the mini-batches of a local training; `step` takes its steps.
 
         Args:
             samples: the training samples.
             plan: epochs or steps, batch size, learning rate, momentum, weight decay.
             seed: for shuffling and dropout.
-            gradient: called in each step as `gradient(g, w)`, before weight decay and momentum. `g`
-                (d,) is the mini-batch's mean gradient, which may be changed in place; `w` (d,) are
-                the weights, read-only.
 
         Raises:
             ComputeError: the samples do not fit the model, or a value of the plan is not allowed.
         """
         x, y = self._check(samples)
-        labels = y.astype(np.float32)
-        batch, steps = batch_of(plan, len(y)), steps_of(plan, len(y))
-        sgd = Sgd(self._weights.array.size, plan.learning_rate, plan.momentum, plan.weight_decay)
-        weights, flat, readonly = self._weights.array, self._gradient.array, self._weights.readonly
-        reported = ReportedLoss(self.loss, y)
-        with one_thread():
-            if self._random:
-                seed_mxnet(seed)
-            for rows in batches(len(y), batch, steps, seed):
-                step = self._run_step(x, labels, rows)
-                reported.add(step.probabilities, rows)
-                if gradient is not None:
-                    gradient(flat, readonly)
-                sgd.step(weights, flat)
-        return TrainReport(steps, len(y), *reported.means())
+        size = self._weights.array.size
+        return Batches(x, y, plan, seed, self.loss, size, lambda: self._draw_from(seed))
+
+    def step(self, batch: Batch, correct: GradientHook | None = None) -> None:
+        """Take a step of SGD from the loaded weights, with the velocity of the batch's training.
+
+        Args:
+            batch: a mini-batch of `batches`.
+            correct: called as `correct(g, w)`, before weight decay and momentum. `g` (d,) is the
+                mini-batch's mean gradient, which may be changed in place; `w` (d,) are the weights,
+                read-only.
+        """
+        of, one = batch.batches, self._one_thread
+        with one.turn if one.thread.limits.held else one:  # a lock alone is faster
+            step = self._run_step(of.x, of.labels, batch.rows)
+            of.reported.add(step.probabilities, batch.rows)
+            if correct is not None:
+                correct(self._gradient.array, self._weights.readonly)
+            of.sgd.step(self._weights.array, self._gradient.array)
+
+    def batch_gradient(self, batch: Batch) -> np.ndarray:
+        """Return a mini-batch's mean gradient at the loaded weights, float32 (d,).
+
+        It is a view, which the next call of the engine overwrites. The weights do not change, and
+        BatchNorm's running statistics change as in a step. No report counts it.
+
+        Args:
+            batch: a mini-batch of `batches`.
+        """
+        with self._one_thread:
+            self._run_step(batch.batches.x, batch.batches.labels, batch.rows)
+        return self._gradient.array
+
+    def train(
+        self,
+        samples: SamplesLike,
+        plan: TrainingPlan,
+        seed: int,
+        correct: GradientHook | None = None,
+    ) -> TrainReport:
+        """Take a step for each of the `batches` of a local training, and return its report."""
+        batches = self.batches(samples, plan, seed)
+        for batch in batches:
+            self.step(batch, correct)
+        return batches.report()
 
     def gradient(self, samples: SamplesLike) -> np.ndarray:
         """Return the mean gradient, float32 (d,), of all samples at the loaded weights.
@@ -262,9 +257,8 @@ class MXNetEngine:
         labels = y.astype(np.float32)
         total = np.zeros(self._weights.array.size, np.float64)
         buffers = self._buffers.array.copy()
-        with one_thread():
-            if self._random:
-                seed_mxnet(self._seed)
+        with self._one_thread:
+            self._draw_from(self._seed)
             for start in range(0, len(y), GRADIENT_BATCH):
                 rows = np.arange(start, min(start + GRADIENT_BATCH, len(y)))
                 self._run_step(x, labels, rows)
@@ -304,7 +298,7 @@ class MXNetEngine:
         # A power of two, so that few graphs are bound; surplus rows are not used.
         batch = min(batch_size, 1 << (len(y) - 1).bit_length())
         right, losses = np.zeros(stop - start, bool), np.zeros(stop - start)
-        with one_thread():
+        with self._one_thread:
             scorer = self._scorers[batch]
             scorer.refresh()
             for first in range(start, stop, batch):
@@ -349,6 +343,11 @@ class MXNetEngine:
                 f"not (2, {self.loss.outputs})"
             )
         return output
+
+    def _draw_from(self, seed: int) -> None:
+        if self._random:
+            with self._one_thread:
+                seed_mxnet(seed)
 
     def _run_step(
         self, x: np.ndarray, labels: np.ndarray, rows: np.ndarray

@@ -103,10 +103,12 @@ class CompiledStep:
     def run(self) -> None:
         """Run one forward and one backward pass, and wait until MXNet has finished."""
         # The executor's own methods create NDArrays each time, which takes a fifth of a step.
-        check_call(_LIB.MXExecutorForward(self._handle, _YES))
-        check_call(_LIB.MXExecutorBackwardEx(self._handle, _NONE, None, _YES))
-        check_call(_LIB.MXNDArraySyncCopyToCPU(self._head, self._address, self._elements))
-        check_call(_LIB.MXNDArrayWaitAll())
+        check_call(
+            _LIB.MXExecutorForward(self._handle, _YES)
+            or _LIB.MXExecutorBackwardEx(self._handle, _NONE, None, _YES)
+            or _LIB.MXNDArraySyncCopyToCPU(self._head, self._address, self._elements)
+            or _LIB.MXNDArrayWaitAll()
+        )
 
 
 class _Scorer:
@@ -230,9 +232,10 @@ _here = threading.local()
 
 def _this_thread() -> object:
     """Return an object that only this thread has; thread numbers are reused after a thread ends."""
-    if not hasattr(_here, "mark"):
-        _here.mark = object()
-    mark: object = _here.mark
+    try:
+        mark: object = _here.mark
+    except AttributeError:
+        mark = _here.mark = object()
     return mark
 
 
@@ -258,10 +261,11 @@ class GraphCache(Generic[T]):
         if thread is not self._thread:
             self._made.clear()
             self._thread = thread
-        if size in self._made:
+        made = self._made.get(size)
+        if made is not None:
             self._made.move_to_end(size)
-        else:
-            self._made[size] = self._make(size)
-            while len(self._made) > 1 and sum(self._made) > max(self._rows, 2 * max(self._made)):
-                self._made.popitem(last=False)
-        return self._made[size]
+            return made
+        made = self._made[size] = self._make(size)
+        while len(self._made) > 1 and sum(self._made) > max(self._rows, 2 * max(self._made)):
+            self._made.popitem(last=False)
+        return made

@@ -73,8 +73,31 @@ def _without(notice: bytes) -> Iterator[None]:
                     os.write(2, line)
 
 
-class _Started:
-    """MXNet after its start: its OpenMP libraries, and the lock to hold while operators run."""
+class _Thread(threading.local):
+    """The calling thread: how often its operators are limited, and their threads before that."""
+
+    def __init__(self) -> None:
+        self.limits = _Limits()
+
+
+class _Limits:
+    def __init__(self) -> None:
+        self.held = 0
+        self.before: list[int] = []
+
+
+class OneThread:
+    """A context in which operators run on one OpenMP thread, and other threads run none.
+
+    oneDNN splits a sum among its threads, so their number changes the last bits. It is set in the
+    thread that runs the operators, and restored afterwards. To enter the context again, inside of
+    itself or of `kept`, takes no time.
+
+    Attributes:
+        libraries: the OpenMP libraries, as threadpoolctl has them.
+        turn: is held while operators run, since MXNet is not thread-safe.
+        thread: `thread.limits.held` is how often the calling thread is in the context or in `kept`.
+    """
 
     def __init__(self) -> None:
         import mxnet as mx
@@ -85,42 +108,65 @@ class _Started:
         self.libraries: list[Any] = list(
             ThreadpoolController().select(user_api="openmp").lib_controllers
         )
-        # MXNet is not thread-safe.
         self.turn = threading.RLock()
+        self.thread = _Thread()
+
+    def __enter__(self) -> None:
+        self.turn.acquire()
+        limits = self.thread.limits
+        limits.held += 1
+        if limits.held == 1:
+            try:
+                _run_as_operator(lambda: self._limit(limits))
+            except BaseException:
+                self.__exit__()
+                raise
+
+    def __exit__(self, *_error: object) -> None:
+        limits = self.thread.limits
+        limits.held -= 1
+        try:
+            if not limits.held:
+                _run_as_operator(lambda: self._restore(limits))
+        finally:
+            self.turn.release()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep this thread's operators on one OpenMP thread; other threads may run theirs."""
+        limits = self.thread.limits
+        with self:
+            limits.held += 1
+        try:
+            yield
+        finally:
+            if limits is self.thread.limits:
+                with self:
+                    limits.held -= 1
+            else:  # a generator may end in another thread, whose limits this must not change
+                limits.held -= 1
+
+    def _limit(self, limits: _Limits) -> None:
+        limits.before.clear()
+        for library in self.libraries:
+            limits.before.append(library.get_num_threads())
+            library.set_num_threads(1)
+
+    def _restore(self, limits: _Limits) -> None:
+        # An interrupt may have come before `_limit` reached the last library.
+        for library, threads in zip(self.libraries, limits.before, strict=False):
+            library.set_num_threads(threads)
 
 
 _starting = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def _start() -> _Started:
-    return _Started()
+def _start() -> OneThread:
+    return OneThread()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Run operators on one OpenMP thread.
-
-    oneDNN splits a sum among its threads, so their number changes the last bits. It is set in the
-    thread that runs the operators, and restored afterwards.
-    """
+def one_thread() -> OneThread:
+    """Return the context in which operators run on one OpenMP thread; it starts MXNet."""
     with _starting:
-        mxnet = _start()
-    before: list[int] = []
-
-    def limit() -> None:
-        for library in mxnet.libraries:
-            before.append(library.get_num_threads())
-            library.set_num_threads(1)
-
-    def restore() -> None:
-        # An interrupt may have come before `limit` reached the last library.
-        for library, threads in zip(mxnet.libraries, before, strict=False):
-            library.set_num_threads(threads)
-
-    with mxnet.turn:
-        _run_as_operator(limit)
-        try:
-            yield
-        finally:
-            _run_as_operator(restore)
+        return _start()

@@ -66,7 +66,7 @@ def batch_of(plan: TrainingPlan, samples: int) -> int:
     return min(plan.batch_size or samples, samples)
 
 
-def batches(samples: int, batch: int, steps: int, seed: int) -> Iterator[np.ndarray]:
+def shuffled(samples: int, batch: int, steps: int, seed: int) -> Iterator[np.ndarray]:
     """Yield the rows of `steps` mini-batches, shuffled in every epoch.
 
     The last mini-batch of an epoch has the remaining rows.
@@ -216,6 +216,11 @@ class ReportedLoss:
         self._sizes.append(len(rows))
         if len(self._waiting) == STEPS:
             self._look_up()
+
+    @property
+    def steps(self) -> int:
+        """The number of mini-batches so far."""
+        return len(self._sizes)
 
     def means(self) -> tuple[float, float]:
         """Return the mean of the mini-batches' losses, and the root of their mean squared losses.

@@ -1,0 +1,116 @@
+"""The mini-batches of one local training, with the state of its optimiser and its report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from layers.compute.engines.mxnet.runtime import one_thread
+from layers.compute.engines.mxnet.training import (
+    Loss,
+    ReportedLoss,
+    Sgd,
+    TrainingPlan,
+    batch_of,
+    shuffled,
+    steps_of,
+)
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """The result of local training.
+
+    Attributes:
+        steps: how many steps were taken.
+        samples: how many samples there were.
+        loss: the mean of the mini-batches' losses, each at the weights before its step; NaN
+            without a step.
+        rms_loss: the root of the mean of the mini-batches' mean squared losses of single samples;
+            NaN without a step.
+    """
+
+    steps: int
+    samples: int
+    loss: float
+    rms_loss: float
+
+
+class Batch:
+    """A mini-batch: samples, and the training to which their step belongs.
+
+    Attributes:
+        batches: the mini-batches of the training.
+        rows: the rows of the samples, int64 (n,).
+    """
+
+    __slots__ = ("batches", "rows")
+
+    def __init__(self, batches: Batches, rows: np.ndarray):
+        self.batches = batches
+        self.rows = rows
+
+    @property
+    def x(self) -> np.ndarray:
+        """A copy of the inputs, (n, ...)."""
+        return np.asarray(self.batches.x[self.rows])
+
+    @property
+    def y(self) -> np.ndarray:
+        """A copy of the labels, integers (n,)."""
+        return np.asarray(self.batches.y[self.rows])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Batches:
+    """The mini-batches of one local training, shuffled in every epoch.
+
+    Each iteration has the same mini-batches. The optimiser's velocity and the report go on.
+
+    Args:
+        x: the inputs, (n, ...).
+        y: the labels, integers (n,).
+        plan: epochs or steps, batch size, learning rate, momentum, weight decay.
+        seed: for shuffling.
+        loss: the model's loss, for the report.
+        dimension: the number of weights.
+        begin: called before the first mini-batch.
+
+    Raises:
+        ComputeError: a value of the plan is not allowed.
+    """
+
+    def __init__(
+        self,
+        x: np.ndarray,
+        y: np.ndarray,
+        plan: TrainingPlan,
+        seed: int,
+        loss: Loss,
+        dimension: int,
+        begin: Callable[[], None],
+    ):
+        self.x, self.y = x, y
+        self.labels = y.astype(np.float32)
+        self._batch, self._steps = batch_of(plan, len(y)), steps_of(plan, len(y))
+        self._seed = seed
+        self._begin = begin
+        self.sgd = Sgd(dimension, plan.learning_rate, plan.momentum, plan.weight_decay)
+        self.reported = ReportedLoss(loss, y)
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        with one_thread().kept():
+            self._begin()
+            for rows in shuffled(len(self.y), self._batch, self._steps, self._seed):
+                yield Batch(self, rows)
+
+    def report(self) -> TrainReport:
+        """Return the report of the steps so far."""
+        return TrainReport(self.reported.steps, len(self.y), *self.reported.means())
