@@ -113,7 +113,7 @@ class RoundMachine:
             LogicError: the selector's plan cannot be carried out.
         """
         self._steps = self._run(population)
-        return self._commands(next, self._steps)
+        return next(self._steps)
 
     def handle(self, event: Event, at_s: float) -> Sequence[Command]:
         """Handle an event; return the commands that follow from it.
@@ -130,7 +130,11 @@ class RoundMachine:
             LogicError: a plan cannot be carried out.
         """
         assert self._steps is not None, "start the round first"
-        return self._commands(self._steps.send, (event, at_s))
+        try:
+            return self._steps.send((event, at_s))
+        except StopIteration as end:
+            self._result = end.value
+            return ()
 
     def close(self) -> None:
         """Free the round's memory, also if it is not `done`."""
@@ -141,13 +145,6 @@ class RoundMachine:
         """Return the next state, and the report of the round, once it is `done`."""
         assert self._result is not None, "the round is not done"
         return self._result
-
-    def _commands(self, advance: Any, given: Any) -> Sequence[Command]:
-        try:
-            commands: Sequence[Command] = advance(given)
-        except StopIteration as end:
-            self._result, commands = end.value, ()
-        return commands
 
     def _run(self, population: Mapping[int, int]) -> Steps[tuple[ServerState, RoundReport]]:
         logic, state = self.logic, _warmed_up(self.state, self.logic)
