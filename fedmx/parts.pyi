@@ -44,6 +44,8 @@ from layers.logic.aggregators.majority_vote import MajorityVote as MajorityVote
 from layers.logic.aggregators.mean import Mean as Mean
 from layers.logic.aggregators.median import Median as Median
 from layers.logic.aggregators.median import TrimmedMean as TrimmedMean
+from layers.logic.aggregators.mixing import Bucketing as Bucketing
+from layers.logic.aggregators.mixing import NearestNeighbourMixing as NearestNeighbourMixing
 from layers.logic.aggregators.q_fedavg import QFedAvg as QFedAvg
 from layers.logic.algorithms.astraea import Astraea as Astraea
 from layers.logic.algorithms.astraea import Rebalance as Rebalance

@@ -33,7 +33,13 @@ from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
 from layers.logic.clock.uploads import Parallel, Uploads
-from layers.logic.core.declaration import Condition, Need, refusal
+from layers.logic.core.declaration import (
+    Condition,
+    Need,
+    declared,
+    held_out_by,
+    refusal,
+)
 from layers.logic.seeds import derive
 
 
@@ -175,11 +181,10 @@ class Assembly:
         """
         seed, labels = self.experiment.seed, self.data.whole.train.y
         shares: dict[str, float] = {}
-        held_out = 0.0
-        if any(hook.assets or hook.held_out for hook in self.preset.hooks):
+        held_out = held_out_by((self.preset.aggregator, *self.preset.hooks))
+        if any(hook.assets for hook in self.preset.hooks):
             logic = self.logic  # only here, because it builds the model
             shares = {name: asset.share for name, asset in logic.assets.items()}
-            held_out = logic.held_out
         # These purposes seed the draws.
         seeds = derive(seed, "shared"), derive(seed, "held-out")
         held_back = hold_back(labels, shares, held_out, *seeds)
@@ -271,7 +276,7 @@ class Assembly:
             ExperimentError: they are parallel, but the selector needs serial uploads.
         """
         selector, reference = self.preset.selector, self.experiment.clock.uploads
-        serial = Need.SERIAL_UPLOADS in selector.requires
+        serial = Need.SERIAL_UPLOADS in declared(selector)
         if reference is None:
             reference = Component("serial" if serial else "parallel", where=("clock", "uploads"))
         uploads: Uploads = build("uploads", reference)

@@ -466,8 +466,7 @@ def _documentation(
         family: whether the first setting is the end of the name, and is left out.
         fixed: the settings that the preset of this part does not take, each with the reason.
     """
-    from fedmx.components.settings import signature_of
-    from fedmx.components.text import shown
+    from fedmx.components.settings import signature_of, spelled
 
     text, settings_text = _split(entry)
     if inspect.isclass(entry):
@@ -476,7 +475,7 @@ def _documentation(
     settings = list(signature_of(entry).settings.values())[1 if family else 0 :]
     lines += ["", "settings:"] if settings else []
     for one in settings:
-        value = str(one) if part is None else f"{one.name} = {shown(getattr(part, one.name))}"
+        value = str(one) if part is None else f"{one.name} = {spelled(getattr(part, one.name))}"
         lines += _setting_lines(one, value, settings_text)
         if fixed and one.name in fixed:
             lines.append(f"      fixed in the preset: {fixed[one.name]}")

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.components.catalogue import KINDS, components, read_catalogue
-from fedmx.components.settings import Setting, signature_of
-from fedmx.components.text import shown
+from fedmx.components.settings import Setting, signature_of, spelled
 from layers.logic.core.declaration import declared, exclusions
 from layers.logic.core.preset import Preset, split_docstring
 
@@ -124,7 +123,7 @@ def _made_of(preset: Preset) -> str:
 
 
 def _row(setting: Setting, meaning: str) -> str:
-    default = "must be given" if setting.required else f"`{shown(setting.default)}`"
+    default = "must be given" if setting.required else f"`{spelled(setting.default)}`"
     text = f"{setting.type}: {meaning}" if meaning else setting.type
     cells = (f"`{setting.name}`", default, text)
     return f"| {' | '.join(_cell(one) for one in cells)} |"

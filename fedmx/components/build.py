@@ -18,7 +18,7 @@ from typing import Any
 
 from fedmx.components.catalogue import KINDS, components, unknown_name
 from fedmx.components.component import Component
-from fedmx.components.settings import Signature, signature_of
+from fedmx.components.settings import Setting, Signature, signature_of
 from fedmx.components.text import first_line, new_setting, renamed_text, unknown
 from fedmx.components.user_code import UserCodeError, import_user_code, place_of
 from fedmx.errors import ExperimentError, FedmxError
@@ -135,10 +135,14 @@ def _arguments(
     known = signature.settings
     arguments = {key: value for key, value in provided.items() if key in known}
     problems: dict[str, str] = {}
+    inner: list[str] = []
     for key, value in reference.settings.items():
         if key in known:
             try:
-                arguments[key] = known[key].convert(value)
+                given = value if known[key].part is None else _parts(reference, known[key])
+                arguments[key] = known[key].convert(given)
+            except ExperimentError as error:  # of a component in the setting, with its place
+                inner += error.problems
             except ValueError as error:
                 problems[key] = str(error)
         elif (renamed := new_setting(key, known)) is not None:
@@ -150,13 +154,27 @@ def _arguments(
             has = f"{kind} {reference.name} has"
             problems[key] = unknown("setting", key, names, listed=has, described=names)
     for key, setting in known.items():
-        if setting.required and key not in {**arguments, **problems}:
+        if setting.required and key not in {**arguments, **reference.settings}:
             problems[key] = f"is missing; {kind} {reference.name} needs it ({setting.type})"
-    if problems:
+    if problems or inner:
         source, where = reference.source, reference.where
         lines = [source.problem((*where, key), text) for key, text in problems.items()]
-        raise ExperimentError.of(source.name, lines)
+        raise ExperimentError.of(source.name, [*lines, *inner])
     return arguments
+
+
+def _parts(reference: Component, setting: Setting) -> Any:
+    """Return the part that a setting gives, or the list of them.
+
+    Raises:
+        ExperimentError: one is wrong.
+        ValueError: the setting gives no component.
+    """
+    assert setting.part is not None
+    made = [build(setting.part, one) for one in reference.inner(setting.name, setting.part)]
+    if isinstance(reference.settings[setting.name], list | tuple):
+        return made
+    return made[0] if made else None
 
 
 def _error(reference: Component, text: str) -> ExperimentError:

@@ -30,11 +30,16 @@ class Kind:
     Attributes:
         plural: its name in ``fedmx list`` and in the catalogue.
         place: the key of an experiment that takes one component of this kind, or a list of them.
+        root: the class of its parts, as ``module:Name``, if a setting of another component can take
+            one; otherwise empty.
     """
 
     plural: str
     place: tuple[str, ...]
+    root: str = ""
 
+
+_CORE = "layers.logic.core"
 
 KINDS: Mapping[str, Kind] = {
     "model": Kind("models", ("compute", "model")),
@@ -42,9 +47,9 @@ KINDS: Mapping[str, Kind] = {
     "partition": Kind("partitions", ("compute", "partition")),
     "schedule": Kind("schedules", ("compute", "train", "schedule")),
     "preset": Kind("presets", ("logic", "preset")),
-    "selector": Kind("selectors", ("logic", "selector")),
-    "aggregator": Kind("aggregators", ("logic", "aggregator")),
-    "hook": Kind("hooks", ("logic", "hooks")),
+    "selector": Kind("selectors", ("logic", "selector"), f"{_CORE}.selector:Selector"),
+    "aggregator": Kind("aggregators", ("logic", "aggregator"), f"{_CORE}.aggregator:Aggregator"),
+    "hook": Kind("hooks", ("logic", "hooks"), f"{_CORE}.hook:Hook"),
     "devices": Kind("devices", ("clock", "devices")),
     "uploads": Kind("uploads", ("clock", "uploads")),
     "availability": Kind("availabilities", ("clock", "availability")),
@@ -53,6 +58,15 @@ KINDS: Mapping[str, Kind] = {
 
 NOUNS: Mapping[tuple[str, ...], str] = {kind.place: noun for noun, kind in KINDS.items()}
 """The noun of the kind that each place of an experiment takes."""
+
+
+def noun_of_part(one: type) -> str | None:
+    """Return the noun of the kind that a class is a part of; None: it is no part.
+
+    The layers are not imported to tell.
+    """
+    bases = {f"{base.__module__}:{base.__qualname__}" for base in one.__mro__}
+    return next((noun for noun, kind in KINDS.items() if kind.root in bases), None)
 
 
 @dataclass(frozen=True)
@@ -65,6 +79,7 @@ class Entry:
         schemas: the JSON schema of each setting's value, by name.
         required: the settings that must be given.
         open: whether it takes other settings, too.
+        parts: the noun of the kind of part that a setting takes, by the setting's name.
     """
 
     about: str
@@ -72,6 +87,7 @@ class Entry:
     schemas: Mapping[str, Any] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     open: bool = False
+    parts: Mapping[str, str] = field(default_factory=dict)
 
 
 Catalogue = Mapping[str, Mapping[str, Entry]]
@@ -130,7 +146,7 @@ def write_catalogue(path: Path = PATH) -> None:
     kinds = []
     for kind, entries in catalogue_of_components().items():
         lines = [
-            f"  {json.dumps(name)}: {json.dumps(asdict(entry), ensure_ascii=False)}"
+            f"  {json.dumps(name)}: {json.dumps(_kept(entry), ensure_ascii=False)}"
             for name, entry in entries.items()
         ]
         kinds.append(f" {json.dumps(kind)}: {{\n" + ",\n".join(lines) + "\n }")
@@ -163,6 +179,11 @@ def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
     return f"{unknown(noun, name, listed)}, or your own as package.module:Name"
 
 
+def _kept(entry: Entry) -> dict[str, Any]:
+    """Return an entry in its form in the file, without parts if it has none."""
+    return {key: value for key, value in asdict(entry).items() if key != "parts" or value}
+
+
 def _entry(kept: Mapping[str, Any]) -> Entry:
     """Return an entry from its form in the file."""
     tuples = {name: tuple(kept[name]) for name in ("settings", "required")}
@@ -182,6 +203,7 @@ def _described(component: Any, family: bool) -> Entry:
         schemas={one.name: one.json_schema() for one in settings},
         required=tuple(one.name for one in settings if one.required),
         open=signature.open,
+        parts={one.name: one.part for one in settings if one.part is not None},
     )
 
 

@@ -6,14 +6,20 @@ import dataclasses
 import inspect
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
 from pydantic import PlainValidator, ValidationInfo
 
-from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue, unknown_name
+from fedmx.components.catalogue import (
+    KINDS,
+    NOUNS,
+    noun_of_part,
+    read_catalogue,
+    unknown_name,
+)
 from fedmx.components.text import Where, dotted, shown
 
 OVERRIDDEN = 0
@@ -69,6 +75,7 @@ class Component:
             of a name; else None.
         where: the place in the experiment, for messages.
         source: the experiment's source, for messages and for the import of user code.
+        noun: the noun of its kind if it is in a setting of another component; otherwise empty.
     """
 
     name: str
@@ -76,6 +83,7 @@ class Component:
     object: Any = None
     where: Where = field(default=(), compare=False, repr=False)
     source: Source = field(default_factory=Source, compare=False, repr=False)
+    noun: str = field(default="", compare=False, repr=False)
 
     @classmethod
     def of(cls, value: Any, where: Where = (), source: Source | None = None) -> Component:
@@ -121,7 +129,45 @@ class Component:
     @property
     def kind(self) -> str:
         """The noun of its kind, by its place in the experiment."""
-        return NOUNS[tuple(str(key) for key in self.where if not isinstance(key, int))]
+        return self.noun or NOUNS[tuple(str(key) for key in self.where if not isinstance(key, int))]
+
+    def inner(self, setting: str, noun: str) -> list[Component]:
+        """Return the components that a setting gives, one or a list; null gives none.
+
+        Args:
+            setting: the name of the setting.
+            noun: the noun of their kind.
+
+        Raises:
+            ValueError: the value is no component; see `of`.
+        """
+        value, where = self.settings[setting], (*self.where, setting)
+        if isinstance(value, list | tuple):
+            given = [((*where, index), item) for index, item in enumerate(value)]
+        else:
+            given = [] if value is None else [(where, value)]
+        made = [self.of(item, place, self.source) for place, item in given]
+        return [dataclasses.replace(one, noun=noun) for one in made]
+
+    def all_inner(self) -> Iterator[Component]:
+        """Yield the components in its settings, and in theirs; nothing is imported to find them.
+
+        The types of the settings of a user's own code are not known. In these, each mapping with
+        the name of a user's own code counts, and its kind is taken to be this one's.
+        """
+        entry = read_catalogue()[KINDS[self.kind].plural].get(self.name)
+        for setting, value in self.settings.items() if self.object is None else ():
+            noun = entry.parts.get(setting) if entry is not None else None
+            if entry is None and _has_names(value):
+                noun = self.kind
+            try:
+                found = self.inner(setting, noun) if noun is not None else []
+            except ValueError:
+                continue  # what is no component is refused where the type is known
+            for one in found:
+                if entry is not None or ":" in one.name:
+                    yield one
+                yield from one.all_inner()
 
     @property
     def given_by_hand(self) -> bool:
@@ -216,6 +262,11 @@ def plain(value: Any, depth: int = 0) -> Any:
         return float(value)
     if isinstance(value, list | tuple):
         return [plain(item, depth + 1) for item in value]
+    if noun_of_part(type(value)) is not None:
+        part = Component.of(value)
+        if part.not_portable_reason is not None:
+            raise ValueError(part.not_portable_reason)
+        return part.reference()
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             raise ValueError("a mapping has keys that are not text")
@@ -225,6 +276,12 @@ def plain(value: Any, depth: int = 0) -> Any:
     raise ValueError(
         f"an object of {type(value).__qualname__} is not text, a number, a list or a mapping"
     )
+
+
+def _has_names(value: Any) -> bool:
+    """Return whether a value is a mapping with a name, or a list of such mappings."""
+    items = value if isinstance(value, list | tuple) else [value]
+    return bool(items) and all(isinstance(one, Mapping) and "name" in one for one in items)
 
 
 def _check_name(name: Any) -> str:

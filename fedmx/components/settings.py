@@ -14,7 +14,9 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from fedmx.components.text import dotted, in_words, shown, takes_bool, value_problem
+from fedmx.components.catalogue import noun_of_part
+from fedmx.components.component import Component
+from fedmx.components.text import dotted, in_words, shown, takes_bool, value_problem, with_article
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -38,11 +40,16 @@ class Setting:
     @property
     def type(self) -> str:
         """The type in words, such as "a whole number or null"."""
-        return in_words(self.annotation)
+        return in_words(self.annotation) if self.part is None else with_article(self.part)
+
+    @property
+    def part(self) -> str | None:
+        """The noun of the kind of part that it takes, or of which it takes a list; None: none."""
+        return _part_in(self.annotation)
 
     def __str__(self) -> str:
         made = repr(self.default) == "<factory>"  # a dataclass makes a new one for each object
-        return self.name if self.required or made else f"{self.name} = {shown(self.default)}"
+        return self.name if self.required or made else f"{self.name} = {spelled(self.default)}"
 
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON schema of its value; an empty one, which allows all, if there is none."""
@@ -88,6 +95,13 @@ class Signature:
 
     settings: Mapping[str, Setting]
     open: bool
+
+
+def spelled(value: Any) -> str:
+    """Return the value of a setting as texts show it; of a part, its name."""
+    if noun_of_part(type(value)) is None:
+        return shown(value)
+    return str(vars(type(value)).get("name") or Component.of(value).name)
 
 
 def signature_of(target: Callable[..., Any]) -> Signature:
@@ -139,6 +153,13 @@ def _hints_one_by_one(holder: Any) -> dict[str, Any]:
         except Exception:  # noqa: BLE001 - as above; this parameter alone stays unchecked
             hints[name] = Any
     return hints
+
+
+def _part_in(annotation: Any) -> str | None:
+    """Return the noun of the first kind of part in an annotation."""
+    if isinstance(annotation, type) and not typing.get_args(annotation):
+        return noun_of_part(annotation)
+    return next(filter(None, map(_part_in, typing.get_args(annotation))), None)
 
 
 def _adapter(annotation: Any) -> TypeAdapter[Any] | None:

@@ -108,6 +108,7 @@ SelectorName: TypeAlias = Literal[
 Selector: TypeAlias = SelectorName | Mapping[str, Any] | object
 
 AggregatorName: TypeAlias = Literal[
+    "bucketing",
     "fedaim",
     "fedasync",
     "fedbuff",
@@ -119,6 +120,7 @@ AggregatorName: TypeAlias = Literal[
     "mean",
     "median",
     "multi-krum",
+    "nearest-neighbour-mixing",
     "norm-clip",
     "q-fedavg",
     "stratified",

@@ -76,21 +76,23 @@ def _parts_in(values: Mapping[str, Any], source: Source) -> Iterator[Component]:
             items = [((*kind.place, index), item) for index, item in enumerate(value)]
         for where, item in items:
             try:
-                yield Component.of(item, where, source)
+                component = Component.of(item, where, source)
             except ValueError:
                 continue
+            yield component
+            yield from component.all_inner()
 
 
 def _problems_of(components: Iterable[Component]) -> list[str]:
     problems: list[str] = []
     for component in components:
         check = _CHECKS.get(component.kind)
-        if check is None or not _is_known(component):
+        if check is None or not all(map(_is_known, (component, *component.all_inner()))):
             continue
         try:
             check(component.kind, component)
         except ExperimentError as error:
-            problems += error.problems
+            problems += [one for one in error.problems if one not in problems]
     return problems
 
 

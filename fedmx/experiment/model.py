@@ -380,7 +380,7 @@ def tree_of(section: BaseModel, spell: Callable[[Component], Any]) -> dict[str, 
 
 
 def components_of(section: BaseModel) -> Iterator[Component]:
-    """Yield the components of a section, in the order of the file."""
+    """Yield the components of a section, and those in their settings, in the order of the file."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         for item in value if isinstance(value, tuple) else (value,):
@@ -388,6 +388,7 @@ def components_of(section: BaseModel) -> Iterator[Component]:
                 yield from components_of(item)
             elif isinstance(item, Component):
                 yield item
+                yield from item.all_inner()
 
 
 def _replaced(section: _Section, change: Callable[[Component], Component]) -> _Section:

@@ -41,11 +41,23 @@ def explained_key(name: str) -> list[str]:
     if key in KEYS:
         return _key_lines(key)
     place, _, setting = key.rpartition(".")
-    if place in _KINDS:
-        return _setting_lines(name, _KINDS[place], setting)
+    kind = _kind_at(place)
+    if kind is not None:
+        return _setting_lines(name, kind, setting)
     alike = [other for other in KEYS if "." not in key and other.rpartition(".")[2] == key]
     pages = [_key_lines(other) for other in alike]
     return [line for page in pages for line in (["", ""] if page is not pages[0] else []) + page]
+
+
+def _kind_at(place: str) -> str | None:
+    """Return the plural of the kind of component at a place, also inside of another component."""
+    above, _, setting = place.rpartition(".")
+    if place in _KINDS or not above:
+        return _KINDS.get(place)
+    kind = _kind_at(above)
+    entries = read_catalogue()[kind].values() if kind is not None else ()
+    nouns = [entry.parts[setting] for entry in entries if setting in entry.parts]
+    return KINDS[nouns[0]].plural if nouns else None
 
 
 def _key_lines(name: str) -> list[str]:
@@ -126,7 +138,14 @@ def experiment_schema() -> Schema:
     """
     whole = Experiment.model_json_schema(schema_generator=_WithoutDefaults)
     schema = _inlined(whole, whole.get("$defs", {}), ())
-    return {"$schema": DRAFT, "title": "A fedmx experiment", **schema}
+    catalogue = read_catalogue()
+    inner = {
+        noun: _component(catalogue[KINDS[noun].plural])
+        for entries in catalogue.values()
+        for entry in entries.values()
+        for noun in entry.parts.values()
+    }
+    return {"$schema": DRAFT, "title": "A fedmx experiment", **schema, "definitions": inner}
 
 
 class _WithoutDefaults(GenerateJsonSchema):
@@ -222,9 +241,16 @@ def _settings(entry: Entry) -> Schema:
     """Return the schema of each setting of a component, with its line in ``fedmx list``."""
     lines = {line.partition(" =")[0].partition(":")[0]: line for line in entry.settings}
     return {
-        name: {**_draft_07(dict(schema)), "description": lines.get(name, "")}
-        for name, schema in entry.schemas.items()
+        name: {**_value(entry, name), "description": lines.get(name, "")} for name in entry.schemas
     }
+
+
+def _value(entry: Entry, name: str) -> Schema:
+    """Return the schema of a setting's value: of a part, a list of parts, or another value."""
+    if name not in entry.parts:
+        return _draft_07(dict(entry.schemas[name]))
+    part = {"$ref": f"#/definitions/{entry.parts[name]}"}
+    return {"anyOf": [part, {"type": "array", "items": part}, {"type": "null"}]}
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from layers.compute.data.datasets import Files
 from layers.logic import SELECT, SURVEY, Hook, Preset, ServerState
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import declared_assets
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Part, Trait, declared, held_out_by
 from layers.logic.core.mask import MASK
 from layers.logic.core.state import EXCLUDED
 from layers.logic.core.trainer import TRAINER
@@ -120,7 +120,7 @@ def fork(
             f"run: {before_it.folder}"
         )
     records = _records_before(folder, round, experiment)
-    check_held_back(old.assembly.preset.hooks, new.preset.hooks)
+    check_held_back(old.assembly.preset, new.preset)
     memories = Memories.of(old.assembly.preset, new.preset)
     _ = new.logic  # what does not fit together is refused before anything is run again
     checkpoint: dict[str, Any] | None = None
@@ -179,7 +179,7 @@ def _dependence(experiment: Experiment, preset: Preset, before_it: Origin | None
         before_it is None or before_it.by_number
     ):
         return f"{_name(preset.selector)} does not select by the clients' numbers alone"
-    counting = [hook for hook in preset.hooks if Trait.COUNTS_CLIENTS in hook.provides]
+    counting = [hook for hook in preset.hooks if Trait.COUNTS_CLIENTS in declared(hook)]
     return f"{_name(counting[0])} works with the number of clients" if counting else ""
 
 
@@ -542,29 +542,26 @@ def check_settings(before: Experiment, after: Experiment) -> None:
         raise ExperimentError("; ".join(problems))
 
 
-def check_held_back(before: Sequence[Hook], after: Sequence[Hook]) -> None:
-    """Check that the hooks of a fork leave the clients the samples that they had.
+def check_held_back(before: Preset, after: Preset) -> None:
+    """Check that the parts of a fork leave the clients the samples that they had.
 
     Raises:
         ExperimentError: they take others out before the data are divided.
     """
-    if _held_back(before) != _held_back(after):
-        names = sorted(
-            {
-                type(hook).__name__
-                for hook in (*before, *after)
-                if _held_back([hook]) != _held_back([])
-            }
-        )
+    parts = [(one.aggregator, *one.hooks) for one in (before, after)]
+    if _held_back(parts[0]) != _held_back(parts[1]):
+        every = (one for some in parts for one in some)
+        names = sorted({_name(one) for one in every if _held_back([one]) != _held_back([])})
         raise ExperimentError(
             f"logic: a fork cannot change {' and '.join(names)}, which takes samples out before "
             "the data are divided, so that each client would have others; start a new run"
         )
 
 
-def _held_back(hooks: Sequence[Hook]) -> tuple[dict[str, float], float]:
+def _held_back(parts: Sequence[Part]) -> tuple[dict[str, float], float]:
+    hooks = [one for one in parts if isinstance(one, Hook)]
     shares = {name: asset.share for name, asset in declared_assets(hooks).items()}
-    return shares, max((hook.held_out for hook in hooks), default=0.0)
+    return shares, held_out_by(parts)
 
 
 def _at(tree: Any, place: tuple[str, ...]) -> Any:

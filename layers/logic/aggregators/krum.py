@@ -120,15 +120,20 @@ class MultiKrum(Aggregator):
 
 def scores(vectors: Sequence[Vector], byzantine: int) -> np.ndarray:
     """Return float64 (m,): the sum of each vector's m - f - 2 least squared distances."""
+    number = max(1, len(vectors) - byzantine - 2)
+    nearest = np.sort(squared_distances(vectors), axis=1)[:, 1 : number + 1]
+    return nearest.sum(axis=1)  # type: ignore[no-any-return]
+
+
+def squared_distances(vectors: Sequence[Vector]) -> np.ndarray:
+    """Return float64 (m, m): the squared distance of each two vectors."""
     distances = np.zeros((len(vectors), len(vectors)))
     for _, block in blocks(vectors):
         wide = block.astype(np.float64)
         for i in range(len(wide)):
             away = wide[i + 1 :] - wide[i]  # inner products of near vectors would cancel
             distances[i, i + 1 :] += np.add.reduce(np.multiply(away, away, out=away), axis=1)
-    distances += distances.T
-    nearest = np.sort(distances, axis=1)[:, 1 : max(2, len(vectors) - byzantine - 1)]
-    return nearest.sum(axis=1)  # type: ignore[no-any-return]
+    return distances + distances.T
 
 
 def _check_number(byzantine: int) -> None:

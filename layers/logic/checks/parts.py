@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.declaration import RENAMED, Need, Part, Trait
+from layers.logic.core.declaration import RENAMED, Need, Part, Trait, with_inner
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import Trainer
@@ -48,6 +48,12 @@ def check_part(part: Any) -> None:
     Raises:
         LogicError: something is wrong; the message says what and where.
     """
+    for one in with_inner(part):
+        _check_alone(one)
+
+
+def _check_alone(part: Any) -> None:
+    """Check a part without those in its settings."""
     root = _root(part)
     check_methods(type(part), root)
     check_settings(type(part), root)
@@ -81,7 +87,7 @@ def _check_declarations(part: Part) -> None:
 
 def possible_mistakes(parts: Iterable[Any]) -> Iterator[str]:
     """Yield a line for each peculiarity of the parts that may be a mistake."""
-    for part in parts:
+    for part in (inner for one in parts for inner in with_inner(one)):
         kind, root = type(part), _root(part)
         yield from unknown_methods(kind, root)
         yield from unread_settings(kind, root)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.core.declaration import Part
+from layers.logic.core.hook import ServerContext
 from layers.logic.core.messages import EMPTY, Training, Update
 from layers.logic.core.state import ServerState
 from layers.logic.storage import Vector
@@ -53,7 +54,8 @@ class Contribution:
 class Aggregator(Part, ABC):
     """A fold over contributions; its settings are the attributes of a frozen dataclass.
 
-    Its memory from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
+    A round calls `begin`, `add` for each contribution in the order of the plan, and `finish`. Its
+    memory from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
     """
 
     @property
@@ -77,9 +79,17 @@ class Aggregator(Part, ABC):
         """Return the weights (d,) and buffers (b,) that the lanes of a group start from."""
         return state.weights, state.buffers
 
-    @abstractmethod
+    def begin(self, state: ServerState, context: ServerContext) -> Any:
+        """Return the value of the fold before the first contribution; by default that of `init`.
+
+        A rule that draws, or trains on samples of the server, overrides this, and keeps of the
+        context what it needs. The context is that of a hook without a client.
+        """
+        return self.init(state)
+
     def init(self, state: ServerState) -> Any:
-        """Return the value of the fold before the first contribution."""
+        """Return the value of the fold before the first contribution; by default None."""
+        return None
 
     @abstractmethod
     def add(self, total: Any, contribution: Contribution) -> Any:
@@ -87,4 +97,7 @@ class Aggregator(Part, ABC):
 
     @abstractmethod
     def finish(self, total: Any, state: ServerState) -> ServerState:
-        """Return the state with new weights and buffers; called after at least one contribution."""
+        """Return the state with new weights and buffers; called after at least one contribution.
+
+        It may say how much each contribution counted (`ServerState.shares`).
+        """

@@ -6,8 +6,8 @@ table of refused pairs; a part checks relations of its numbers in its `check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
@@ -106,6 +106,9 @@ class Part:
 
     A part whose declarations depend on its settings writes them as properties.
     """
+
+    held_out: float = 0.0
+    """Share of the training samples that are taken out, for the server alone to train on."""
 
     @property
     def requires(self) -> Set[Need]:
@@ -342,9 +345,43 @@ def encoded(update: bool, model: bool) -> frozenset[Trait]:
     return frozenset(trait for trait, encodes in both.items() if encodes)
 
 
+PROMISES = frozenset(
+    {Trait.BY_NUMBER, Trait.BY_SLICES, Trait.LOSSLESS, Trait.MEMORY_FITS, Trait.READS_UPDATE}
+)
+"""The traits by which a part allows something, and which it does not have by another part in its
+settings: it must keep them itself."""
+
+
+def with_inner(part: Any) -> Iterator[Any]:
+    """Yield a part, the parts in its settings, and those in theirs."""
+    yield part
+    for one in fields(part) if is_dataclass(part) else ():
+        value = getattr(part, one.name)
+        for inner in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(inner, Part):
+                yield from with_inner(inner)
+
+
+def held_out_by(parts: Iterable[Part]) -> float:
+    """Return the share of the training samples that the server keeps for all of these parts."""
+    every = (one for part in parts for one in with_inner(part))
+    return max((one.held_out for one in every), default=0.0)
+
+
+def declarers(part: Part) -> dict[Need | Trait, Part]:
+    """Return all declarations of a part, each with the part itself or the inner one that has it."""
+    found: dict[Need | Trait, Part] = {}
+    for one in with_inner(part):
+        own = {*one.requires, *one.provides, *one.follows}
+        for declaration in own if one is part else own - PROMISES:
+            found.setdefault(declaration, one)
+    return found
+
+
 def declared(part: Part) -> frozenset[Need | Trait]:
-    """Return all declarations of a part, with those that follow from its methods."""
-    return frozenset((*part.requires, *part.provides, *part.follows))
+    """Return all declarations of a part: its own, those that follow from its methods, and those of
+    the parts in its settings."""
+    return frozenset(declarers(part))
 
 
 def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
@@ -359,8 +396,8 @@ def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
     """
     holders: dict[Declared, list[Any]] = {one: [] for one in (*Need, *Trait, *Condition)}
     for part in (logic.selector, logic.aggregator, *logic.hooks):
-        for one in declared(part):
-            holders[one].append(part)
+        for one, declarer in declarers(part).items():
+            holders[one].append(declarer)
     for condition, value in conditions.items():
         holders[condition].append(value)
     for rule in RULES:

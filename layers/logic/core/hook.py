@@ -304,9 +304,6 @@ class Hook(Part):
     context's memory, so that it can be saved and moved.
     """
 
-    held_out: float = 0.0
-    """Share of the training samples that are taken out, for the server alone to train on."""
-
     def server(self) -> ServerSide:
         """Return the server's side."""
         return ServerSide()

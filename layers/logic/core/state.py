@@ -35,6 +35,9 @@ class ServerState:
             tasks more than once; 0: that number is `round`.
         change: float32 (d,), the vector that was added to the weights at the end of a round, before
             rounding; empty if it is not known, and between rounds.
+        shares: float64 (m,), how much each of the m contributions of a round counted in its
+            aggregation, in the order of the fold, with sum 1; 0 if it was left out. Empty if it is
+            not known, and between rounds.
     """
 
     round: int
@@ -47,6 +50,7 @@ class ServerState:
     base: Mapping[int, int] = field(default_factory=dict)
     moment: int = 0
     change: np.ndarray = field(default_factory=lambda: EMPTY)
+    shares: np.ndarray = field(default_factory=lambda: EMPTY)
 
     def base_of(self, client: int) -> int | None:
         """Return the version that a client's last accepted update started from; None: unknown."""

@@ -347,7 +347,8 @@ class Fold:
         if store is not None:
             check_by_slices(aggregator)
         self._round = state.round + 1
-        self._total: Any = guarded(aggregator.init, state, round=self._round)
+        context = pipeline.aggregator_context()
+        self._total: Any = guarded(aggregator.begin, state, context, round=self._round)
         self._next = 0  # place of the lane to fold next
         self._contributions = 0
 

@@ -11,7 +11,13 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.asset import Asset, assets_of, declared_assets
-from layers.logic.core.declaration import Condition, Need, check_together
+from layers.logic.core.declaration import (
+    Condition,
+    Need,
+    check_together,
+    held_out_by,
+    with_inner,
+)
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import Facilities, Hook
 from layers.logic.core.mask import Mask
@@ -101,10 +107,9 @@ class Logic:
         check_together(self, self._conditions())
         check_order(self.hooks)
         self._check_numbers()
-        self.selector.check(self)
-        self.aggregator.check(self)
-        for hook in self.hooks:
-            hook.check(self)
+        for part in (self.selector, self.aggregator, *self.hooks):
+            for one in with_inner(part):
+                one.check(self)
 
     def _conditions(self) -> dict[Condition, str]:
         """Return the conditions that hold, each with its value as messages show it."""
@@ -162,11 +167,12 @@ class Logic:
     @property
     def held_out(self) -> float:
         """Share of the training samples that are taken out, for the server alone to train on."""
-        return max((hook.held_out for hook in self.hooks), default=0.0)
+        return held_out_by((self.aggregator, *self.hooks))
 
     def needs(self, need: Need) -> bool:
         """Return whether any part requires this."""
-        return any(need in part.requires for part in (self.selector, self.aggregator, *self.hooks))
+        parts = (self.selector, self.aggregator, *self.hooks)
+        return any(need in one.requires for part in parts for one in with_inner(part))
 
     def server_pipeline(
         self, state: ServerState, clients: int, trace: Trace | None = None

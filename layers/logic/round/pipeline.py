@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 
 from layers.logic.checks.returned import checked, checked_gradient, checked_samples, guarded
+from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import (
     ClientContext,
@@ -98,6 +99,10 @@ class ServerPipeline:
         if client is None:
             return self._training
         return self._trainings.get(client, self._training)
+
+    def aggregator_context(self) -> ServerContext:
+        """Return the context of the aggregator, whose memory it cannot change."""
+        return self._context(AGGREGATE, None, writable=False)
 
     def warm_up(self) -> ServerState:
         """Return the state before round 1, after every side's `warm_up`."""
@@ -209,7 +214,8 @@ class ServerPipeline:
         slot: Slot | None = None,
         pass_number: int = 1,
     ) -> ServerContext:
-        memory, again = self._memory[key], () if pass_number == 1 else (pass_number,)
+        memory = self._memory[key] if key in self._memory else self._state.memory.get(key, {})
+        again = () if pass_number == 1 else (pass_number,)
         return ServerContext(
             round=self._state.round + 1,
             client=client,

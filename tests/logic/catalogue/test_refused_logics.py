@@ -22,6 +22,7 @@ CLIENTS = bowls(5)
 
 # Whether an aggregator looks at single clients' updates, of which a lane of several has none.
 EACH_CLIENT = {
+    "bucketing": True,
     "fedaim": False,
     "fedasync": False,
     "fedbuff": False,
@@ -33,6 +34,7 @@ EACH_CLIENT = {
     "mean": False,
     "median": True,
     "multi-krum": True,
+    "nearest-neighbour-mixing": True,
     "norm-clip": True,
     "q-fedavg": True,
     "stratified": False,

@@ -40,6 +40,7 @@ STALENESS = {
 }
 
 GIVEN = {
+    ("aggregator", "bucketing"): {"size": FROM_1, "rule": FREE},
     ("aggregator", "fedaim"): {
         "divergence": NOT_NEGATIVE,
         "tolerance": NOT_NEGATIVE,
@@ -57,6 +58,7 @@ GIVEN = {
     ("aggregator", "majority-vote"): {"step": POSITIVE_OR_ENDLESS},
     ("aggregator", "mean"): {"weights": FREE},
     ("aggregator", "multi-krum"): {"byzantine": FROM_0, "keep": FROM_1},
+    ("aggregator", "nearest-neighbour-mixing"): {"byzantine": FROM_0, "rule": FREE},
     ("aggregator", "norm-clip"): {"norm": POSITIVE, "weights": FREE},
     ("aggregator", "q-fedavg"): {"q": NOT_NEGATIVE},
     ("aggregator", "stratified"): {"mean": one_of("stratified", "literal")},
