@@ -30,16 +30,11 @@ class Kind:
     Attributes:
         plural: its name in ``fedmx list`` and in the catalogue.
         place: the key of an experiment that takes one component of this kind, or a list of them.
-        root: the class of its parts, as ``module:Name``, if a setting of another component can take
-            one; otherwise empty.
     """
 
     plural: str
     place: tuple[str, ...]
-    root: str = ""
 
-
-_CORE = "layers.logic.core"
 
 KINDS: Mapping[str, Kind] = {
     "model": Kind("models", ("compute", "model")),
@@ -47,9 +42,9 @@ KINDS: Mapping[str, Kind] = {
     "partition": Kind("partitions", ("compute", "partition")),
     "schedule": Kind("schedules", ("compute", "train", "schedule")),
     "preset": Kind("presets", ("logic", "preset")),
-    "selector": Kind("selectors", ("logic", "selector"), f"{_CORE}.selector:Selector"),
-    "aggregator": Kind("aggregators", ("logic", "aggregator"), f"{_CORE}.aggregator:Aggregator"),
-    "hook": Kind("hooks", ("logic", "hooks"), f"{_CORE}.hook:Hook"),
+    "selector": Kind("selectors", ("logic", "selector")),
+    "aggregator": Kind("aggregators", ("logic", "aggregator")),
+    "hook": Kind("hooks", ("logic", "hooks")),
     "devices": Kind("devices", ("clock", "devices")),
     "uploads": Kind("uploads", ("clock", "uploads")),
     "availability": Kind("availabilities", ("clock", "availability")),
@@ -58,15 +53,6 @@ KINDS: Mapping[str, Kind] = {
 
 NOUNS: Mapping[tuple[str, ...], str] = {kind.place: noun for noun, kind in KINDS.items()}
 """The noun of the kind that each place of an experiment takes."""
-
-
-def noun_of_part(one: type) -> str | None:
-    """Return the noun of the kind that a class is a part of; None: it is no part.
-
-    The layers are not imported to tell.
-    """
-    bases = {f"{base.__module__}:{base.__qualname__}" for base in one.__mro__}
-    return next((noun for noun, kind in KINDS.items() if kind.root in bases), None)
 
 
 @dataclass(frozen=True)

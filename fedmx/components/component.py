@@ -13,13 +13,8 @@ from typing import Any
 
 from pydantic import PlainValidator, ValidationInfo
 
-from fedmx.components.catalogue import (
-    KINDS,
-    NOUNS,
-    noun_of_part,
-    read_catalogue,
-    unknown_name,
-)
+from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue, unknown_name
+from fedmx.components.settings import noun_of_part
 from fedmx.components.text import Where, dotted, shown
 
 OVERRIDDEN = 0

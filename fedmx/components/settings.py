@@ -14,11 +14,25 @@ from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
-from fedmx.components.catalogue import noun_of_part
-from fedmx.components.component import Component
 from fedmx.components.text import dotted, in_words, shown, takes_bool, value_problem, with_article
 
 _KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+INNER_PARTS = {
+    "layers.logic.core.selector:Selector": "selector",
+    "layers.logic.core.aggregator:Aggregator": "aggregator",
+    "layers.logic.core.hook:Hook": "hook",
+}
+"""The classes of the parts that a setting can take, each with the noun of its kind."""
+
+
+def noun_of_part(one: type) -> str | None:
+    """Return the noun of the kind that a class is a part of; None: it is no part.
+
+    The layers are not imported to tell.
+    """
+    bases = (f"{base.__module__}:{base.__qualname__}" for base in one.__mro__)
+    return next((INNER_PARTS[base] for base in bases if base in INNER_PARTS), None)
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,7 @@ def spelled(value: Any) -> str:
     """Return the value of a setting as texts show it; of a part, its name."""
     if noun_of_part(type(value)) is None:
         return shown(value)
-    return str(vars(type(value)).get("name") or Component.of(value).name)
+    return str(vars(type(value)).get("name", type(value).__name__))
 
 
 def signature_of(target: Callable[..., Any]) -> Signature:

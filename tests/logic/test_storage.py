@@ -152,7 +152,7 @@ def test_hooks_see_accepted_updates_with_all_slots(hook) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_aggregator_that_needs_whole_updates_is_refused_in_one_line(name) -> None:
-    logic = a_logic(Fixed(((0,), (1,))), aggregator=AGGREGATORS[name]())
+    logic = a_logic(Fixed(((0,), (1,))), aggregator=AGGREGATORS[name](), min_updates=9)
     peers = MemoryCarrier(logic, bowls(2))
     with closing(UpdateStore(MB)) as store, pytest.raises(LogicError, match="fold_memory_mb") as no:
         run_round(a_state(logic), peers, logic, store)
