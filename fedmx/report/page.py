@@ -204,6 +204,9 @@ def _fact_texts(facts: Mapping[str, Any]) -> dict[str, Any]:
     builds, code, shape = facts.get("builds"), facts.get("code"), facts.get("shape")
     if isinstance(builds, dict):
         texts["builds"] = ", ".join(f"{name} {build}" for name, build in builds.items())
+    variables = facts.get("variables")
+    if isinstance(variables, dict):
+        texts["variables"] = ", ".join(f"{name} {value}" for name, value in variables.items())
     if isinstance(code, dict):
         texts["code"] = ", ".join(f"{file} {str(sha256)[:16]}" for file, sha256 in code.items())
         if not code:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fedmx.report.html import Html, element
 from fedmx.report.summary import Point, RunSummary
-from fedmx.report.svg import RUN, STEPS, captioned, html_of, new_figure, style_axes
+from fedmx.report.svg import INK, RUN, STEPS, captioned, html_of, new_figure, style_axes
 
 MAX_BARS = 40
 
@@ -85,5 +85,5 @@ def _course(points: Sequence[Point]) -> Html:
         style_axes(axes, "version", "")
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=True))
-        figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8)
+        figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8, labelcolor=INK)
         return html_of(figure, "Staleness and tasks in flight by version")

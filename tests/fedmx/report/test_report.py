@@ -424,6 +424,7 @@ def test_quantities_have_few_digits_and_their_unit() -> None:
 FACTS = {
     "builds": {"mxnet": "b3578efd", "numpy": "8297b419"},
     "code": {"hooks.py": "39577e58b81874be0b782f2cc7dbeb7f"},
+    "variables": {"MXNET_ENGINE_TYPE": "NaiveEngine", "MXNET_MKLDNN_ENABLED": "1"},
     "shape": [1, 28, 28],
     "chance": 0.10140845070422536,
 }
@@ -442,6 +443,7 @@ def test_facts_are_written_for_readers(tmp_path: Path) -> None:
         "2026-11-22 12:52:14 UTC",
         "mxnet b3578efd, numpy 8297b419",
         "hooks.py 39577e58b81874be",
+        "MXNET_ENGINE_TYPE NaiveEngine, MXNET_MKLDNN_ENABLED 1",
         "1 x 28 x 28",
         "10.14 %",
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
@@ -139,6 +140,10 @@ def test_the_page_says_how_stale_updates_were(run: RunFolder, tmp_path: Path) ->
         "Staleness of this one",
     ):
         assert said in section
+    names = ("tasks in flight", "largest staleness", "mean staleness")
+    for name in names:  # in the colour of the page, so that it can be read on a dark one
+        (drawn,) = re.findall(rf"<text [^>]*>{name}</text>", section)
+        assert "var(--ink)" in drawn
     page = tmp_path / "page.html"
     write_report([run], page)
     text = page.read_text(encoding="utf-8")
