@@ -104,6 +104,7 @@ from layers.logic.clock.devices import Range as Range
 from layers.logic.clock.devices import Tiers as Tiers
 from layers.logic.clock.uploads import Parallel as Parallel
 from layers.logic.clock.uploads import Serial as Serial
+from layers.logic.core.trainer import LocalSgd as LocalSgd
 from layers.logic.hooks.compressors import Quantise as Quantise
 from layers.logic.hooks.compressors import SignSgd as SignSgd
 from layers.logic.hooks.compressors import Stc as Stc

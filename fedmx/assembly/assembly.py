@@ -121,21 +121,33 @@ class Assembly:
 
     @cached_property
     def preset(self) -> Preset:
-        """Selector, aggregator and hooks.
+        """The parts of the logic.
 
         Raises:
             ExperimentError: a part does not exist, or its settings are wrong.
         """
         return preset_of(self.experiment)
 
-    @cached_property
+    @property
     def logic(self) -> Logic:
-        """The logic of the experiment, equal at both ends.
+        """The logic of the experiment, equal at both ends; it cannot be replaced.
 
         Raises:
             ExperimentError: its parts do not fit together.
         """
-        return logic_of(self.experiment, self.preset, self.data, lambda: self.engine.layout)
+        return self._logic
+
+    @logic.setter
+    def logic(self, changed: Logic) -> None:
+        raise ExperimentError(
+            "logic: the logic of an experiment cannot be replaced, since workers, records and "
+            "deployed clients make it from the experiment; name the part there, as in logic: "
+            "{trainer: 'my_module:Own'} or {own: [head]}"
+        )
+
+    @cached_property
+    def _logic(self) -> Logic:
+        return logic_of(self.experiment, self.preset, self.data, lambda: self.engine)
 
     @property
     def server_logic(self) -> Logic:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedmx.assembly.data import ExperimentData
 from fedmx.components.build import build
@@ -11,18 +12,21 @@ from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from layers.compute.data.partitions.biased import Biased
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAimSplit
 from layers.logic.core.declaration import Trait
-from layers.logic.core.messages import Layout
+from layers.logic.core.mask import Initial, Mask, own_tensors
+from layers.logic.core.trainer import LocalSgd
 from layers.logic.selectors.uniform import Uniform
 
 
 def preset_of(experiment: Experiment) -> Preset:
-    """Return the selector, the aggregator and the hooks of an experiment.
+    """Return the parts of an experiment's logic.
 
-    Its own selector and aggregator replace those of its preset; its hooks precede the preset's.
+    Its own selector, aggregator, trainer and list of own tensors replace those of its preset; its
+    hooks precede the preset's.
 
     Raises:
         ExperimentError: a part does not exist, or its settings are wrong.
@@ -31,13 +35,15 @@ def preset_of(experiment: Experiment) -> Preset:
     preset = Preset(Uniform(), Mean())
     if section.preset is not None:
         preset = build("preset", section.preset)
-    selector, aggregator = preset.selector, preset.aggregator
-    if section.selector is not None:
-        selector = build("selector", section.selector)
-    if section.aggregator is not None:
-        aggregator = build("aggregator", section.aggregator)
+    replaced: dict[str, Any] = {
+        noun: build(noun, given)
+        for noun in ("selector", "aggregator", "trainer")
+        if (given := getattr(section, noun)) is not None
+    }
+    if section.own is not None:
+        replaced["own"] = section.own
     hooks = [build("hook", hook) for hook in section.hooks]
-    return Preset(selector, aggregator, (*hooks, *preset.hooks))
+    return replace(preset, **replaced, hooks=(*hooks, *preset.hooks))
 
 
 def keeps_places(experiment: Experiment, selector: Selector) -> bool:
@@ -51,15 +57,15 @@ def keeps_places(experiment: Experiment, selector: Selector) -> bool:
 
 
 def logic_of(
-    experiment: Experiment, preset: Preset, data: ExperimentData, layout: Callable[[], Layout]
+    experiment: Experiment, preset: Preset, data: ExperimentData, model: Callable[[], MXNetEngine]
 ) -> Logic:
     """Return the logic of an experiment.
 
     Args:
         experiment: the experiment.
-        preset: its selector, aggregator and hooks; see `preset_of`.
+        preset: its parts; see `preset_of`.
         data: its data, for the number of labels.
-        layout: returns the model's layout; called after the checks, since it builds the model.
+        model: returns the engine with the model; called after the checks, since it takes a while.
 
     Raises:
         ExperimentError: the parts do not fit together.
@@ -73,9 +79,10 @@ def logic_of(
         rate: float = schedule.learning_rate(train.learning_rate, round - 1, experiment.rounds)
         return rate
 
+    engine = model()
     try:
         logic = Logic(
-            layout=layout(),
+            layout=engine.layout,
             selector=preset.selector,
             aggregator=preset.aggregator,
             hooks=preset.hooks,
@@ -95,6 +102,9 @@ def logic_of(
             deadline_s=experiment.clock.deadline_s,
             over_select=section.over_select,
             max_update=section.max_update,
+            trainer=preset.trainer,
+            mask=_mask_of(preset.own, engine) if preset.own else None,
+            initial=_initial(experiment, preset, engine),
         )
         highest = max(map(learning_rate, range(1, experiment.rounds + 1)))
         if highest > train.learning_rate:  # the parts check every round's learning rate
@@ -102,6 +112,25 @@ def logic_of(
     except LogicError as error:
         raise ExperimentError(f"logic: {error}") from error
     return logic
+
+
+def _mask_of(patterns: Sequence[str], engine: MXNetEngine) -> Mask:
+    """Return the mask of the tensors that stay on each client.
+
+    Raises:
+        LogicError: a pattern stands for no tensor, or no tensor would be sent.
+    """
+    own = own_tensors(patterns, engine.layout, engine.buffers_layout)
+    return Mask(engine.layout, own, engine.buffers_layout)
+
+
+def _initial(experiment: Experiment, preset: Preset, engine: MXNetEngine) -> Initial | None:
+    """Return the initial model, which clients draw from the seed, if they need it.
+
+    With `compute.start` they do not know it: that file is the server's.
+    """
+    needed = preset.own or preset.trainer != LocalSgd()
+    return engine.initial(experiment.seed) if needed and not experiment.compute.start else None
 
 
 def _check_labels(selector: Selector, data: ExperimentData) -> None:

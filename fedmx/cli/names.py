@@ -76,25 +76,11 @@ def new(
     typer.echo(f"\nRun it:   {go}; {KINDS[kind].command}\nTest it:  {go}; {install}pytest")
 
 
-PLACES = {
-    "presets": ("logic.preset", "preset: 'my_module:function'"),
-    "selectors": ("logic.selector", "selector: {name: 'my_module:Pick', fraction: 0.5}"),
-    "aggregators": ("logic.aggregator", "aggregator: 'my_module:Median'"),
-    "hooks": ("logic.hooks", "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
-    "models": ("compute.model", "model: 'my_module:Net'"),
-    "data": ("compute.data", "data: 'my_module:load'"),
-    "partitions": ("compute.partition", "partition: 'my_module:Split'"),
-    "schedules": ("compute.train.schedule", "schedule: 'my_module:Schedule'"),
-    "devices": ("clock.devices", "devices: 'my_module:Phones'"),
-    "uploads": ("clock.uploads", "uploads: 'my_module:Cell'"),
-    "availabilities": ("clock.availability", "availability: 'my_module:Nights'"),
-}
-"""The key of each kind of component in an experiment file, and an example of the user's own."""
-
-
 def _kinds(incomplete: str) -> list[str]:
     """Return a shell's completions: the matching kinds of components."""
-    return [kind for kind in PLACES if kind.startswith(incomplete)]
+    from fedmx.components.catalogue import read_catalogue
+
+    return [kind for kind in read_catalogue() if kind.startswith(incomplete)]
 
 
 def list_(
@@ -142,8 +128,11 @@ def _show_kind(kind: str, entries: Mapping[str, Entry], *, settings: bool) -> No
 
     Without `rich`: its import takes longer than the rest of this command.
     """
-    where, own = PLACES[kind]
-    typer.echo(f"{typer.style(kind, bold=True)} ({where})")
+    from fedmx.components.catalogue import KINDS, NOUN_OF
+    from fedmx.components.text import dotted
+
+    of = KINDS[NOUN_OF[kind]]
+    typer.echo(f"{typer.style(kind, bold=True)} ({dotted(of.place)})")
     names = {f"{key}NAME" if key.endswith(":") else key: entry for key, entry in entries.items()}
     left = max(map(len, [*names, "your own"])) + 2
     right = max(shutil.get_terminal_size().columns - left, 20)
@@ -152,29 +141,13 @@ def _show_kind(kind: str, entries: Mapping[str, Entry], *, settings: bool) -> No
         for setting in entry.settings if settings else ():
             lines = textwrap.wrap(setting, right, initial_indent="  ", subsequent_indent="    ")
             _show_row("", left, (typer.style(line, dim=True) for line in lines))
-    _show_row("your own", left, textwrap.wrap(own, right))
+    _show_row("your own", left, textwrap.wrap(of.own, right))
 
 
 def _show_row(name: str, left: int, lines: Iterator[str] | list[str]) -> None:
     for line in lines or [""]:
         typer.echo(f"{name:{left}}{line}".rstrip())
         name = ""
-
-
-NOUNS = {
-    "presets": "preset",
-    "selectors": "selector",
-    "aggregators": "aggregator",
-    "hooks": "hook",
-    "models": "model",
-    "data": "data set",
-    "partitions": "partition",
-    "schedules": "schedule",
-    "devices": "devices",
-    "uploads": "way of uploading",
-    "availabilities": "availability",
-}
-"""The noun for a component of each kind, in messages and headings."""
 
 
 def names_and_keys(incomplete: str) -> list[tuple[str, str]]:
@@ -296,7 +269,8 @@ def explanation(name: str) -> list[str]:
         text = unknown("name or key", name, near, listed="the nearest are")
         raise FedmxError(f"{text}; fedmx list shows all names")
 
-    from fedmx.components.catalogue import components
+    from fedmx.components.catalogue import NOUN_OF, components
+    from layers.logic.core.preset import parts_of
 
     lines: list[str] = []
     parts: list[object] = []  # of the preset; they are not explained a second time
@@ -306,16 +280,16 @@ def explanation(name: str) -> list[str]:
         if entry is None or entry in parts:
             continue
         lines += ["", ""] if lines else []
-        lines += [f"{name}: {NOUNS[kind]}", ""]
+        lines += [f"{name}: {NOUN_OF[kind]}", ""]
         preset = _default_instance(entry) if kind == "presets" else None
         if preset is not None:
             lines += [*_own_lines(entry), "", *_preset_lines(entry, preset)]
-            parts = [type(part) for _, part in _parts(preset)]
+            parts = [type(part) for part in parts_of(preset)]
             continue
         lines += _documentation(entry, None, key.endswith(":"))
         if kind == "models" and not name.endswith(":"):
             lines += ["", *_tensor_lines(name)]
-        if kind in ("selectors", "aggregators", "hooks"):
+        if kind in ("selectors", "aggregators", "hooks", "trainers"):
             part = _default_instance(entry)
             lines += ["", *_part_lines(part)] if part is not None else []
     return lines
@@ -350,13 +324,16 @@ def _tensor_lines(name: str) -> Iterator[str]:
 
 def preset_section(preset: Preset) -> dict[str, Any]:
     """Return the logic section of an experiment file that names the parts of a preset."""
-    section: dict[str, Any] = {
-        "selector": _reference("selectors", preset.selector),
-        "aggregator": _reference("aggregators", preset.aggregator),
-    }
-    if preset.hooks:
-        section["hooks"] = [_reference("hooks", hook) for hook in preset.hooks]
-    return section
+    from layers.logic.core.preset import kinds_of
+
+    section: dict[str, Any] = {}
+    for noun, part in kinds_of(preset):
+        reference = _reference(noun, part)
+        if noun == "hook":
+            section.setdefault("hooks", []).append(reference)
+        else:
+            section[noun] = reference
+    return {**section, "own": list(preset.own)} if preset.own else section
 
 
 def _key(name: str, entries: Mapping[str, Any]) -> str:
@@ -371,12 +348,6 @@ def _default_instance(entry: Callable[..., Any]) -> Any:
 
     required = any(one.required for one in signature_of(entry).settings.values())
     return None if required else entry()
-
-
-def _parts(preset: Preset) -> list[tuple[str, Any]]:
-    """Return the parts of a preset, each with its kind."""
-    hooks = [("hooks", hook) for hook in preset.hooks]
-    return [("selectors", preset.selector), ("aggregators", preset.aggregator), *hooks]
 
 
 def _own_lines(entry: Callable[..., Preset]) -> Iterator[str]:
@@ -396,11 +367,13 @@ def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]
     """Yield the lines about the parts of a preset, and how an experiment file names them."""
     import yaml
 
+    from layers.logic.core.preset import kinds_of
+
     fixed: Mapping[str, str] = getattr(entry, "fixed", {})
     yield "Made of:"
-    for kind, part in _parts(preset):
+    for noun, part in kinds_of(preset):
         yield ""
-        yield f"{NOUNS[kind]} {_name(kind, part)}"
+        yield f"{noun} {_name(noun, part)}"
         for line in _documentation(type(part), part, family=False, fixed=fixed):
             yield f"  {line}".rstrip()
         yield ""
@@ -413,23 +386,23 @@ def _preset_lines(entry: Callable[..., Preset], preset: Preset) -> Iterator[str]
     yield from (f"  {line}" for line in text.splitlines())
 
 
-def _name(kind: str, part: object) -> str:
+def _name(noun: str, part: object) -> str:
     """Return the name of a part in an experiment file."""
-    from fedmx.components.catalogue import components
+    from fedmx.components.catalogue import KINDS, components
     from fedmx.components.component import Component
 
-    names = {entry: name for name, entry in components()[kind].items()}
+    names = {entry: name for name, entry in components()[KINDS[noun].plural].items()}
     return names.get(type(part)) or Component.of(part).name
 
 
-def _reference(kind: str, part: Any) -> dict[str, Any]:
+def _reference(noun: str, part: Any) -> dict[str, Any]:
     """Return a part's entry in an experiment file, without settings that are null by default."""
     from fedmx.components.component import plain
 
     given = {one.name: getattr(part, one.name) for one in fields(part) if one.init}
     optional = {one.name for one in fields(part) if one.default is None}
     settings = {k: plain(v) for k, v in given.items() if v is not None or k not in optional}
-    return {"name": _name(kind, part), **settings}
+    return {"name": _name(noun, part), **settings}
 
 
 def _part_lines(part: Part) -> Iterator[str]:

@@ -449,6 +449,14 @@ def export(
             help="The file to write. [default: the model's name, in this folder]",
         ),
     ] = None,
+    client: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="NUMBER",
+            help="Export the personal model of this client, from a simulation.",
+        ),
+    ] = None,
     module: Modules = None,
     own_modules: OwnModules = False,
 ) -> None:
@@ -471,7 +479,7 @@ def export(
     from fedmx.export import FORMATS, TrainedModel
     from fedmx.run.durable import write_bytes_durably
 
-    model = TrainedModel.of(folder, modules)
+    model = TrainedModel.of(folder, modules, client)
     ending, make = FORMATS[to]
     file = out or Path(f"{model.name}{ending}")
     check_output(file, *_FILES[to])
@@ -485,7 +493,8 @@ def export(
         typer.echo(
             f"the run has not finished: this is its model after round {model.round}", err=True
         )
-    typer.echo(f"model:  {file}, of round {model.round}", err=bool(exported.source))
+    of = "" if client is None else f", of client {client}"
+    typer.echo(f"model:  {file}, of round {model.round}{of}", err=bool(exported.source))
     if exported.source:
         typer.echo(f"module: {file.with_suffix('.py')}", err=True)
         typer.echo(exported.source, nl=False)

@@ -17,14 +17,15 @@ from typing import Any
 from fedmx.components.catalogue import KINDS, components, read_catalogue
 from fedmx.components.settings import Setting, signature_of, spelled
 from layers.logic.core.declaration import declared, exclusions
-from layers.logic.core.preset import Preset, split_docstring
+from layers.logic.core.preset import Preset, kinds_of, split_docstring
 
 ROOT = Path(__file__).parents[2]
 INDEX = ROOT / "docs" / "algorithms.md"
 FOLDER = INDEX.with_suffix("")
 """The folder of the pages."""
 
-ALGORITHMS = {KINDS[noun].plural: noun for noun in ("preset", "selector", "aggregator", "hook")}
+_NOUNS = ("preset", "selector", "aggregator", "hook", "trainer")
+ALGORITHMS = {KINDS[noun].plural: noun for noun in _NOUNS}
 """The kinds that the pages describe, each with its noun."""
 
 BEGIN, END = "<!-- index -->\n", "<!-- end of index -->\n"
@@ -111,12 +112,10 @@ def _component(kind: str, make: Any) -> Iterator[str]:
 
 def _made_of(preset: Preset) -> str:
     """Return the parts of a preset in words, each with its name."""
-    parts = [("selectors", preset.selector), ("aggregators", preset.aggregator)]
-    parts += [("hooks", hook) for hook in preset.hooks]
     *some, last = (
-        f"the {ALGORITHMS[kind]} `{name}`"
-        for kind, part in parts
-        for name, make in components()[kind].items()
+        f"the {noun} `{name}`"
+        for noun, part in kinds_of(preset)
+        for name, make in components()[KINDS[noun].plural].items()
         if make is type(part)
     )
     return f"{', '.join(some)} and {last}"

@@ -27,6 +27,7 @@ from layers.compute.errors import ComputeError
 from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.clock import Availability, Devices, Uploads
+from layers.logic.core.trainer import Trainer
 from layers.logic.errors import LogicError
 
 
@@ -255,6 +256,7 @@ WANTED: dict[str, Wanted] = {
     "selector": Wanted.subclass(Selector),
     "aggregator": Wanted.subclass(Aggregator),
     "hook": Wanted.subclass(Hook),
+    "trainer": Wanted.subclass(Trainer),
     "devices": Wanted.subclass(Devices),
     "uploads": Wanted.subclass(Uploads),
     "availability": Wanted.subclass(Availability),

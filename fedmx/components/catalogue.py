@@ -30,29 +30,42 @@ class Kind:
     Attributes:
         plural: its name in ``fedmx list`` and in the catalogue.
         place: the key of an experiment that takes one component of this kind, or a list of them.
+        own: how an experiment file names a user's own component of this kind.
     """
 
     plural: str
     place: tuple[str, ...]
+    own: str
 
 
 KINDS: Mapping[str, Kind] = {
-    "model": Kind("models", ("compute", "model")),
-    "data set": Kind("data", ("compute", "data")),
-    "partition": Kind("partitions", ("compute", "partition")),
-    "schedule": Kind("schedules", ("compute", "train", "schedule")),
-    "preset": Kind("presets", ("logic", "preset")),
-    "selector": Kind("selectors", ("logic", "selector")),
-    "aggregator": Kind("aggregators", ("logic", "aggregator")),
-    "hook": Kind("hooks", ("logic", "hooks")),
-    "devices": Kind("devices", ("clock", "devices")),
-    "uploads": Kind("uploads", ("clock", "uploads")),
-    "availability": Kind("availabilities", ("clock", "availability")),
+    "model": Kind("models", ("compute", "model"), "model: 'my_module:Net'"),
+    "data set": Kind("data", ("compute", "data"), "data: 'my_module:load'"),
+    "partition": Kind("partitions", ("compute", "partition"), "partition: 'my_module:Split'"),
+    "schedule": Kind(
+        "schedules", ("compute", "train", "schedule"), "schedule: 'my_module:Schedule'"
+    ),
+    "preset": Kind("presets", ("logic", "preset"), "preset: 'my_module:function'"),
+    "selector": Kind(
+        "selectors", ("logic", "selector"), "selector: {name: 'my_module:Pick', fraction: 0.5}"
+    ),
+    "aggregator": Kind("aggregators", ("logic", "aggregator"), "aggregator: 'my_module:Median'"),
+    "hook": Kind("hooks", ("logic", "hooks"), "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
+    "trainer": Kind("trainers", ("logic", "trainer"), "trainer: {name: 'my_module:Own', lam: 0.1}"),
+    "devices": Kind("devices", ("clock", "devices"), "devices: 'my_module:Phones'"),
+    "uploads": Kind("uploads", ("clock", "uploads"), "uploads: 'my_module:Cell'"),
+    "availability": Kind(
+        "availabilities", ("clock", "availability"), "availability: 'my_module:Nights'"
+    ),
 }
 """The kinds by their nouns, which messages use."""
 
 NOUNS: Mapping[tuple[str, ...], str] = {kind.place: noun for noun, kind in KINDS.items()}
 """The noun of the kind that each place of an experiment takes."""
+
+
+NOUN_OF: Mapping[str, str] = {kind.plural: noun for noun, kind in KINDS.items()}
+"""The noun of each kind by its plural."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +114,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     from layers.compute.engines.mxnet.model_zoo import ZOOS
     from layers.compute.engines.mxnet.models import MODELS
     from layers.compute.schedule import SCHEDULES
-    from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+    from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, TRAINERS
     from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
 
     return {
@@ -109,6 +122,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "selectors": SELECTORS,
         "aggregators": AGGREGATORS,
         "hooks": HOOKS,
+        "trainers": TRAINERS,
         "models": {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}},
         "data": {**DATASETS, **FEDERATED},
         "partitions": PARTITIONS,

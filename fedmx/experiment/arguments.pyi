@@ -150,6 +150,9 @@ HookName: TypeAlias = Literal[
 ]
 Hook: TypeAlias = HookName | Mapping[str, Any] | object
 
+TrainerName: TypeAlias = Literal["local-sgd",]
+Trainer: TypeAlias = TrainerName | Mapping[str, Any] | object
+
 DevicesName: TypeAlias = Literal[
     "knapsack",
     "lognormal",
@@ -284,6 +287,9 @@ class EvaluateKeys(TypedDict, total=False):
     per_client: bool
     """Also evaluate the model on each client's own test samples: mean and variance over
     clients."""
+    personal: bool
+    """Also evaluate the model that each client uses itself, and what a client would use that
+    never took part, on its own test samples; simulations only."""
 
 class LogicKeys(TypedDict, total=False):
     """Who takes part, what happens to an update on its way, and how updates become a model."""
@@ -296,6 +302,11 @@ class LogicKeys(TypedDict, total=False):
     """How the updates become the next model; null: the preset's."""
     hooks: Sequence[Hook]
     """Further changes of models and updates, before the preset's hooks."""
+    trainer: Trainer | None
+    """How a client makes its update from the model that it receives; null: the preset's."""
+    own: Sequence[str] | None
+    """Tensors and buffers of the model that stay on each client: names with *, or head (the
+    last layer), body (all others), norm (layers with buffers); null: the preset's."""
     min_updates: int
     """Fails a round with fewer accepted updates; at most clients. With 0, a round without
     updates keeps the model and the run goes on."""

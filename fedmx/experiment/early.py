@@ -31,6 +31,7 @@ _CHECKS: Mapping[str, Callable[[str, Component], Any]] = {
     "selector": build,
     "aggregator": build,
     "hook": build,
+    "trainer": build,
     "data set": bind,
     "devices": bind,
     "uploads": bind,

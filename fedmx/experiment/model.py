@@ -308,7 +308,7 @@ class Experiment(Section):
         if self.stop.client_accuracy is not None and not evaluate.per_client:
             text = "is not measured; set compute.evaluate.per_client to true"
             yield ("stop", "client_accuracy"), text
-        if evaluate.per_client and evaluate.sample is not None:
+        if (evaluate.per_client or evaluate.personal) and evaluate.sample is not None:
             text = "needs all test samples; leave compute.evaluate.sample out"
             yield ("compute", "evaluate", "per_client"), text
 

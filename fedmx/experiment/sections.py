@@ -159,6 +159,9 @@ class EvaluateSection(Section):
     """Test samples to use; null is all."""
     per_client: bool = False
     """Also evaluate the model on each client's own test samples: mean and variance over clients."""
+    personal: Annotated[bool, Rules("unless default")] = False
+    """Also evaluate the model that each client uses itself, and what a client would use that never
+    took part, on its own test samples ([more](algorithms/personal.md)); simulations only."""
 
 
 class ComputeSection(Section):
@@ -216,6 +219,17 @@ class LogicSection(Section):
         tuple[Annotated[Component, component_at("hook")], ...], AfterValidator(_with_indices)
     ] = ()
     """Further changes of models and updates, before the preset's hooks."""
+    trainer: Annotated[
+        Annotated[Component, component_at("trainer")] | None, Rules("unless default")
+    ] = None
+    """How a client makes its update from the model that it receives; null: the preset's."""
+    own: Annotated[
+        tuple[Annotated[str, Field(min_length=1)], ...] | None,
+        Rules("unless default", "each client's own tensors would begin anew"),
+        Takes("list of patterns or null"),
+    ] = None
+    """Tensors and buffers of the model that stay on each client: names with `*`, or `head` (the
+    last layer), `body` (all others), `norm` (layers with buffers); null: the preset's."""
     min_updates: WholeNumber = 1
     """Fails a round with fewer accepted updates; at most `clients`. With 0, a round without updates
     keeps the model and the run goes on."""

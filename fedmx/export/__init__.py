@@ -22,9 +22,13 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.output_file import check_module_name, check_output
 from fedmx.run import RunError, RunFolder
+from fedmx.run.folder import kept_start
+from fedmx.server.personal import PersonalModels
 from fedmx.version import __version__
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.exported_graph import Graph
 from layers.compute.engines.mxnet.parameters import Definition
+from layers.logic import ClientLedger, ServerState
 
 
 @dataclass(frozen=True)
@@ -50,34 +54,42 @@ class TrainedModel:
     notes: Mapping[str, str]
 
     @classmethod
-    def of(cls, folder: RunFolder, modules: Collection[str] | None = ()) -> TrainedModel:
+    def of(
+        cls,
+        folder: RunFolder,
+        modules: Collection[str] | None = (),
+        client: int | None = None,
+    ) -> TrainedModel:
         """Return the last model of a run folder, or the model of its newest checkpoint.
 
         Args:
             folder: the run folder.
             modules: the modules whose code its experiment may name; None: all.
+            client: the client of a simulation whose personal model it is, after the round of the
+                newest checkpoint; None: the global model.
 
         Raises:
-            RunError: the run has trained nothing yet, or its folder is incomplete.
+            RunError: the run has trained nothing yet, its folder is incomplete, or it has no
+                memory of the client.
             ExperimentError: the model cannot be built here.
         """
-        path, round = _weights_of(folder)
         experiment = Experiment.parse(
             folder.experiment_yaml,
             str(folder.path / "experiment.yaml"),
             folder=folder.modules_path,
             modules=modules,
         )
-        assembly = _assembly(folder, experiment)
+        if client is None:
+            assembly = _assembly(folder, experiment)
+            round = _load(folder, assembly.engine)
+        else:
+            assembly = Assembly(experiment, start_file=kept_start(folder))
+            round = _load_personal(folder, assembly, client)
         engine = assembly.engine
-        try:
-            weights = read_start(path, engine)
-        except ExperimentError as error:
-            raise RunError(str(error).removeprefix("compute.start: ")) from None
         values = dict(engine.definition.constants)
         for vector, layout in (
-            (weights.weights, engine.layout),
-            (weights.buffers, engine.buffers_layout),
+            (engine.weights, engine.layout),
+            (engine.buffers, engine.buffers_layout),
         ):
             for tensor in layout:
                 values[tensor.name] = vector[tensor.start : tensor.stop].reshape(tensor.shape)
@@ -90,11 +102,44 @@ class TrainedModel:
             "run": folder.name,
             "round": str(round),
             "fedmx": __version__,
+            **({} if client is None else {"client": str(client)}),
         }
         name = re.sub(r"\W", "_", model.name.rpartition(":")[2], flags=re.ASCII)
         name = f"model_{name}" if name[:1].isdigit() else name
         last = folder.status == "done"
         return cls(folder.name, name, round, last, engine.definition, values, notes)
+
+
+def _load(folder: RunFolder, engine: MXNetEngine) -> int:
+    """Load the newest weights into the engine; return their round."""
+    path, round = _weights_of(folder)
+    try:
+        weights = read_start(path, engine)
+    except ExperimentError as error:
+        raise RunError(str(error).removeprefix("compute.start: ")) from None
+    engine.load(weights.weights, weights.buffers)
+    return round
+
+
+def _load_personal(folder: RunFolder, assembly: Assembly, client: int) -> int:
+    """Load the personal model of a client into the engine; return its round."""
+    clients = assembly.experiment.clients
+    if client >= clients:
+        raise RunError(f"{folder.path}: there is no client {client}; there are 0 to {clients - 1}")
+    checkpoint = folder.latest_checkpoint()
+    if checkpoint is None:
+        raise RunError(f"{folder.path}: the run has no checkpoint yet, so there is no model in it")
+    ledgers = checkpoint.state["clients"].get("ledgers")
+    if ledgers is None:
+        raise RunError(
+            f"{folder.path}: the run was deployed, and client {client} has its memory itself; the "
+            "models of clients are exported from simulations"
+        )
+    state = ServerState.of_tree(checkpoint.state["server"])
+    ledger = ClientLedger.of_tree(ledgers[client]) if client in ledgers else ClientLedger()
+    memory = ledger.settle(state.last_accepted.get(client, 0)).settled
+    PersonalModels(assembly, lambda *_: memory).load(client, state, memory)
+    return checkpoint.round
 
 
 def _weights_of(folder: RunFolder) -> tuple[Path, int]:

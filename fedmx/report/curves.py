@@ -11,7 +11,7 @@ from fedmx.errors import FedmxError
 from fedmx.report.groups import Group
 from fedmx.report.html import Html
 from fedmx.report.quantities import MIB, duration, mebibytes, number
-from fedmx.report.summary import Point, RunSummary, points_of
+from fedmx.report.summary import Point, RunSummary, deviation, points_of
 from fedmx.report.svg import (
     COLOURS,
     PAGE,
@@ -82,13 +82,21 @@ BY_CLIENT = Measure(
     "Accuracy by client",
     "accuracy, mean over clients, %",
     lambda p: _percent(p.client_accuracy),
-    band=lambda p: _percent(p.client_deviation),
+    band=lambda p: _percent(deviation(p.client_variance)),
+    share=True,
+)
+PERSONAL = Measure(
+    "Personal accuracy",
+    "accuracy of each client's own model, mean over clients, %",
+    lambda p: _percent(p.personal_accuracy_mean),
+    band=lambda p: _percent(deviation(p.personal_accuracy_variance)),
     share=True,
 )
 MEASURES = (
     Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
     Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
     BY_CLIENT,
+    PERSONAL,
 )
 AXES = (
     Axis("rounds", lambda p: p.round, (("round", 1),)),

@@ -264,6 +264,14 @@ def rows_of(
             "Final accuracy by client, variance",
             [point.client_variance if point else None for point in by_client],
         ),
+        *(
+            last(label, [getattr(point, name, None) for point in by_client], percent)
+            for label, name in (
+                ("Personal accuracy, mean", "personal_accuracy_mean"),
+                ("Personal accuracy, worst tenth", "personal_accuracy_worst_tenth"),
+                ("Accuracy of newcomers, mean", "newcomer_accuracy_mean"),
+            )
+        ),
         last("Final loss", [run.final_loss for run in runs]),
     ]
     for key, size in SIZES.items():

@@ -195,6 +195,14 @@ def cards(run: RunSummary, targets: Targets) -> Html:
         spread = f"mean over clients; variance {number(by_client.client_variance)}"
         label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
         tiles.append(_card(label, percent(by_client.client_accuracy), spread))
+        if by_client.personal_accuracy_mean is not None:
+            label = "Personal accuracy" if run.ended else "Personal accuracy so far"
+            others = (
+                f"each client's own model; worst tenth "
+                f"{percent(by_client.personal_accuracy_worst_tenth)}, newcomers "
+                f"{percent(by_client.newcomer_accuracy_mean)}"
+            )
+            tiles.append(_card(label, percent(by_client.personal_accuracy_mean), others))
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
         tiles.append(_card(label, number(run.final_loss)))

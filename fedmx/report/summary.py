@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from fedmx.errors import ExperimentError
@@ -78,6 +78,10 @@ class Point:
         seconds: machine time since the run began, evaluation included.
         client_accuracy: mean over clients of the accuracy on a client's own test samples.
         client_variance: variance over clients of the same.
+        personal_accuracy_mean: likewise of the model that each client uses itself.
+        personal_accuracy_variance: variance over clients of the same.
+        personal_accuracy_worst_tenth: mean over the worst tenth of the clients of the same.
+        newcomer_accuracy_mean: of the models of clients that would never have taken part.
         clock_s: by the experiment's clock since the run began; None: not recorded.
         round_s: of this round, by the experiment's clock.
         virtual: whether that clock is virtual, as in a simulation with devices.
@@ -93,6 +97,10 @@ class Point:
     seconds: float
     client_accuracy: float | None = None
     client_variance: float | None = None
+    personal_accuracy_mean: float | None = None
+    personal_accuracy_variance: float | None = None
+    personal_accuracy_worst_tenth: float | None = None
+    newcomer_accuracy_mean: float | None = None
     clock_s: float | None = None
     round_s: float | None = None
     virtual: bool = False
@@ -109,10 +117,13 @@ class Point:
         """Virtual time; None if time is real."""
         return self.clock_s if self.virtual else None
 
-    @property
-    def client_deviation(self) -> float | None:
-        """The standard deviation of the accuracy over the clients."""
-        return None if self.client_variance is None else max(self.client_variance, 0.0) ** 0.5
+
+def deviation(variance: float | None) -> float | None:
+    """Return the standard deviation of a quantity with this variance."""
+    return None if variance is None else max(variance, 0.0) ** 0.5
+
+
+_PERSONAL = [one.name for one in fields(Point) if one.name.startswith(("personal_", "newcomer_"))]
 
 
 def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
@@ -137,6 +148,7 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 seconds=elapsed_s,
                 client_accuracy=row.get("client_accuracy_mean"),
                 client_variance=row.get("client_accuracy_variance"),
+                **{name: row.get(name) for name in _PERSONAL},
                 clock_s=clock_s if clocked else None,
                 round_s=row.get("clock_s"),
                 virtual=clocked and record.get("virtual") is True,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from fedmx.server.personal import Personal
 from layers.compute.scores import Scores
 
 Rows = npt.NDArray[np.integer]
@@ -23,12 +24,14 @@ class Evaluation:
         client_accuracy_mean: mean over the clients of the accuracy on a client's own test samples,
             with equal weights; None if it was not evaluated.
         client_accuracy_variance: population variance of these accuracies (divided by their number).
+        personal: the evaluation of the clients' own models.
     """
 
     accuracy: float
     loss: float
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
+    personal: Personal | None = None
 
 
 def evaluate(scores: Scores, clients: Sequence[Rows] | None = None) -> Evaluation:

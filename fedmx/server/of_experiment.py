@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
 from fedmx.log import Log
 from fedmx.server.callback import Callback
 from fedmx.server.carrier import RunCarrier
+from fedmx.server.personal import PersonalModels
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
-from layers.logic import Aggregator, LogicError, ServerState
+from layers.logic import Aggregator, ClientState, LogicError, ServerState
 from layers.logic.checks.parts import possible_mistakes
 from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import check_by_slices
@@ -28,6 +29,7 @@ def server_of(
     clients: RunCarrier,
     scores: Scorer | None = None,
     callbacks: Sequence[Callback] = (),
+    memory_of: Callable[[int, ServerState], ClientState] | None = None,
 ) -> Server:
     """Return the server of an experiment.
 
@@ -36,16 +38,28 @@ def server_of(
         clients: its clients, simulated or remote.
         scores: evaluates models elsewhere, where that is faster; None: the server evaluates.
         callbacks: called after each round; they may end the run.
+        memory_of: returns a client's memory after its last accepted update; None: no personal
+            model is evaluated.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
-        ExperimentError: updates are to be folded from disk, and the aggregator cannot.
+        ExperimentError: updates are to be folded from disk, and the aggregator cannot; or personal
+            models are to be evaluated, and their clients have them.
     """
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
     for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks)):
         log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
+    by_client = evaluate.per_client or evaluate.personal
+    if evaluate.personal and clients.foreign:
+        raise ExperimentError(
+            "compute.evaluate.personal: a deployed server does not have its clients' models; set "
+            "it to false, and evaluate them in a simulation"
+        )
+    personal = None
+    if evaluate.personal and memory_of is not None:
+        personal = PersonalModels(assembly, memory_of)
     return Server(
         network=clients,
         logic=assembly.server_logic,
@@ -53,7 +67,8 @@ def server_of(
         last_round=experiment.rounds,
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
-        client_rows=assembly.parts[1] if evaluate.per_client else None,
+        client_rows=assembly.parts[1] if by_client else None,
+        personal=personal,
         scores=scores,
         callbacks=callbacks,
         experiment=experiment,

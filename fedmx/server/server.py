@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal
@@ -22,6 +23,7 @@ from fedmx.server.callback import Callback, Callbacks
 from fedmx.server.carrier import RunCarrier
 from fedmx.server.evaluation import Evaluation, Rows, evaluate
 from fedmx.server.last_good import Recorder, last_good
+from fedmx.server.personal import PersonalModels
 from fedmx.server.round import Round
 from fedmx.server.shown import Shown
 from fedmx.server.step_back import StepsBack
@@ -52,6 +54,7 @@ class Server(Shown):
         evaluate_batch: samples a batch of the evaluation.
         client_rows: each client's rows of the samples, for the accuracy on each client's own; None:
             it is not evaluated.
+        personal: evaluates the clients' own models; None: they are not evaluated.
         scores: evaluates a model on the same samples elsewhere, if that is faster.
         stop: the conditions that end the run sooner.
         recorder: records rounds; None: rounds are not recorded.
@@ -81,6 +84,7 @@ class Server(Shown):
     evaluate_every: int = 1
     evaluate_batch: int = 500
     client_rows: Sequence[Rows] | None = None
+    personal: PersonalModels | None = None
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
     recorder: Recorder | None = None
@@ -101,6 +105,7 @@ class Server(Shown):
 
     def __post_init__(self, initial_state: ServerState | None) -> None:
         self._entered = 0
+        self._logic_given = self.logic
         self._shown = ExitStack()
         self._callbacks = Callbacks(self.callbacks)
         self._given_state = initial_state
@@ -196,7 +201,20 @@ class Server(Shown):
         """Return a context manager that calls the callbacks at the run's begin and end."""
         return self._callbacks.during(self)
 
+    def _check_logic(self) -> None:
+        """Check that the logic is that of the experiment, which the clients have, too.
+
+        Raises:
+            FedmxError: it was replaced.
+        """
+        if self.experiment is not None and self.logic is not self._logic_given:
+            raise FedmxError(
+                "the server's logic was replaced, and its clients and records have that of the "
+                "experiment; change the experiment instead"
+            )
+
     def _rounds(self) -> Iterator[Round]:
+        self._check_logic()
         if not self.reason and self.state.round >= self.last_round:
             self.reason = after_last(self.last_round)
         if self.reason:  # resumed after its last round: the clients may not know it
@@ -238,6 +256,7 @@ class Server(Shown):
                 virtual=self.network.virtual,
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
+                personal=found.personal if found else None,
                 stepped_back=steps,
                 model_sha256=model_hash(self.state.weights, self.state.buffers),
                 journal=journal,
@@ -323,7 +342,11 @@ class Server(Shown):
 
     def evaluation(self) -> Evaluation:
         """Return the evaluation of the global model, with that by client if there are rows."""
-        return evaluate(self._scores(), self.client_rows)
+        scores = self._scores()
+        found = evaluate(scores, self.client_rows)
+        if self.personal is None:
+            return found
+        return replace(found, personal=self.personal.evaluate(self.state, scores))
 
     def _scores(self) -> Scores:
         weights, buffers, batch = self.state.weights, self.state.buffers, self.evaluate_batch

@@ -50,4 +50,4 @@ def simulate(
         assets = assembly.assets.values()
         file_bytes = sum(asset.wire_bytes(one) for asset in assets for one in given)
         clients = SimulatedClients(workers, sizes, assembly.clock(), file_bytes)
-        return server_of(assembly, clients, scores, callbacks)
+        return server_of(assembly, clients, scores, callbacks, clients.memory_of)

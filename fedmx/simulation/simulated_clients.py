@@ -17,6 +17,7 @@ from layers.logic import (
     Answer,
     ClientLedger,
     ClientLost,
+    ClientState,
     Overhead,
     Question,
     ServerState,
@@ -152,6 +153,11 @@ class SimulatedClients:
         self._keeps = bool(self._tasks)
         self._work.clear()
         self._results.clear()
+
+    def memory_of(self, client: int, state: ServerState) -> ClientState:
+        """Return a client's memory after its last accepted update."""
+        ledger = self._ledgers.get(client, ClientLedger())
+        return ledger.settle(state.last_accepted.get(client, 0)).settled
 
     def keep_assets(self, folder: Path) -> None:
         """Do nothing: clients have the assets in memory."""

@@ -6,7 +6,7 @@ numpy, and scikit-learn to find clusters.
 
 from __future__ import annotations
 
-from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS
+from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS, TRAINERS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Need, Trait
@@ -49,6 +49,7 @@ __all__ = [
     "SELECT",
     "SELECTORS",
     "SURVEY",
+    "TRAINERS",
     "Aggregator",
     "Answer",
     "Asset",

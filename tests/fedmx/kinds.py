@@ -44,6 +44,12 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {"preset": {"name": "fedbuff", "concurrency": 4, "buffer": 2}, "hooks": ["stc"]},
         "clock": {"devices": "lognormal", "dropout": 0.2},
     },
+    "ditto": {"logic": {"preset": {"name": "ditto", "fraction": 0.7}, "hooks": ["stc"]}},
+    "own head": {"logic": {"preset": {"name": "fedrep", "fraction": 0.7, "head_steps": 3}}},
+    "own norm": {
+        "compute": {**TREE["compute"], "model": "kind_models:Normed"},
+        "logic": {"preset": {"name": "fedbn", "fraction": 0.7}},
+    },
     "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
     "assets": {

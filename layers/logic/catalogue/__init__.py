@@ -1,4 +1,4 @@
-"""The catalogue: every hook, selector, aggregator and preset by its name in an experiment file.
+"""The catalogue: every preset and every part of one by its name in an experiment file.
 
 A part has its name in its class (`name`), a preset in its function. No other list names them; no
 algorithm is written here.
@@ -16,6 +16,7 @@ from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.hook import Hook
 from layers.logic.core.preset import Preset, is_preset
 from layers.logic.core.selector import Selector
+from layers.logic.core.trainer import LocalSgd, Trainer
 
 PACKAGES = ("aggregators", "algorithms", "catalogue", "hooks", "selectors")
 """The packages of the logic layer whose modules define parts and presets."""
@@ -48,6 +49,7 @@ _DEFINED = _defined()
 HOOKS: dict[str, type[Hook]] = _named(Hook)
 SELECTORS: dict[str, type[Selector]] = _named(Selector)
 AGGREGATORS: dict[str, type[Aggregator]] = _named(Aggregator)
+TRAINERS: dict[str, type[Trainer]] = {LocalSgd.name: LocalSgd, **_named(Trainer)}
 PRESETS: dict[str, Callable[..., Preset]] = dict(
     sorted((one.__name__.replace("_", "-"), one) for one in _DEFINED if is_preset(one))
 )

@@ -102,7 +102,7 @@ these attributes is refused."""
 
 
 class Part:
-    """A selector, an aggregator or a hook: its declarations are sets in the class, or properties.
+    """A part of a logic: its declarations are sets in the class, or properties.
 
     A part whose declarations depend on its settings writes them as properties.
     """
@@ -395,7 +395,7 @@ def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
         LogicError: two of them exclude each other, or no part provides the need of one.
     """
     holders: dict[Declared, list[Any]] = {one: [] for one in (*Need, *Trait, *Condition)}
-    for part in (logic.selector, logic.aggregator, *logic.hooks):
+    for part in (logic.selector, logic.aggregator, *logic.hooks, logic.trainer):
         for one, declarer in declarers(part).items():
             holders[one].append(declarer)
     for condition, value in conditions.items():

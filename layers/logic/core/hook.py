@@ -128,11 +128,16 @@ class ClientContext(Context):
         gradient: float32 (d,), the received model's mean gradient over all of the client's samples,
             if a hook requires it (`Need.RECEIVED_GRADIENT`); otherwise empty.
         assets: the assets that this hook declares, by name (`Hook.assets`).
+        initial: float32 (d,), the model that the run starts from, for a trainer; empty if a client
+            does not know it.
+        own: bool (d,), which weights stay on this client, for a trainer; empty if all are sent.
     """
 
     run_seed: int = 0
     gradient: np.ndarray = field(default_factory=lambda: EMPTY)
     assets: Mapping[str, Data] = field(default_factory=dict)
+    initial: np.ndarray = field(default_factory=lambda: EMPTY)
+    own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
 
     def run_rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator that makes the same draws in every round of a client."""

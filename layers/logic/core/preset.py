@@ -1,4 +1,4 @@
-"""A preset: an algorithm's name stands for a selector, an aggregator and hooks."""
+"""A preset: an algorithm's name stands for a selector, an aggregator, hooks and a trainer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.hook import Hook
 from layers.logic.core.selector import Selector
+from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
 
 
@@ -25,11 +26,15 @@ class Preset:
         selector: chooses the clients of a round.
         aggregator: turns contributions into the next state.
         hooks: change tasks and updates on their way.
+        trainer: how a client makes its update.
+        own: the tensors that stay on each client; see `own_tensors`.
     """
 
     selector: Selector
     aggregator: Aggregator
     hooks: tuple[Hook, ...] = ()
+    trainer: Trainer = field(default_factory=LocalSgd)
+    own: tuple[str, ...] = ()
 
 
 SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:")
@@ -123,10 +128,17 @@ def is_preset(made: Any) -> bool:
 
 
 def parts_of(preset: Preset) -> Iterator[Any]:
-    """Yield the selector, the aggregator and the hooks; all are frozen dataclasses."""
-    yield preset.selector
-    yield preset.aggregator
-    yield from preset.hooks
+    """Yield the parts; all are frozen dataclasses."""
+    yield from (part for _, part in kinds_of(preset))
+
+
+def kinds_of(preset: Preset) -> Iterator[tuple[str, Any]]:
+    """Yield the parts, each with the noun of its kind; a trainer only if it is not `LocalSgd`."""
+    yield "selector", preset.selector
+    yield "aggregator", preset.aggregator
+    yield from (("hook", hook) for hook in preset.hooks)
+    if preset.trainer != LocalSgd():
+        yield "trainer", preset.trainer
 
 
 @dataclass(frozen=True)
@@ -200,8 +212,15 @@ def _with_settings(preset: Preset, settings: Mapping[str, Any], name: str) -> Pr
             f"the preset {name} is made of {parts} with these settings, and none of them has "
             f"{', '.join(unused)}; leave it out"
         )
-    selector, aggregator, *hooks = changed
-    return Preset(selector, aggregator, tuple(hooks))
+    selector, aggregator, *others = changed
+    number = len(preset.hooks)
+    return replace(
+        preset,
+        selector=selector,
+        aggregator=aggregator,
+        hooks=tuple(others[:number]),
+        trainer=next(iter(others[number:]), preset.trainer),
+    )
 
 
 def _docstring(

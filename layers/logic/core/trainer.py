@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
+from layers.logic.core.declaration import Part
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.messages import Task
@@ -12,7 +14,7 @@ TRAINER = "trainer"
 """The key of a trainer's memory in `ClientState.memory`."""
 
 
-class Trainer(ABC):
+class Trainer(Part, ABC):
     """The local training of a client; its settings are the attributes of a frozen dataclass.
 
     Its memory from round to round, such as a model of the client's own, is ``context.memory``.
@@ -37,9 +39,23 @@ class Trainer(ABC):
             context: the context, with the trainer's memory and random streams.
         """
 
+    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+        """Load the model that this client uses itself; by default the one of `task`.
 
+        Args:
+            task: the global model, with the client's own tensors, and how clients train.
+            engine: takes the model.
+            data: the client's training samples.
+            context: the context, with the trainer's memory, which does not change.
+        """
+        engine.load(task.weights, task.buffers)
+
+
+@dataclass(frozen=True)
 class LocalSgd(Trainer):
-    """Local SGD from the received model, as `Task.training` says (McMahan et al. 2017)."""
+    """Local SGD from the received model (McMahan et al. 2017)."""
+
+    name = "local-sgd"
 
     def train(
         self,

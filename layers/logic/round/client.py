@@ -8,16 +8,18 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from layers.logic.checks.returned import failure
+from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Data, Engine
+from layers.logic.core.hook import ClientContext
+from layers.logic.core.mask import MASK
 from layers.logic.core.messages import Offer, Task, Update, in_pass, no_update
 from layers.logic.core.state import ClientState
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER
 from layers.logic.numeric.vectors import largest, norm
 from layers.logic.round.logic import Logic
-from layers.logic.round.pipeline import Trace
+from layers.logic.round.pipeline import ClientPipeline, Trace
 
 NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
@@ -55,7 +57,7 @@ def answer(
         trace.append("client", "task", task)
     mask = logic.mask
     if mask is not None:
-        task = mask.restore(task, memory.memory)
+        task = mask.restore(task, memory.memory, logic.initial)
     received = pipeline.receive(task)
     data = pipeline.samples(data)
     training = received.training
@@ -67,7 +69,7 @@ def answer(
         gradient = engine.gradient(data)
         pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
-    at = pipeline.context_of(TRAINER)
+    at = _trainer_context(pipeline, logic)
     report: Any = logic.trainer.train(received, engine, data, correct, at)
     if report is None:
         what = "returned None; it must return the report of the training, as engine.train does"
@@ -81,7 +83,8 @@ def answer(
         return no_update(task, len(data)), memory
     kept: Mapping[str, dict[str, object]] = {}
     if mask is not None:
-        delta, kept = mask.keep(delta, engine.weights)
+        delta = mask.travelling(delta)
+        kept = mask.kept(engine.weights, engine.buffers)
     if task.offer:
         metrics["norm"] = norm(delta)
     update = Update(
@@ -102,6 +105,43 @@ def answer(
     if trace is not None:
         trace.append("client", "message", update)
     return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+
+
+def personal_model(
+    task: Task,
+    memory: ClientState,
+    engine: Engine,
+    data: Data,
+    logic: Logic,
+    assets: Mapping[str, Data] = NO_ASSETS,
+) -> None:
+    """Load the model that a client uses itself into the engine (`Trainer.personal`).
+
+    Args:
+        task: a task with the whole global model, which no hook has encoded.
+        memory: the client's memory after its last accepted update.
+        engine: takes the model.
+        data: the client's training samples.
+        logic: the logic of the experiment.
+        assets: the assets that every client was given, by name.
+    """
+    mask, known = logic.mask, logic.initial is not None or MASK in memory.memory
+    if mask is not None and known:
+        task = mask.restore(mask.cut_task(task), memory.memory, logic.initial)
+    pipeline = logic.client_pipeline(task, memory, assets)
+    context = _trainer_context(pipeline, logic)
+    context.start, context.training = task.weights, task.training
+    at = {"round": task.round, "client": task.client}
+    guarded(logic.trainer.personal, task, engine, data, context, **at)
+
+
+def _trainer_context(pipeline: ClientPipeline, logic: Logic) -> ClientContext:
+    context = pipeline.context_of(TRAINER)
+    if logic.initial is not None:
+        context.initial = logic.initial[0]
+    if logic.mask is not None:
+        context.own = ~logic.mask.travels
+    return context
 
 
 def answer_question(

@@ -298,7 +298,7 @@ class Collection:
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
         if self._mask is not None:
-            update = replace(update, delta=self._mask.expand(update.delta))
+            update = self._mask.expand(update, lane.buffers)
         if self._most_staleness is not None and lane.staleness > self._most_staleness:
             raise Rejected(f"staleness {lane.staleness}, above the limit {self._most_staleness}")
         decoded = self._pipeline.receive(update)

@@ -180,6 +180,7 @@ class Dispatch:
         self._offers = plan.offers
         self._pipeline = pipeline
         self._seed, self._mask = logic.seed, logic.mask
+        self._initial_known = logic.initial is not None
         self._training = logic.training_of(state.round + 1)
         self.lanes = _lanes(plan, state, logic, self._moment)
         self._lane_of = {client: lane for lane in self.lanes for client in lane.clients}
@@ -292,8 +293,8 @@ class Dispatch:
             slots=in_pass({}, pass_number),
         )
         task = self._pipeline.send(task)
-        if self._mask is not None:
-            task = replace(task, weights=self._mask.cut(task.weights))
+        if self._mask is not None and (self._initial_known or last_accepted_round):
+            task = self._mask.cut_task(task)
         self._outstanding[client] = task
         return task
 

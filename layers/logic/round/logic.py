@@ -14,13 +14,14 @@ from layers.logic.core.asset import Asset, assets_of, declared_assets
 from layers.logic.core.declaration import (
     Condition,
     Need,
+    Part,
     check_together,
     held_out_by,
     with_inner,
 )
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import Facilities, Hook
-from layers.logic.core.mask import Mask
+from layers.logic.core.mask import Initial, Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ClientState, ServerState
@@ -60,6 +61,8 @@ class Logic:
             multiple. None: no bound.
         trainer: how a client makes its update from the received model.
         mask: which tensors are sent; None: all.
+        initial: the model that the run starts from, for clients' own tensors and models; None:
+            clients do not know it.
         facilities: how the server trains on samples of its own.
 
     Raises:
@@ -81,6 +84,7 @@ class Logic:
     max_update: float | None = 1000.0
     trainer: Trainer = field(default_factory=LocalSgd)
     mask: Mask | None = None
+    initial: Initial | None = field(default=None, compare=False)
     facilities: Facilities = field(default_factory=Facilities, compare=False)
 
     def __post_init__(self) -> None:
@@ -107,7 +111,7 @@ class Logic:
         check_together(self, self._conditions())
         check_order(self.hooks)
         self._check_numbers()
-        for part in (self.selector, self.aggregator, *self.hooks):
+        for part in self._parts:
             for one in with_inner(part):
                 one.check(self)
 
@@ -171,8 +175,11 @@ class Logic:
 
     def needs(self, need: Need) -> bool:
         """Return whether any part requires this."""
-        parts = (self.selector, self.aggregator, *self.hooks)
-        return any(need in one.requires for part in parts for one in with_inner(part))
+        return any(need in one.requires for part in self._parts for one in with_inner(part))
+
+    @property
+    def _parts(self) -> tuple[Part, ...]:
+        return (self.selector, self.aggregator, *self.hooks, self.trainer)
 
     def server_pipeline(
         self, state: ServerState, clients: int, trace: Trace | None = None

@@ -13,7 +13,7 @@ from fedmx import Assembly, Experiment, ExperimentError, RunFolder, simulate
 from fedmx.report import write_report
 from fedmx.report.curves import AXES, BY_CLIENT, draw
 from fedmx.report.groups import Group, common_client_target, comparison
-from fedmx.report.summary import RunSummary
+from fedmx.report.summary import RunSummary, deviation
 from fedmx.run.events import SCALARS
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
@@ -184,7 +184,7 @@ def test_a_report_counts_to_the_mean_over_clients_and_shows_its_spread(tmp_path:
     assert rows["To 80 %, mean over clients: rounds"] == ["3"]
     assert rows["To 80 %, mean over clients: bytes"] == ["6.00 MiB"]
     assert rows["To 80 %, mean over clients: machine time"] == ["6.00 s"]
-    assert [point.client_deviation for point in summary.points] == [
+    assert [deviation(point.client_variance) for point in summary.points] == [
         pytest.approx(0.2),
         None,
         pytest.approx(0.1),

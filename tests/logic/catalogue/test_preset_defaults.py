@@ -6,8 +6,18 @@ from dataclasses import fields
 
 import pytest
 
-from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, Aggregator, Hook, Selector
+from layers.logic import (
+    AGGREGATORS,
+    HOOKS,
+    PRESETS,
+    SELECTORS,
+    TRAINERS,
+    Aggregator,
+    Hook,
+    Selector,
+)
 from layers.logic.core.preset import parts_of
+from layers.logic.core.trainer import Trainer
 
 COHORT = {"fraction": 0.1, "count": None}
 UNIFORM = ("Uniform", COHORT)
@@ -17,6 +27,7 @@ BY_PLAN = ("Mean", {"weights": "plan"})
 STALENESS = {"staleness": "polynomial", "a": 0.5, "b": 4.0, "staleness_limit": None}
 FEDFV = ("FedFV", {"alpha": 0.1, "tau": 1})
 
+TUNED = {"tune_epochs": 1, "tune_steps": None, "tune": "all"}
 # Written by hand: the numbers of the papers, not read from the classes.
 PARTS = {
     "astraea": [
@@ -47,6 +58,34 @@ PARTS = {
                 "down": True,
             },
         ),
+    ],
+    "apfl": [UNIFORM, PLAIN, ("ApflTrainer", {"alpha": 0.5, "adaptive": False})],
+    "ditto": [
+        UNIFORM,
+        BY_SAMPLES,
+        (
+            "DittoTrainer",
+            {"lam": 0.1, "personal_epochs": 1, "personal_steps": None, "personal_rate": None},
+        ),
+    ],
+    "fedbabu": [UNIFORM, BY_SAMPLES, ("FedBabuTrainer", TUNED)],
+    "fedbn": [UNIFORM, BY_SAMPLES],
+    "fedper": [UNIFORM, BY_SAMPLES],
+    "fedrep": [UNIFORM, BY_SAMPLES, ("FedRepTrainer", {"head_epochs": 5, "head_steps": None})],
+    "fine-tuning": [UNIFORM, BY_SAMPLES, ("FineTuning", TUNED)],
+    "lg-fedavg": [UNIFORM, BY_SAMPLES],
+    "per-fedavg": [
+        UNIFORM,
+        PLAIN,
+        (
+            "PerFedAvgTrainer",
+            {"alpha": 0.01, "order": "first", "delta": 1e-3, "personal_steps": 1},
+        ),
+    ],
+    "pfedme": [
+        UNIFORM,
+        PLAIN,
+        ("PFedMeTrainer", {"lam": 15.0, "inner_steps": 5, "inner_rate": None}),
     ],
     "fedasync": [
         ("Concurrent", {"concurrency": 10, "buffer": 1, "refill_at": 1}),
@@ -285,8 +324,16 @@ def test_a_presets_own_setting_reaches_every_part_that_needs_it(name, given, exp
         assert {key: made[part][key] for key in settings} == settings
 
 
+KINDS = (
+    (HOOKS, Hook),
+    (SELECTORS, Selector),
+    (AGGREGATORS, Aggregator),
+    (TRAINERS, Trainer),
+)
+
+
 def test_no_two_parts_have_the_same_name() -> None:
-    for table, kind in ((HOOKS, Hook), (SELECTORS, Selector), (AGGREGATORS, Aggregator)):
+    for table, kind in KINDS:
         named = [one for one in subclasses(kind) if "name" in vars(one)]
         assert sorted(table.values(), key=repr) == sorted(named, key=repr)
         assert {name: one.name for name, one in table.items()} == {name: name for name in table}

@@ -372,6 +372,7 @@ class Beside:
     hooks: list
     selector: Any = field(default_factory=Part)
     aggregator: Any = field(default_factory=Part)
+    trainer: Any = field(default_factory=Part)
 
 
 def holding(name: str, declaration) -> tuple[list[Part], dict[Condition, str]]:

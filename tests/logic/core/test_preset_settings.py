@@ -29,6 +29,8 @@ FIXED = {
 }
 OWN = {
     "astraea": {"rebalance", "augment"},
+    **{name: {"own"} for name in ("fedbabu", "fedbn", "fedper", "fedrep", "lg-fedavg")},
+    "pfedme": {"beta"},
     "fednova": {"mu"},
     "fedsgd": {"reply", "order"},
     "fedsso": {"mean"},

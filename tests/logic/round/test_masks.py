@@ -23,9 +23,10 @@ TENSORS = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
 
 
 def masked(**settings):
-    mask = Mask(TENSORS, frozenset({"head"}), np.zeros(3, np.float32))
+    mask = Mask(TENSORS, frozenset({"head"}))
     logic = a_logic(alone(0, 1, 2), training=Training(steps=1, learning_rate=0.5), **settings)
-    return replace(logic, layout=TENSORS, mask=mask)
+    initial = np.zeros(3, np.float32), np.zeros(1, np.float32)
+    return replace(logic, layout=TENSORS, mask=mask, initial=initial)
 
 
 def test_a_mask_says_which_tensors_travel_and_the_others_stay_with_each_client() -> None:
@@ -133,4 +134,4 @@ def test_a_mask_is_refused_where_a_sum_of_gradients_goes_up() -> None:
 
 def test_a_mask_of_a_tensor_that_there_is_not_says_which_there_are() -> None:
     with pytest.raises(LogicError, match="no tensor is called tail; there are body, head"):
-        Mask(TENSORS, frozenset({"tail"}), np.zeros(3, np.float32))
+        Mask(TENSORS, frozenset({"tail"}))

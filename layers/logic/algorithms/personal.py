@@ -1,0 +1,539 @@
+"""Personal models: what stays on a client, and trainers that make a model of the client's own.
+
+The personal model of a client is what `Trainer.personal` loads. It is evaluated on the client's
+own test samples (`compute.evaluate.personal`). All arithmetic on models is float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Condition
+from layers.logic.core.engine import Correct, Data, Engine, TrainReport
+from layers.logic.core.hook import ClientContext
+from layers.logic.core.mask import own_tensors
+from layers.logic.core.messages import Layout, Task, Training
+from layers.logic.core.parts import Parts
+from layers.logic.core.preset import Preset, settings_of_parts
+from layers.logic.core.trainer import LocalSgd, Trainer
+from layers.logic.errors import LogicError
+from layers.logic.hooks.server_optimisers import FedAvgM
+from layers.logic.seeds import derive
+from layers.logic.selectors.uniform import Uniform
+
+PERSONAL = "personal"
+"""The key of a client's personal model in the memory of a trainer."""
+
+
+def _above_zero(**settings: float | None) -> None:
+    for name, value in settings.items():
+        if value is not None and not 0 < value < math.inf:
+            raise LogicError(f"{name} must be greater than 0, not {value}")
+
+
+def _at_least(least: int, **settings: int | None) -> None:
+    for name, value in settings.items():
+        if value is not None and value < least:
+            raise LogicError(f"{name} must be at least {least}, not {value}")
+
+
+def _own_model(task: Task, context: ClientContext) -> np.ndarray:
+    """Return a client's personal model, float32 (d,), which starts as the run's initial model.
+
+    Where clients do not know that model, it starts as the first one that they receive.
+    """
+    initial = context.initial if context.initial.size else task.weights
+    return np.asarray(context.memory.get(PERSONAL, initial))
+
+
+def _frozen(still: np.ndarray, training: Training, correct: Correct | None) -> Correct:
+    """Return a change of gradients after which the tensors in `still`, bool (d,), do not move."""
+    decay = np.float32(training.weight_decay)
+
+    def change(gradient: np.ndarray, weights: np.ndarray) -> None:
+        if correct is not None:
+            correct(gradient, weights)
+        gradient[still] = -decay * weights[still]  # to which SGD adds decay * weights
+
+    return change
+
+
+def _train(
+    engine: Engine, data: Data, training: Training, seed: int, correct: Correct | None
+) -> TrainReport:
+    """Take the steps of a training from the loaded model."""
+    batches = engine.batches(data, training, seed)
+    for batch in batches:
+        engine.step(batch, correct)
+    return batches.report()
+
+
+@dataclass(frozen=True)
+class FineTuning(LocalSgd):
+    """Local SGD; the personal model is the received one after some steps on the client's samples.
+
+    It is the baseline of all personal methods. Nothing changes in the training.
+
+    Attributes:
+        tune_epochs: epochs of the fine-tuning.
+        tune_steps: steps of the fine-tuning, instead of epochs; 0: none.
+        tune: the tensors that are tuned; ``"head"`` is the last layer, ``"body"`` all others.
+    """
+
+    name = "fine-tuning"
+
+    tune_epochs: int = 1
+    tune_steps: int | None = None
+    tune: Literal["all", "head", "body"] = "all"
+
+    def __post_init__(self) -> None:
+        _at_least(1, tune_epochs=self.tune_epochs)
+        _at_least(0, tune_steps=self.tune_steps)
+
+    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+        """Tune the received model."""
+        engine.load(task.weights, task.buffers)
+        training = replace(task.training, epochs=self.tune_epochs, steps=self.tune_steps)
+        still = ~_group(self.tune, context.layout)
+        correct = _frozen(still, training, None) if still.any() else None
+        _train(engine, data, training, derive(task.seed, "fine-tuning"), correct)
+
+
+def _group(name: str, layout: Layout) -> np.ndarray:
+    """Return which values belong to a group of tensors, bool (d,)."""
+    chosen = np.full(layout[-1].stop, name == "all")
+    names = own_tensors((name,), layout) if name != "all" else ()
+    for tensor in layout:
+        chosen[tensor.start : tensor.stop] |= tensor.name in names
+    return chosen
+
+
+@dataclass(frozen=True)
+class FedBabuTrainer(FineTuning):
+    """Local SGD of the tensors that travel; those of the client's own keep their initial values.
+
+    Source: Oh et al. 2022, algorithm 1. The personal model is tuned as in `FineTuning`.
+
+    Attributes:
+        tune_epochs: epochs of the fine-tuning.
+        tune_steps: steps of the fine-tuning, instead of epochs; 0: none.
+        tune: the tensors that are tuned; ``"head"`` is the last layer, ``"body"`` all others.
+    """
+
+    name = "fedbabu"
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a logic in which all tensors travel."""
+        _needs_own(self, logic)
+
+    def train(
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
+    ) -> TrainReport:
+        """Take the local steps of the task."""
+        frozen = _frozen(context.own, task.training, correct)
+        return _train(engine, data, task.training, task.seed, frozen)
+
+
+@dataclass(frozen=True)
+class FedRepTrainer(Trainer):
+    """First steps of the client's own tensors alone, then the task's steps of all others.
+
+    Source: Collins et al. 2021, algorithm 1. The paper's server weighs clients equally.
+
+    Attributes:
+        head_epochs: epochs of the client's own tensors.
+        head_steps: steps of the client's own tensors, instead of epochs.
+    """
+
+    name = "fedrep"
+
+    head_epochs: int = 5
+    head_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _at_least(1, head_epochs=self.head_epochs, head_steps=self.head_steps)
+
+    def check(self, logic: Parts) -> None:
+        """Refuse a logic in which all tensors travel."""
+        _needs_own(self, logic)
+
+    def train(
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
+    ) -> TrainReport:
+        """Train the client's own tensors, then the others; the report is of the latter."""
+        training = task.training
+        head = replace(training, epochs=self.head_epochs, steps=self.head_steps)
+        body = ~context.own
+        _train(engine, data, head, derive(task.seed, "head"), _frozen(body, training, correct))
+        frozen = _frozen(context.own, training, correct)
+        return _train(engine, data, training, task.seed, frozen)
+
+
+def _needs_own(trainer: Trainer, logic: Parts) -> None:
+    if logic.mask is None:
+        raise LogicError(
+            f"{type(trainer).__name__} trains a client's own tensors, and all tensors travel; set "
+            "logic.own, as in own: [head]"
+        )
+
+
+@dataclass(frozen=True)
+class DittoTrainer(LocalSgd):
+    """Local SGD for the global model, and a personal model that is pulled to the received one.
+
+    Each personal step is v -= rate (g(v) + lam (v - w)), where w is the received model. Source: Li
+    et al. 2021 (Ditto), algorithm 1. The global model is that of FedAvg.
+
+    Attributes:
+        lam: lambda, the pull to the received model; 0: the client trains alone.
+        personal_epochs: epochs of the personal model.
+        personal_steps: steps of the personal model, instead of epochs.
+        personal_rate: learning rate of the personal model; null: the task's.
+    """
+
+    name = "ditto"
+
+    lam: float = 0.1
+    personal_epochs: int = 1
+    personal_steps: int | None = None
+    personal_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.lam < math.inf:
+            raise LogicError(f"lam must be at least 0, not {self.lam}")
+        _above_zero(personal_rate=self.personal_rate)
+        _at_least(1, personal_epochs=self.personal_epochs, personal_steps=self.personal_steps)
+
+    def train(
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
+    ) -> TrainReport:
+        """Train the personal model, then the one that the client returns."""
+        lam, received = np.float32(self.lam), task.weights
+
+        def pull(gradient: np.ndarray, weights: np.ndarray) -> None:
+            gradient += lam * (weights - received)
+
+        training = replace(
+            task.training,
+            epochs=self.personal_epochs,
+            steps=self.personal_steps,
+            learning_rate=self.personal_rate or task.training.learning_rate,
+        )
+        engine.load(_own_model(task, context), task.buffers)
+        _train(engine, data, training, derive(task.seed, PERSONAL), pull)
+        context.keep(**{PERSONAL: engine.weights.copy()})
+        engine.load(task.weights, task.buffers)
+        return super().train(task, engine, data, correct, context)
+
+    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+        """Load v."""
+        engine.load(_own_model(task, context), task.buffers)
+
+
+@dataclass(frozen=True)
+class ApflTrainer(Trainer):
+    """Two models a client, the global w and its own v; the personal model mixes them.
+
+    One step: u = alpha v + (1 - alpha) w; w -= rate g(w); v -= rate alpha g(u). The personal model
+    is u with the received w. Source: Deng et al. 2020, algorithm 1; with `adaptive`, the first step
+    of each round also takes alpha -= rate <v - w, g(u)>, clipped to [0, 1] (equation 10).
+
+    Attributes:
+        alpha: the share of the client's own model, at first or always.
+        adaptive: whether each client learns its own alpha.
+    """
+
+    name = "apfl"
+
+    alpha: float = 0.5
+    adaptive: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise LogicError(f"alpha must be between 0 and 1, not {self.alpha}")
+
+    def train(
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
+    ) -> TrainReport:
+        """Train both models; the engine holds w at the end."""
+        own, alpha = _own_model(task, context).copy(), self._alpha(context)
+        rate = np.float32(task.training.learning_rate)
+        batches = engine.batches(data, task.training, task.seed)
+        for place, batch in enumerate(batches):
+            weights, buffers = engine.weights.copy(), engine.buffers.copy()
+            engine.load(_mixed(alpha, own, weights), buffers)
+            gradient = engine.batch_gradient(batch)
+            step = (rate * alpha) * gradient
+            if self.adaptive and place == 0:
+                slope = np.dot((own - weights).astype(np.float64), gradient)
+                alpha = np.float32(min(max(float(alpha) - float(rate) * float(slope), 0.0), 1.0))
+            own -= step
+            engine.load(weights, buffers)
+            engine.step(batch, correct)
+        context.keep(**{PERSONAL: own, "alpha": float(alpha)})
+        return batches.report()
+
+    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+        """Load the mixture of v and the received model."""
+        mixed = _mixed(self._alpha(context), _own_model(task, context), task.weights)
+        engine.load(mixed, task.buffers)
+
+    def _alpha(self, context: ClientContext) -> np.float32:
+        return np.float32(context.memory.get("alpha", self.alpha))
+
+
+def _mixed(alpha: np.float32, own: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.asarray(alpha * own + (np.float32(1) - alpha) * weights)
+
+
+@dataclass(frozen=True)
+class PFedMeTrainer(Trainer):
+    """A personal model theta near the local model w, and steps of w towards it.
+
+    For each mini-batch: `inner_steps` times theta -= inner_rate (g(theta) + lam (theta - w)), then
+    w -= rate lam (w - theta). Theta starts at the received model, and goes on within the round.
+    Source: Dinh et al. 2020, algorithm 1.
+
+    Attributes:
+        lam: lambda, how near theta stays to w.
+        inner_steps: K, the steps of theta on a mini-batch.
+        inner_rate: the learning rate of theta; null: the task's.
+    """
+
+    name = "pfedme"
+
+    lam: float = 15.0
+    inner_steps: int = 5
+    inner_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        _above_zero(lam=self.lam, inner_rate=self.inner_rate)
+        _at_least(1, inner_steps=self.inner_steps)
+
+    def train(
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
+    ) -> TrainReport:
+        """Train both models; the engine holds w at the end."""
+        lam, weights = np.float32(self.lam), task.weights.copy()
+        towards = np.float32(task.training.learning_rate) * lam
+
+        def pull(gradient: np.ndarray, theta: np.ndarray) -> None:
+            if correct is not None:
+                correct(gradient, theta)
+            gradient += lam * (theta - weights)
+
+        rate = self.inner_rate or task.training.learning_rate
+        inner = replace(task.training, learning_rate=rate)
+        batches = engine.batches(data, inner, task.seed)
+        for batch in batches:
+            for _ in range(self.inner_steps):
+                engine.step(batch, pull)
+            weights -= towards * (weights - engine.weights)
+        context.keep(**{PERSONAL: engine.weights.copy()})
+        engine.load(weights, engine.buffers.copy())
+        return batches.report()
+
+    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+        """Load theta; of a client that has not trained yet, the received model."""
+        engine.load(np.asarray(context.memory.get(PERSONAL, task.weights)), task.buffers)
+
+
+@dataclass(frozen=True)
+class PerFedAvgTrainer(Trainer):
+    """Local steps for a model that becomes good by one step of gradient descent at each client.
+
+    One step takes mini-batches D and D': w -= rate g(w - alpha g(w; D); D'). With
+    ``order="hessian-free"`` and a third one, D'', the gradient is multiplied by
+    I - alpha H(w; D''), where H v = (g(w + delta v) - g(w - delta v)) / (2 delta). The personal
+    model is the received one after `personal_steps` steps of rate alpha. Source: Fallah et al.
+    2020, algorithm 1.
+
+    Attributes:
+        alpha: the learning rate of the inner step, and of the personal model.
+        order: ``"first"`` leaves the Hessian out.
+        delta: the length of the finite difference.
+        personal_steps: steps of the personal model.
+    """
+
+    name = "per-fedavg"
+
+    alpha: float = 0.01
+    order: Literal["first", "hessian-free"] = "first"
+    delta: float = 1e-3
+    personal_steps: int = 1
+
+    def __post_init__(self) -> None:
+        _above_zero(alpha=self.alpha, delta=self.delta)
+        _at_least(1, personal_steps=self.personal_steps)
+
+    def check(self, logic: Parts) -> None:
+        """Refuse what the step above does not have."""
+        for condition in (Condition.MOMENTUM, Condition.WEIGHT_DECAY):
+            name = condition.name.lower()
+            if getattr(logic.training, name):
+                raise LogicError(f"PerFedAvgTrainer takes plain steps; set {name} to 0")
+
+    def train(
+        self,
+        task: Task,
+        engine: Engine,
+        data: Data,
+        correct: Correct | None,
+        context: ClientContext,
+    ) -> TrainReport:
+        """Take the steps; each has two or three mini-batches of the task's training."""
+        each = 2 if self.order == "first" else 3
+        steps = task.training.steps_over(len(data))
+        training = replace(task.training, steps=steps * each)
+        weights, rate = task.weights.copy(), np.float32(training.learning_rate)
+        taken = np.empty_like(weights)
+
+        def take(gradient: np.ndarray, at: np.ndarray) -> None:
+            if correct is not None:
+                correct(gradient, at)
+            taken[:] = gradient
+
+        batches = engine.batches(data, training, task.seed)
+        stream = iter(batches)
+        for first, second, *third in zip(*[stream] * each, strict=True):
+            inner = weights - np.float32(self.alpha) * self._gradient(engine, weights, first)
+            engine.load(inner, engine.buffers.copy())
+            engine.step(second, take)
+            change = taken
+            if third:
+                far = np.float32(self.delta)
+                ahead = self._gradient(engine, weights + far * taken, third[0]).copy()
+                behind = self._gradient(engine, weights - far * taken, third[0])
+                curved = (ahead - behind) / (np.float32(2) * far)
+                change = taken - np.float32(self.alpha) * curved
+            weights -= rate * change
+        engine.load(weights, engine.buffers.copy())
+        return batches.report()
+
+    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+        """Take the steps of the personal model from the received one."""
+        engine.load(task.weights, task.buffers)
+        training = replace(
+            task.training, steps=self.personal_steps, learning_rate=self.alpha, momentum=0.0
+        )
+        _train(engine, data, training, derive(task.seed, PERSONAL), None)
+
+    @staticmethod
+    def _gradient(engine: Engine, weights: np.ndarray, batch: Data) -> np.ndarray:
+        engine.load(weights, engine.buffers.copy())
+        return engine.batch_gradient(batch)
+
+
+@settings_of_parts()
+def fine_tuning() -> Preset:
+    """FedAvg; each client tunes the global model on its own samples before it uses it."""
+    return Preset(Uniform(), Mean(), trainer=FineTuning())
+
+
+@settings_of_parts()
+def fedper(own: tuple[str, ...] = ("head",)) -> Preset:
+    """FedPer (Arivazhagan et al. 2019): the last layer stays on each client.
+
+    Args:
+        own: the tensors that stay on each client, as in `logic.own`.
+    """
+    return Preset(Uniform(), Mean(), own=own)
+
+
+@settings_of_parts()
+def lg_fedavg(own: tuple[str, ...] = ("body",)) -> Preset:
+    """LG-FedAvg (Liang et al. 2020): only the last layer travels.
+
+    Args:
+        own: the tensors that stay on each client, as in `logic.own`.
+    """
+    return Preset(Uniform(), Mean(), own=own)
+
+
+@settings_of_parts()
+def fedbn(own: tuple[str, ...] = ("norm",)) -> Preset:
+    """FedBN (Li et al. 2021): BatchNorm's parameters and statistics stay on each client.
+
+    Args:
+        own: the tensors that stay on each client, as in `logic.own`.
+    """
+    return Preset(Uniform(), Mean(), own=own)
+
+
+@settings_of_parts()
+def fedrep(own: tuple[str, ...] = ("head",)) -> Preset:
+    """FedRep (Collins et al. 2021): a head of each client's own, trained before the shared body.
+
+    Args:
+        own: the tensors that stay on each client, as in `logic.own`.
+    """
+    return Preset(Uniform(), Mean(), trainer=FedRepTrainer(), own=own)
+
+
+@settings_of_parts()
+def fedbabu(own: tuple[str, ...] = ("head",)) -> Preset:
+    """FedBABU (Oh et al. 2022): the head keeps its initial values until a client fine-tunes.
+
+    Args:
+        own: the tensors that stay on each client, as in `logic.own`.
+    """
+    return Preset(Uniform(), Mean(), trainer=FedBabuTrainer(), own=own)
+
+
+@settings_of_parts()
+def ditto() -> Preset:
+    """Ditto (Li et al. 2021): FedAvg, and a personal model near the global one."""
+    return Preset(Uniform(), Mean(), trainer=DittoTrainer())
+
+
+@settings_of_parts()
+def apfl() -> Preset:
+    """APFL (Deng et al. 2020): each client mixes the global model and one of its own."""
+    return Preset(Uniform(), Mean("uniform"), trainer=ApflTrainer())
+
+
+@settings_of_parts()
+def pfedme(beta: float = 1.0) -> Preset:
+    """pFedMe (Dinh et al. 2020): personal models by a Moreau envelope.
+
+    Args:
+        beta: the server's step to the mean of the clients' models.
+    """
+    hooks = (FedAvgM(server_learning_rate=beta, momentum=0.0),) if beta != 1 else ()
+    return Preset(Uniform(), Mean("uniform"), hooks, PFedMeTrainer())
+
+
+@settings_of_parts()
+def per_fedavg() -> Preset:
+    """Per-FedAvg (Fallah et al. 2020): a model that one step makes personal."""
+    return Preset(Uniform(), Mean("uniform"), trainer=PerFedAvgTrainer())

@@ -1,0 +1,97 @@
+"""The ideas of papers in examples/ideas: each against numbers from its authors' equations."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmx import Experiment, simulate
+from layers.logic import Training
+from layers.logic.aggregators.mean import Mean
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
+from tests.logic.quadratic import Quadratic
+
+IDEAS = Path(__file__).resolve().parents[2] / "examples" / "ideas"
+RATE, STEPS = 0.25, 2
+CURVES = (np.diag([1.0, 0.5]), np.diag([0.5, 1.5]), np.diag([1.0, 1.0]))
+TARGETS = (np.array([1.0, -1.0]), np.array([2.0, 0.5]), np.array([-1.0, 3.0]))
+CLIENTS = {
+    client: Quadratic(A, b, n=1 + client)
+    for client, (A, b) in enumerate(zip(CURVES, TARGETS, strict=True))
+}
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(IDEAS)
+
+
+def gradient(client: int, weights: np.ndarray) -> np.ndarray:
+    return CURVES[client] @ (weights - TARGETS[client])
+
+
+def run(rounds: int, **settings):
+    training = Training(steps=STEPS, learning_rate=RATE)
+    logic = a_logic(alone(*CLIENTS), size=2, training=training, **settings)
+    carrier = MemoryCarrier(logic, CLIENTS)
+    state, _ = run_rounds(rounds, a_state(logic), carrier)
+    return state, carrier
+
+
+def test_ditto_keeps_a_personal_model_near_the_received_one() -> None:
+    lam, rounds = 0.5, 3
+    state, carrier = run(rounds, trainer=import_module("ditto").Ditto(lam=lam))
+    w, v = np.zeros(2), {client: np.zeros(2) for client in CLIENTS}
+    for _ in range(rounds):
+        local = {}
+        for client in CLIENTS:
+            local[client] = w.copy()
+            for _ in range(STEPS):
+                v[client] -= RATE * (gradient(client, v[client]) + lam * (v[client] - w))
+                local[client] -= RATE * gradient(client, local[client])
+        w = sum((1 + client) * model for client, model in local.items()) / 6
+    np.testing.assert_allclose(state.weights, w, rtol=1e-5)
+    for client, model in v.items():
+        kept = carrier.memory(client, state).memory["trainer"]["v"]
+        np.testing.assert_allclose(kept, model, rtol=1e-5)
+
+
+def test_feddc_adds_back_the_drift_that_clients_keep() -> None:
+    alpha, rounds = 0.2, 4
+    state, _ = run(
+        rounds, hooks=[import_module("feddc").FedDC(alpha=alpha)], aggregator=Mean("uniform")
+    )
+    w, g = np.zeros(2), np.zeros(2)
+    h = {client: np.zeros(2) for client in CLIENTS}
+    own = {client: np.zeros(2) for client in CLIENTS}
+    for _ in range(rounds):
+        ends = {}
+        for client in CLIENTS:
+            theta = w.copy()
+            for _ in range(STEPS):
+                penalty = alpha * (theta + h[client] - w)
+                theta -= RATE * (
+                    gradient(client, theta) + penalty + (own[client] - g) / (RATE * STEPS)
+                )
+            h[client] += theta - w
+            own[client] = theta - w
+            ends[client] = theta
+        g = sum(own.values()) / 3
+        w = sum(ends[client] + h[client] for client in CLIENTS) / 3
+    np.testing.assert_allclose(state.weights, w, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in IDEAS.glob("*.yaml")))
+def test_an_idea_runs_from_its_file_in_one_process_and_on_workers(name) -> None:
+    models = []
+    for executor in ([], ["executor.processes=2"]):
+        file = IDEAS / f"{name}.yaml"
+        with simulate(Experiment.read(file, ["rounds=2", *executor], modules=None)) as simulation:
+            list(simulation)
+            models.append(simulation.weights)
+    assert models[0].tobytes() == models[1].tobytes()
+    lines = (IDEAS / f"{name}.py").read_text().splitlines()
+    assert len(lines) < 80
