@@ -55,28 +55,38 @@ ScheduleName: TypeAlias = Literal[
 Schedule: TypeAlias = ScheduleName | Mapping[str, Any] | object
 
 PresetName: TypeAlias = Literal[
+    "apfl",
     "astraea",
     "clustered",
     "csfedavg",
     "dgc",
+    "ditto",
     "fedadagrad",
     "fedadam",
     "fedaim",
     "fedasync",
     "fedavg",
     "fedavgm",
+    "fedbabu",
+    "fedbn",
     "fedbuff",
     "fedcs",
     "fedfv",
     "fednova",
+    "fedper",
     "fedprox",
+    "fedrep",
     "fedsgd",
     "fedshare",
     "fedsso",
     "fedyogi",
+    "fine-tuning",
+    "lg-fedavg",
     "offline-kp",
     "online-kp",
     "oort",
+    "per-fedavg",
+    "pfedme",
     "power-of-choice",
     "projected-stc",
     "q-fedavg",
@@ -150,7 +160,16 @@ HookName: TypeAlias = Literal[
 ]
 Hook: TypeAlias = HookName | Mapping[str, Any] | object
 
-TrainerName: TypeAlias = Literal["local-sgd",]
+TrainerName: TypeAlias = Literal[
+    "local-sgd",
+    "apfl",
+    "ditto",
+    "fedbabu",
+    "fedrep",
+    "fine-tuning",
+    "per-fedavg",
+    "pfedme",
+]
 Trainer: TypeAlias = TrainerName | Mapping[str, Any] | object
 
 DevicesName: TypeAlias = Literal[

@@ -312,7 +312,7 @@ def _mixed(alpha: np.float32, own: np.ndarray, weights: np.ndarray) -> np.ndarra
 
 
 @dataclass(frozen=True)
-class PFedMeTrainer(Trainer):
+class PfedMeTrainer(Trainer):
     """A personal model theta near the local model w, and steps of w towards it.
 
     For each mini-batch: `inner_steps` times theta -= inner_rate (g(theta) + lam (theta - w)), then
@@ -530,7 +530,7 @@ def pfedme(beta: float = 1.0) -> Preset:
         beta: the server's step to the mean of the clients' models.
     """
     hooks = (FedAvgM(server_learning_rate=beta, momentum=0.0),) if beta != 1 else ()
-    return Preset(Uniform(), Mean("uniform"), hooks, PFedMeTrainer())
+    return Preset(Uniform(), Mean("uniform"), hooks, PfedMeTrainer())
 
 
 @settings_of_parts()

@@ -85,7 +85,7 @@ PARTS = {
     "pfedme": [
         UNIFORM,
         PLAIN,
-        ("PFedMeTrainer", {"lam": 15.0, "inner_steps": 5, "inner_rate": None}),
+        ("PfedMeTrainer", {"lam": 15.0, "inner_steps": 5, "inner_rate": None}),
     ],
     "fedasync": [
         ("Concurrent", {"concurrency": 10, "buffer": 1, "refill_at": 1}),
