@@ -74,7 +74,7 @@ class Part:
 
 
 def test_by_hand_only_a_setting_that_is_null_by_default_is_left_out() -> None:
-    settings = _reference("selectors", Part(given=2, set_to_null=None))
+    settings = _reference("selector", Part(given=2, set_to_null=None))
     assert settings.pop("name").endswith("Part")
     assert settings == {"given": 2, "set_to_null": None, "number": 1}
 
