@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,9 @@ def test_the_worst_tenth_has_at_least_one_client() -> None:
     assert worst_tenth([0.1 * one for one in range(20)]) == pytest.approx(0.05)
 
 
-def test_a_clients_own_tensors_and_buffers_are_sent_neither_way(tmp_path) -> None:
+def test_a_clients_own_tensors_and_buffers_are_sent_neither_way(tmp_path, monkeypatch) -> None:
     write_models(tmp_path)
+    monkeypatch.delitem(sys.modules, "kind_models", raising=False)  # of another folder
     compute = {"model": "kind_models:Normed", "evaluate": {}}
     whole, norm = (
         simulate(experiment(tmp_path, {"preset": name}, compute=compute, rounds=2))
