@@ -34,8 +34,10 @@ from layers.compute.schedule import Constant as Constant
 from layers.compute.schedule import Cosine as Cosine
 from layers.compute.schedule import Inverse as Inverse
 from layers.compute.schedule import Step as Step
+from layers.logic.aggregators.centered_clipping import CenteredClipping as CenteredClipping
 from layers.logic.aggregators.fedfv import FedFV as FedFV
 from layers.logic.aggregators.fednova import FedNova as FedNova
+from layers.logic.aggregators.fltrust import FLTrust as FLTrust
 from layers.logic.aggregators.geometric_median import GeometricMedian as GeometricMedian
 from layers.logic.aggregators.krum import Krum as Krum
 from layers.logic.aggregators.krum import MultiKrum as MultiKrum

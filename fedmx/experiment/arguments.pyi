@@ -119,11 +119,13 @@ Selector: TypeAlias = SelectorName | Mapping[str, Any] | object
 
 AggregatorName: TypeAlias = Literal[
     "bucketing",
+    "centered-clipping",
     "fedaim",
     "fedasync",
     "fedbuff",
     "fedfv",
     "fednova",
+    "fltrust",
     "geometric-median",
     "krum",
     "majority-vote",

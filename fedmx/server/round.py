@@ -217,6 +217,7 @@ class Round:
                     if client.version is not None
                     else {}
                 ),
+                **({"share": client.share} if client.share is not None else {}),
                 **(asdict(client.times) if client.times is not None else {}),
             }
             for client in self.report.clients

@@ -24,7 +24,9 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
         "top-k": {"p_down": 0.1},
     },
     "aggregator": {
+        "centered-clipping": {"iterations": 2},
         "fedfv": {"tau": 2},
+        "fltrust": {"held_out": 0.1},
         "krum": {"byzantine": 0},
         "mean": {"weights": "uniform"},
         "multi-krum": {"byzantine": 0, "keep": 2},

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from layers.arithmetic import sum_in_order
 from layers.logic.aggregators.mean import add_scaled, by_samples, stepped
 from layers.logic.aggregators.median import (
     BufferMedian,
@@ -65,8 +66,9 @@ class Krum(Aggregator):
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the update of the least score applied."""
         best = int(np.argmin(scores(total.deltas, self.byzantine)))
-        buffers = coordinate_median(total.buffers)
-        return total.applied(np.asarray(total.deltas[best]), buffers, state)
+        buffers, shares = coordinate_median(total.buffers), np.zeros(len(total.deltas))
+        shares[best] = 1.0
+        return total.applied(np.asarray(total.deltas[best]), buffers, state, shares)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,9 @@ class MultiKrum(Aggregator):
         mean = np.zeros(state.weights.size)
         for place in sorted(best):
             add_scaled(mean, total.deltas[place], 1.0)
-        return total.applied(mean / number, coordinate_median(total.buffers), state)
+        shares = np.zeros(len(total.deltas))
+        shares[best] = 1 / number
+        return total.applied(mean / number, coordinate_median(total.buffers), state, shares)
 
 
 def scores(vectors: Sequence[Vector], byzantine: int) -> np.ndarray:
@@ -146,6 +150,7 @@ class _Sum:
     delta: np.ndarray
     buffers: BufferMedian
     weight: float = 0.0
+    counted: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -191,10 +196,12 @@ class NormClip(Aggregator):
         clip = self.norm / length if length > self.norm else 1.0
         add_scaled(total.delta, contribution.delta, weight * clip)
         total.weight += weight
+        total.counted.append(weight * clip)
         total.buffers.add(contribution)
         return total
 
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""
         total.delta /= total.weight
-        return stepped(state, total.delta, total.buffers.median())
+        shares = np.array(total.counted) / sum_in_order(total.counted)
+        return replace(stepped(state, total.delta, total.buffers.median()), shares=shares)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from layers.logic.aggregators.mean import stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.storage import StoredVector, Vector
@@ -42,9 +43,23 @@ class StoredUpdates:
         self.samples.append(contribution.samples)
         return self
 
-    def applied(self, delta: np.ndarray, buffers: np.ndarray, state: ServerState) -> ServerState:
-        """Return the state moved by `delta` (d,), with the `buffers` (b,) in float32."""
-        return stepped(state, delta, buffers.astype(np.float32))
+    def applied(
+        self,
+        delta: np.ndarray,
+        buffers: np.ndarray,
+        state: ServerState,
+        shares: np.ndarray = EMPTY,
+    ) -> ServerState:
+        """Return the state moved by `delta` (d,), with the `buffers` (b,) in float32.
+
+        Args:
+            delta: the step.
+            buffers: the next ones.
+            state: the state after the last round.
+            shares: see `ServerState.shares`.
+        """
+        moved = stepped(state, delta, buffers.astype(np.float32))
+        return replace(moved, shares=shares)
 
 
 def blocks(vectors: Sequence[Vector]) -> Iterator[tuple[slice, np.ndarray]]:

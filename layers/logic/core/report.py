@@ -100,6 +100,8 @@ class ClientReport:
             None.
         tasks: the tasks that this round sent to it, as far as they are not in another of its
             reports.
+        share: how much its accepted update counted in the aggregation, as a share of all; 0 if the
+            aggregator left it out; None if the aggregator does not say.
     """
 
     client: int
@@ -119,6 +121,7 @@ class ClientReport:
     version: int | None = None
     staleness: int | None = None
     tasks: int = field(default=0, compare=False)
+    share: float | None = None
 
     @property
     def why(self) -> str:

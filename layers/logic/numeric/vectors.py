@@ -37,6 +37,15 @@ def distance(vector: Vector, other: np.ndarray | None) -> float:
     return math.sqrt(squares)
 
 
+def inner(vector: Vector, other: np.ndarray) -> float:
+    """Return the inner product of two float32 (d,) vectors, summed in float64."""
+    products = 0.0
+    for start in range(0, vector.size, BLOCK):
+        part = vector[start : start + BLOCK].astype(np.float64)
+        products += total(np.multiply(part, other[start : start + BLOCK], out=part))
+    return products
+
+
 def largest(vector: np.ndarray) -> float:
     """Return the largest absolute value, or inf or NaN if there is one, without a copy."""
     with np.errstate(invalid="ignore"):

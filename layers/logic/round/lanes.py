@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.logic.checks.returned import added, finished, guarded
+from layers.logic.checks.returned import added, failure, finished, guarded
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Condition, Trait, refusal
 from layers.logic.core.messages import EMPTY, Task, Training, Update, in_pass
@@ -325,6 +325,10 @@ class Fold:
             order of the lanes is not known.
         store: where the lanes' vectors wait until they are folded; None: in memory.
 
+    Attributes:
+        shares: how much the update of a client counted in the aggregation, by client and number of
+            its task; empty before `finish`, and if the aggregator does not say.
+
     Raises:
         LogicError: `store` is given, and the aggregator needs whole updates.
     """
@@ -351,7 +355,8 @@ class Fold:
         context = pipeline.aggregator_context()
         self._total: Any = guarded(aggregator.begin, state, context, round=self._round)
         self._next = 0  # place of the lane to fold next
-        self._contributions = 0
+        self._contributions: list[tuple[tuple[int, int], ...]] = []
+        self.shares: dict[tuple[int, int], float] = {}
 
     def keep(self, lane: Lane) -> None:
         """Let the vectors of an ended lane wait where the store has room for them.
@@ -388,7 +393,14 @@ class Fold:
         """
         if not self._contributions:
             return state
-        return finished(self._aggregator, self._total, state, self._pipeline.layout)
+        after = finished(self._aggregator, self._total, state, self._pipeline.layout)
+        given, known = after.shares.tolist(), len(self._contributions)
+        if given and len(given) != known:
+            what = f"returned {len(given)} shares, of {known} contributions"
+            raise failure(self._aggregator.finish, what, self._round)
+        for share, updates in zip(given, self._contributions, strict=False):
+            self.shares |= dict.fromkeys(updates, share)
+        return after
 
     def _fold(self, lane: Lane) -> None:
         if not lane.updates:
@@ -397,9 +409,9 @@ class Fold:
         if self._pipeline.notes_accepted:
             for update in lane.accepted():
                 self._pipeline.on_accepted(update)
+        self._contributions.append(tuple((one.client, one.round) for one in lane.updates))
         contribution = lane.contribution(self._training_of(lane))
         self._total = added(self._aggregator, self._total, contribution, self._round)
-        self._contributions += 1
 
     def _training_of(self, lane: Lane) -> Training:
         """Return how a lane's client trained; of several clients, how those of the round do."""

@@ -388,7 +388,18 @@ def _conclude(
         **collection.dispatch.kept(),
     )
     suspended = patience.get("suspended_s", {})
-    return after, replace(report, numbers=pipeline.numbers, suspended=suspended)
+    clients = report.clients
+    if fold.shares:
+        clients = tuple(_with_share(one, fold.shares) for one in report.clients)
+    report = replace(report, clients=clients, numbers=pipeline.numbers, suspended=suspended)
+    return after, report
+
+
+def _with_share(report: ClientReport, shares: Mapping[tuple[int, int], float]) -> ClientReport:
+    """Return a client's report with what its update counted."""
+    if report.status != "accepted":
+        return report
+    return replace(report, share=shares.get((report.client, report.task_round)))
 
 
 def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> None:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.logic import AGGREGATORS, ServerState, Training, run_round
+from layers.logic.core.hook import Facilities
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 
@@ -18,7 +19,9 @@ OWN = {"trimmed-mean": {"trim": 0.2}}  # of five updates one is left out at each
 
 
 def logic_of(name: str, **changed):
+    facilities = Facilities(auxiliary=lambda weights, *_: weights + np.float32(0.1))  # fltrust
     settings = {"training": Training(steps=2), "min_updates": 5, "seed": 7}
+    settings["facilities"] = facilities
     return a_logic(
         alone(3, 0, 5, 1, 2, 4),
         aggregator=AGGREGATORS[name](**OWN.get(name, {})),
@@ -58,6 +61,7 @@ def test_a_lost_client_takes_nobody_elses_part(name) -> None:
         training=logic.training,
         seed=7,
         min_updates=5,
+        facilities=logic.facilities,
     )
     without, _ = run_round(a_state(fewer), MemoryCarrier(fewer, CLIENTS), fewer)
     assert report.of("lost") == (5,)

@@ -23,11 +23,13 @@ CLIENTS = bowls(5)
 # Whether an aggregator looks at single clients' updates, of which a lane of several has none.
 EACH_CLIENT = {
     "bucketing": True,
+    "centered-clipping": True,
     "fedaim": False,
     "fedasync": False,
     "fedbuff": False,
     "fedfv": True,
     "fednova": True,
+    "fltrust": True,
     "geometric-median": True,
     "krum": True,
     "majority-vote": False,

@@ -41,6 +41,7 @@ STALENESS = {
 
 GIVEN = {
     ("aggregator", "bucketing"): {"size": FROM_1, "rule": FREE},
+    ("aggregator", "centered-clipping"): {"radius": POSITIVE, "iterations": FROM_1},
     ("aggregator", "fedaim"): {
         "divergence": NOT_NEGATIVE,
         "tolerance": NOT_NEGATIVE,
@@ -53,7 +54,12 @@ GIVEN = {
     ("aggregator", "fedbuff"): STALENESS,
     ("aggregator", "fedfv"): {"alpha": SHARE_OR_0, "tau": FROM_0},
     ("aggregator", "fednova"): {"mu": NOT_NEGATIVE, "effective": one_of("auto", "a", "steps")},
-    ("aggregator", "geometric-median"): {"iterations": FROM_1, "weights": FREE},
+    ("aggregator", "fltrust"): {"held_out": PART},
+    ("aggregator", "geometric-median"): {
+        "iterations": FROM_1,
+        "weights": FREE,
+        "smoothing": POSITIVE,
+    },
     ("aggregator", "krum"): {"byzantine": FROM_0},
     ("aggregator", "majority-vote"): {"step": POSITIVE_OR_ENDLESS},
     ("aggregator", "mean"): {"weights": FREE},

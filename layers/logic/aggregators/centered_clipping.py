@@ -1,0 +1,74 @@
+"""Centered clipping: updates count in full only near the last round's step."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layers.logic.aggregators.mean import add_scaled
+from layers.logic.aggregators.median import StoredUpdates, coordinate_median
+from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.state import ServerState, frozen
+from layers.logic.errors import LogicError
+from layers.logic.numeric.vectors import distance
+
+
+@dataclass(frozen=True)
+class CenteredClipping(Aggregator):
+    """w + v, where v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), repeated.
+
+    Source: Karimireddy, He and Jaggi 2021, "Learning from history", algorithm 2.
+
+    v starts from the step of the last round, which the server keeps; in round 1 from zero. So a
+    client moves v by at most radius / m in an iteration, wherever its update lies. All updates are
+    held, in memory or on disk. All clients have the same weight. Buffers are the coordinate-wise
+    median of all.
+
+    Attributes:
+        radius: tau, the largest distance from v at which an update counts in full.
+        iterations: L, how many times v moves.
+    """
+
+    name = "centered-clipping"
+
+    radius: float = 1.0
+    iterations: int = 1
+
+    requires = frozenset({Need.EACH_CLIENT})
+    provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.radius < math.inf:
+            raise LogicError(f"radius must be above 0 and finite, not {self.radius}")
+        if self.iterations < 1:
+            raise LogicError(f"iterations must be 1 or more, not {self.iterations}")
+
+    def init(self, state: ServerState) -> StoredUpdates:
+        """Start with nothing."""
+        return StoredUpdates()
+
+    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
+        """Keep one update."""
+        return total.add(contribution)
+
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
+        """Return the state with v applied and kept; a share is the last iteration's clipping."""
+        kept = state.memory.get(AGGREGATE, {}).get("step")
+        v = np.zeros(state.weights.size) if kept is None else kept.astype(np.float64)
+        clips = np.ones(len(total.deltas))
+        for _ in range(self.iterations):
+            for place, delta in enumerate(total.deltas):
+                away = distance(delta, v)
+                clips[place] = min(1.0, self.radius / away) if away else 1.0
+            weights = clips / len(clips)
+            after = v * (1 - np.add.reduce(weights))
+            for delta, weight in zip(total.deltas, weights.tolist(), strict=True):
+                add_scaled(after, delta, weight)
+            v = after
+        shares = clips / np.add.reduce(clips)
+        moved = total.applied(v, coordinate_median(total.buffers), state, shares)
+        memory = {**moved.memory, AGGREGATE: {"step": frozen(moved.change.copy())}}
+        return replace(moved, memory=memory)
