@@ -13,6 +13,7 @@ import pytest
 from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, LogicError, Training, run_round
 from layers.logic.compression.sides import CodecHook
 from layers.logic.core.declaration import RULES, Condition, Need, Part, Trait, check_together
+from layers.logic.core.hook import Facilities
 from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
 
@@ -344,7 +345,8 @@ def test_what_cannot_work_is_refused_and_what_is_next_to_it_is_not(name) -> None
 def test_lanes_of_several_clients_are_for_rules_that_need_no_single_update(name) -> None:
     rule = AGGREGATORS[name](**({"trim": 0.2} if name == "trimmed-mean" else {}))
     for selector in (Fixed(((0, 1), (2,), (3,), (4,))), alone(0, 1, 2, 3, 4)):
-        logic = a_logic(selector, aggregator=rule, min_updates=5)
+        trains = Facilities(auxiliary=lambda weights, *_: weights + 1)  # fltrust
+        logic = a_logic(selector, aggregator=rule, min_updates=5, facilities=trains)
         peers = MemoryCarrier(logic, CLIENTS)
         if EACH_CLIENT[name] and selector.lanes[0] == (0, 1):
             with pytest.raises(LogicError, match=f"{type(rule).__name__} .* Fixed"):
