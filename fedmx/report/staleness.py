@@ -85,5 +85,7 @@ def _course(points: Sequence[Point]) -> Html:
         style_axes(axes, "version", "")
         axes.set_ylim(bottom=0)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS, integer=True))
-        figure.legend(loc="outside upper center", ncols=3, frameon=False, fontsize=8, labelcolor=INK)
+        figure.legend(
+            loc="outside upper center", ncols=3, frameon=False, fontsize=8, labelcolor=INK
+        )
         return html_of(figure, "Staleness and tasks in flight by version")
