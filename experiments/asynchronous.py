@@ -17,18 +17,16 @@ runs/asynchronous/results.jsonl and does not run again; `--table` prints the tab
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import multiprocessing
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import numpy as np
+from resumable import finished, resumable_options, run_cells
 
 from fedmx import Experiment, simulate
 from layers.logic import Training
@@ -129,7 +127,6 @@ class Cell:
         for one in simulate(self.experiment()):
             updates, sent = updates + len(one.participants), sent + one.tasks
         return {
-            **vars(self),
             "reached": (one.accuracy or 0.0) >= TARGET,
             "virtual_s": one.clock_elapsed_s,
             "updates": updates,
@@ -148,17 +145,10 @@ def cells(devices: list[str], seeds: int) -> Iterator[Cell]:
                     yield Cell(kind, seed, clients, arm)
 
 
-def results() -> dict[Cell, Mapping[str, Any]]:
-    """Return the lines of the finished runs."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    records = [json.loads(line) for line in lines]
-    names = Cell.__dataclass_fields__
-    return {Cell(**{name: one[name] for name in names}): one for one in records}
-
-
 def table(devices: str) -> Iterator[str]:
     """Yield the lines of the table of one kind of devices: means over seeds with all arms."""
-    found = {cell: one for cell, one in results().items() if cell.devices == devices}
+    known = finished(RESULTS, Cell)
+    found = {cell: one for cell, one in known.items() if cell.devices == devices}
     arms = (0, -1, *BUFFERS)
     for clients in CONCURRENCIES:
         seeds = [
@@ -188,48 +178,18 @@ HEAD = """
 |--:|---|--:|--:|--:|--:|--:|"""
 
 
-def _work(cell: Cell) -> dict[str, Any]:
-    return cell.run()
-
-
 def main() -> None:
     """Run what is not finished until the time is up, and print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = resumable_options(__doc__ or "")
     kinds = ["half-normal", "lognormal"]
     parser.add_argument("--devices", nargs="+", choices=kinds, default=kinds)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--hours", type=float, default=1.0, help="after these no run begins")
-    parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
-    ends = time.monotonic() + 3600 * options.hours
     if not options.table:
-        known = results()
-        todo = (cell for cell in cells(options.devices, options.seeds) if cell not in known)
-        in_time = (cell for cell in todo if time.monotonic() < ends)
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
-        with multiprocessing.get_context("spawn").Pool(options.at_once) as pool:
-            pending: list[Any] = []
-            for cell in in_time:
-                pending.append(pool.apply_async(_work, (cell,)))
-                while len(pending) >= options.at_once:
-                    pending = _written(pending)
-            while pending:
-                pending = _written(pending)
+        run_cells(RESULTS, cells(options.devices, options.seeds), options)
     for devices in options.devices:
         print(HEAD.format(devices=devices, mean=MEAN_S))
         print("\n".join(table(devices)))
-
-
-def _written(pending: list[Any]) -> list[Any]:
-    """Append the lines of the runs that have ended; return the others."""
-    for one in pending:
-        if one.ready():
-            with RESULTS.open("a") as file:
-                file.write(json.dumps(one.get()) + "\n")
-            pending = [other for other in pending if other is not one]
-    time.sleep(0.2)
-    return pending
 
 
 if __name__ == "__main__":
