@@ -87,7 +87,7 @@ BY_CLIENT = Measure(
 )
 PERSONAL = Measure(
     "Personal accuracy",
-    "accuracy of each client's own model, mean over clients, %",
+    "personal accuracy, mean over clients, %",
     lambda p: _percent(p.personal_accuracy_mean),
     band=lambda p: _percent(deviation(p.personal_accuracy_variance)),
     share=True,
