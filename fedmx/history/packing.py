@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import importlib.metadata
 import os
@@ -229,8 +230,10 @@ def _imports(text: bytes, path: Path) -> Iterator[str]:
 
 def _version(root: str) -> str:
     """Return the name and version of the installed package that a module is from."""
-    for name in importlib.metadata.packages_distributions().get(root, ()):
-        return f"{name} {importlib.metadata.version(name)}"
+    # Python 3.10 knows the modules of those packages alone that list them.
+    for name in importlib.metadata.packages_distributions().get(root, [root]):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            return f"{name} {importlib.metadata.version(name)}"
     return f"{root} of an unknown version"
 
 

@@ -102,12 +102,16 @@ class Deployment:
     @property
     def run(self) -> RunFolder:
         """The run's folder."""
-        (facts,) = (self.folder / "runs").glob("*/run.json")
+        (facts,) = self._facts()
         return RunFolder.open(facts.parent)
 
     def rounds(self) -> int:
         """Return how many rounds are recorded; none before there is a folder."""
-        return len(self.run.rounds()) if list(self.folder.glob("runs/*/run.json")) else 0
+        return len(self.run.rounds()) if self._facts() else 0
+
+    def _facts(self) -> list[Path]:
+        """Return the facts of the run; a folder that is being made is hidden."""
+        return list(self.folder.glob("runs/[!.]*/run.json"))
 
     def end(self) -> None:
         """Kill what still runs."""

@@ -30,6 +30,7 @@ from layers.network.connection import MOST_BYTES, WRITE_BUFFER_BYTES, Hold, byte
 from layers.network.control import CONTROL, Hello
 from layers.network.frames import CHUNK_BYTES, SIZE, Kind, frame
 from layers.network.memory import usable_memory_bytes
+from layers.network.securing import _Securing
 from tests.network.conftest import Certificates
 from tests.network.test_floods import raw_session, until
 from tests.network.wire_messages import CODEC, Note, Task, await_event
@@ -311,6 +312,7 @@ def test_buffers_shrink_as_connections_grow() -> None:
     assert sizes[-1] == 16 * 1024
 
 
+@pytest.mark.skipif(not _Securing.in_parts, reason="TLS of Python 3.10")
 def test_tls_connections_share_one_receive_buffer(
     certificates: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
