@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedmx import Experiment, simulate
-from layers.logic import Training
+from layers.logic import Facilities, Training
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import Quadratic
@@ -82,6 +82,27 @@ def test_feddc_adds_back_the_drift_that_clients_keep() -> None:
         g = sum(own.values()) / 3
         w = sum(ends[client] + h[client] for client in CLIENTS) / 3
     np.testing.assert_allclose(state.weights, w, rtol=1e-4)
+
+
+def test_fltrust_trusts_what_agrees_with_the_servers_own_update() -> None:
+    root = np.array([1.0, 0.0], np.float32)
+    facilities = Facilities(auxiliary=lambda weights, *_: weights + root)
+    rule = import_module("trust").Trusted()
+    state, _ = run(1, aggregator=rule, facilities=facilities)
+    deltas = [run_alone(client) for client in CLIENTS]
+    cosines = [delta[0] / np.linalg.norm(delta) for delta in deltas]
+    trust = np.maximum(cosines, 0)
+    assert (trust > 0).sum() == 2, "the third client goes the other way"
+    scaled = [delta / np.linalg.norm(delta) for delta in deltas]
+    wanted = sum(one * delta for one, delta in zip(trust, scaled, strict=True)) / trust.sum()
+    np.testing.assert_allclose(state.weights, wanted, rtol=1e-5)
+
+
+def run_alone(client: int) -> np.ndarray:
+    weights = np.zeros(2)
+    for _ in range(STEPS):
+        weights -= RATE * gradient(client, weights)
+    return weights
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in IDEAS.glob("*.yaml")))
