@@ -183,14 +183,14 @@ class RemoteClients:
         """End a client's session, its task and its question; return whether it was connected."""
         if client not in self._sessions.membership.ready:
             return False
-        self._lose(client, reason)
+        self._lose(client, reason, ordered=True)
         self._sessions.listener.disconnect(identity(client), reason)
         return True
 
     def leave_out(self, client: int, reason: str) -> None:
         """End a client's task and question, and do not ask it again in this round."""
         self._events.append(Left(client))
-        self._lose(client, reason)
+        self._lose(client, reason, ordered=True)
 
     def would_suffice(self, without: int) -> bool:
         """Return whether rounds can go on without so many clients."""
@@ -563,14 +563,14 @@ class RemoteClients:
             self._events.append(Left(client))
             self._lose(client, reason)
 
-    def _lose(self, client: int, reason: str) -> None:
+    def _lose(self, client: int, reason: str, *, ordered: bool = False) -> None:
         """End a client's question, and its task in a round, if it has one."""
         asked = self._sessions.questions.pop(client, None)
         task = self._end_task(client) if self._collecting else None
         if asked is not None or task is not None:
             round = asked.round if asked is not None else self._round
             round = task.round if task is not None else round
-            self._events.append(ClientLost(round, client, reason))
+            self._events.append(ClientLost(round, client, reason, ordered=ordered))
 
     def _reply(self, event: MessageEvent | None) -> Event | None:
         """Return the answer to a question, or that there is none; keep any other event."""

@@ -367,7 +367,7 @@ def _record_of(event: Kept, round: int) -> dict[str, Any]:
         case ClientLost():
             record |= {"client": event.client, "reason": event.reason}
             record |= {"traceback": event.traceback} if event.traceback else {}
-            return {**record, "rejected": True} if event.rejected else record
+            return record | {name: True for name in ("rejected", "ordered") if getattr(event, name)}
         case Joined(client, samples):
             return {**record, "client": client, "samples": samples}
         case _:
@@ -403,8 +403,10 @@ def _event_of(record: Mapping[str, Any], round: int) -> Kept:
             at_s=record["arrived_s"],
         )
     if kind is ClientLost:
-        traceback, rejected = record.get("traceback", ""), record.get("rejected", False)
-        return ClientLost(of_round, client, record["reason"], traceback, rejected)
+        marks = {
+            name: record[name] for name in ("traceback", "rejected", "ordered") if name in record
+        }
+        return ClientLost(of_round, client, record["reason"], **marks)
     if kind is StateLost:
         return StateLost(of_round, client)
     return Joined(client, record["samples"]) if kind is Joined else Left(client)

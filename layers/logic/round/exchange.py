@@ -119,6 +119,7 @@ class ClientLost:
         reason: why, in one line.
         traceback: the client's traceback if its own code failed; otherwise empty.
         rejected: whether a message of the client was rejected; otherwise the client was lost.
+        ordered: whether an operator ended its task, so that the client is not to blame.
     """
 
     round: int
@@ -126,11 +127,12 @@ class ClientLost:
     reason: str
     traceback: str = ""
     rejected: bool = False
+    ordered: bool = False
 
     @property
     def is_silence(self) -> bool:
         """Whether the client sent nothing: neither an error nor a message that was rejected."""
-        return not self.rejected and not self.traceback
+        return not self.rejected and not self.traceback and not self.ordered
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from fedmx.errors import FedmxError
 from fedmx.history import replay
 from fedmx.monitoring.monitor import Monitor
 from fedmx.run.durable import DamagedError
+from layers.logic.round.patience import PATIENCE, Patience
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.journal.test_journal_of_scripts import assert_same
 from tests.fedmx.processes import Deployment, until
@@ -136,6 +137,41 @@ def test_a_kicked_client_loses_its_task_and_may_come_back(
                 while clients._sessions.membership.rejoined == 0:
                     clients.open_round(server.state)
     assert rounds[1].participants == (0, 1)
+    assert_same(server, rounds)
+
+
+def test_a_client_that_was_kicked_several_times_is_asked_as_before(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    kicks = 3
+
+    def kicked(client: Scripted) -> None:
+        for _ in range(kicks):
+            client.task()
+            told(tmp_path, "kick", 1)
+            with pytest.raises(Over, match="operator"):
+                client.task()
+            client.connect()
+            client.be_ready()
+        honest(client)
+
+    patience = Patience(times=10.0)
+    server = listening(certificates, last=kicks + 1, wait_for=2, patience=patience)
+    with (
+        operated(server, tmp_path) as clients,
+        fleet(server, certificates, {0: honest, 1: kicked}),
+    ):
+        rounds = []
+        for one in server.rounds():
+            rounds.append(one)
+            while clients._sessions.membership.rejoined < sum(
+                len(other.report.of("lost")) for other in rounds
+            ):
+                clients.open_round(server.state)
+    assert [one.report.of("lost") for one in rounds] == [*[(1,)] * kicks, ()]
+    assert [one.report.suspended for one in rounds] == [{}] * (kicks + 1)
+    assert rounds[-1].participants == (0, 1)
+    assert "offences" not in server.state.memory[PATIENCE]
     assert_same(server, rounds)
 
 
