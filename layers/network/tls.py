@@ -27,6 +27,8 @@ from layers.network.expiry import (
 )
 
 ADVICE = "make certificates with fedmx certs"
+RENEW = "make a new one with fedmx certs request, and sign it with fedmx certs sign --again"
+RENEW_CA = "make a new authority with fedmx certs ca, and new certificates with it"
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ NOT_YET_VALID, EXPIRED = 9, 10  # verify codes of OpenSSL (X509_V_ERR_...)
 WRONG_NAMES = {62, 64}  # host name, IP address
 ALERTS = {
     "UNKNOWN_CA": "is not signed by the CA that the peer trusts: make it with that CA",
-    "CERTIFICATE_EXPIRED": "has expired: make a new one",
+    "CERTIFICATE_EXPIRED": f"has expired: {RENEW}",
     "CERTIFICATE_REQUIRED": "is missing, but the peer requires one: give one",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "is missing: the client must be given one",
     "BAD_CERTIFICATE": "was refused by the peer",
@@ -201,7 +203,7 @@ def _context(protocol: int, certificate: Path | None, key: Path | None, ca: Path
 
 
 def _authorities(path: Path) -> list[x509.Certificate]:
-    return [_valid(authority, path) for authority in _certificates(path)]
+    return [_valid(authority, path, RENEW_CA) for authority in _certificates(path)]
 
 
 def _certificates(path: Path) -> list[x509.Certificate]:
@@ -222,11 +224,11 @@ def _ends(what: str, path: Path, dates: Iterable[datetime.datetime]) -> tuple[Ex
     return tuple(Expiry(what, path, date) for date in sorted(dates)[:1])
 
 
-def _valid(certificate: x509.Certificate, path: Path) -> x509.Certificate:
+def _valid(certificate: x509.Certificate, path: Path, renew: str = RENEW) -> x509.Certificate:
     now = utc_now()
     if now > certificate.not_valid_after_utc:
         day = certificate.not_valid_after_utc.date()
-        raise CertificateError(f"the certificate {path} expired on {day}: make a new one")
+        raise CertificateError(f"the certificate {path} expired on {day}: {renew}")
     if now < certificate.not_valid_before_utc:
         day = certificate.not_valid_before_utc
         raise CertificateError(

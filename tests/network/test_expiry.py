@@ -114,7 +114,7 @@ def test_a_client_waits_for_a_server_whose_certificate_has_expired(
     fresh = another_certificate(authority, tmp_path / "fresh")
     authority.put("server", expired_server(authority, tmp_path / "late"))
     # A server that began before the end goes on with what it has.
-    monkeypatch.setattr(tls, "_valid", lambda certificate, path: certificate)
+    monkeypatch.setattr(tls, "_valid", lambda certificate, *_: certificate)
     with Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener:
         assert "expired on" in await_event(listener, CertificateExpires).reason
         mine = authority.client("client-1")

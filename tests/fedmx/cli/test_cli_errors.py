@@ -162,7 +162,8 @@ def test_certificates_that_do_not_fit_are_refused_before_anything_is_loaded(
     for files, says in (
         ((ca, folder / "none.pem", own.key), "none.pem cannot be read (No such file"),
         ((strangers.folder / "ca.pem", own.certificate, own.key), "was not signed by the CA"),
-        ((ca, late.certificate, late.key), "expired on"),
+        ((ca, late.certificate, late.key), f"{late.certificate} expired on"),
+        ((ca, late.certificate, late.key), "fedmx certs sign --again"),
         ((ca, own.certificate, stranger.key), "does not belong to the certificate"),
         ((ca, own.key, own.key), "is not a certificate in PEM format"),
     ):
