@@ -35,7 +35,13 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from fedmx.run.durable import DISK_FULL, CheckpointError, RunError, write_durably
+from fedmx.run.durable import (
+    DISK_FULL,
+    READ_ONLY,
+    CheckpointError,
+    RunError,
+    write_durably,
+)
 
 FORMAT = 1
 METADATA_KEY = "fedmx-checkpoint"
@@ -108,10 +114,13 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
         )
     except (OSError, SafetensorError) as error:
         # An error of safetensors has no number; writing is all that can fail in it here.
-        maybe_full = isinstance(error, SafetensorError) or error.errno in DISK_FULL
+        if isinstance(error, SafetensorError) or error.errno in DISK_FULL:
+            advice = "check the free disk space, then "
+        else:
+            advice = "make it writable, then " if error.errno in READ_ONLY else ""
         raise CheckpointError(
             f"{path}: cannot write the checkpoint ({error}); the previous one is unchanged; "
-            f"{'check the free disk space, then ' if maybe_full else ''}resume the run"
+            f"{advice}resume the run"
         ) from None
 
 

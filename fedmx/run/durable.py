@@ -20,6 +20,8 @@ from fedmx.errors import FedmxError
 
 DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """The error numbers of a write beyond the disk, a quota or a limit of file sizes."""
+READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+"""The error numbers of a write that is not allowed."""
 
 
 class RunError(FedmxError):
@@ -42,8 +44,14 @@ def cannot_write(path: Path, error: OSError, what: str = "") -> str:
         error: the reason.
         what: the content that cannot be written; empty: the path is enough.
     """
-    advice = "; free disk space" if error.errno in DISK_FULL else ""
-    return f"{path}: cannot write{what and f' {what}'} ({error.strerror}){advice}"
+    return f"{path}: cannot write{what and f' {what}'} ({error.strerror}){advice_on(error)}"
+
+
+def advice_on(error: OSError) -> str:
+    """Return what to do about a write error, as the end of a line; empty: nothing is known."""
+    if error.errno in DISK_FULL:
+        return "; free disk space"
+    return "; make it writable" if error.errno in READ_ONLY else ""
 
 
 TEMPORARY_PREFIX = ".writing-"

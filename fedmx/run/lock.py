@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedmx.run.durable import PRIVATE, RunError
+from fedmx.run.durable import PRIVATE, RunError, advice_on
 
 TRIES, PAUSE_S = 10, 0.01
 
@@ -37,7 +37,7 @@ def hold(path: Path) -> Iterator[None]:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     except OSError as error:
-        raise RunError(f"{path}: cannot lock the run folder ({error.strerror})") from None
+        raise RunError(_cannot_lock(path, error)) from None
     try:
         _lock(descriptor)
         os.ftruncate(descriptor, 0)
@@ -51,7 +51,7 @@ def hold(path: Path) -> Iterator[None]:
         ) from None
     except OSError as error:
         os.close(descriptor)
-        raise RunError(f"{path}: cannot lock the run folder ({error.strerror})") from None
+        raise RunError(_cannot_lock(path, error)) from None
     _held.add(descriptor)
     try:
         yield
@@ -82,6 +82,10 @@ def holder(path: Path) -> int | None:
     finally:
         os.close(descriptor)
     return None
+
+
+def _cannot_lock(path: Path, error: OSError) -> str:
+    return f"{path}: cannot lock the run folder ({error.strerror}){advice_on(error)}"
 
 
 def _lock(descriptor: int) -> None:

@@ -30,17 +30,18 @@ def until(found: Callable[[], T | None], what: Callable[[], str]) -> T:
 
 
 class Process:
-    """A `fedmx` command whose output goes to a file."""
+    """A `fedmx` command whose output goes to a file; `main` is what runs in its place."""
 
-    def __init__(self, folder: Path, log: str, *words: str) -> None:
+    main = "fedmx.cli.start:main"
+
+    def __init__(self, folder: Path, log: str, *words: str, **variables: str) -> None:
         self._log = folder / f"{log}.log"
         environment = {name: v for name, v in os.environ.items() if not name.startswith("MXNET_")}
         environment |= {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
-        environment["HOME"] = str(folder)
+        environment |= {"HOME": str(folder), **variables}
         with open(os.devnull, "rb") as nothing, self._log.open("ab") as file:
             files = nothing.fileno(), file.fileno(), file.fileno()
-            main = "fedmx.cli.start:main"
-            self._process = ForkedProcess(main, words, folder, environment, files)
+            self._process = ForkedProcess(self.main, words, folder, environment, files)
 
     @property
     def pid(self) -> int:
@@ -74,6 +75,8 @@ class Process:
 class Deployment:
     """A server and its clients over mutual TLS, each in its own process, in one folder."""
 
+    process = Process
+
     def __init__(self, folder: Path, experiment: Path, certificates: Certificates) -> None:
         self.folder = folder
         self._experiment = experiment
@@ -94,10 +97,14 @@ class Deployment:
 
     def client(self, number: int, parts: int, *more: str) -> Process:
         """Start one client; it keeps its memory in this deployment's folder."""
+        return self._start(f"client-{number}", *self.client_words(number, parts, *more))
+
+    def client_words(self, number: int, parts: int, *more: str) -> list[str]:
+        """Return the command of a client."""
         self._certificates.client(identity(number))  # makes its certificate
         words = ["client", self.address, "--partition", f"{number}/{parts}"]
         words += ["--memory", str(self.folder / "memory"), *more]
-        return self._start(f"client-{number}", *words, *self._tls(identity(number)))
+        return [*words, *self._tls(identity(number))]
 
     @property
     def run(self) -> RunFolder:
@@ -119,7 +126,7 @@ class Deployment:
             process.kill()
 
     def _start(self, log: str, *words: str) -> Process:
-        process = Process(self.folder, log, *words)
+        process = self.process(self.folder, log, *words)
         self._started.append(process)
         return process
 
