@@ -118,9 +118,12 @@ def _mask_of(patterns: Sequence[str], engine: MXNetEngine) -> Mask:
     """Return the mask of the tensors that stay on each client.
 
     Raises:
-        LogicError: a pattern stands for no tensor, or no tensor would be sent.
+        ExperimentError: a pattern stands for no tensor, or no tensor would be sent.
     """
-    own = own_tensors(patterns, engine.layout, engine.buffers_layout)
+    try:
+        own = own_tensors(patterns, engine.layout, engine.buffers_layout)
+    except LogicError as error:
+        raise ExperimentError(f"logic.own: {error}") from None
     return Mask(engine.layout, own, engine.buffers_layout)
 
 

@@ -137,7 +137,7 @@ def _load_personal(folder: RunFolder, assembly: Assembly, client: int) -> int:
         )
     state = ServerState.of_tree(checkpoint.state["server"])
     ledger = ClientLedger.of_tree(ledgers[client]) if client in ledgers else ClientLedger()
-    memory = ledger.settle(state.last_accepted.get(client, 0)).settled
+    memory = ledger.accepted(client, state)
     PersonalModels(assembly, lambda *_: memory).load(client, state, memory)
     return checkpoint.round
 

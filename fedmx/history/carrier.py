@@ -30,6 +30,7 @@ from layers.logic import (
     ClientFailed,
     ClientLedger,
     ClientLost,
+    ClientState,
     ServerState,
     StateLost,
     Task,
@@ -158,6 +159,10 @@ class JournalClients:
     def opened_s(self) -> float | None:
         """Virtual seconds of the run at which the last round was opened; None: real time."""
         return self._journal.opened_s
+
+    def memory_of(self, client: int, state: ServerState) -> ClientState:
+        """Return a client's memory after its last accepted update."""
+        return self._ledgers.get(client, ClientLedger()).accepted(client, state)
 
     def tree(self) -> dict[str, Any]:
         """Return the clients' ledgers and the time of the run, as a simulation has them."""

@@ -294,7 +294,7 @@ def _make_folder(
     return RunFolder.create(place, name, experiment.to_yaml(), facts, assembly.kept(), fill)
 
 
-_OF_NO_PART = (EXCLUDED, TRAINER, MASK)
+_OF_NO_PART = (EXCLUDED, MASK)
 
 
 @dataclass(frozen=True)
@@ -326,6 +326,11 @@ class Memories:
             keys[AGGREGATE] = AGGREGATE
         else:
             new.append(_name(after.aggregator))
+        names[TRAINER] = _name(before.trainer)
+        if type(before.trainer) is type(after.trainer) and _goes_on(before.trainer, after.trainer):
+            keys[TRAINER] = TRAINER
+        else:
+            new.append(_name(after.trainer))
         old = {which: (key, hook) for which, key, hook in _numbered(before.hooks)}
         names |= {key: _name(hook) for key, hook in old.values()}
         for which, key, hook in _numbered(after.hooks):
@@ -392,7 +397,7 @@ def _numbered(hooks: Sequence[Hook]) -> Iterator[tuple[tuple[type, int], str, Ho
         seen[type(hook)] += 1
 
 
-def _goes_on(before: Hook, after: Hook) -> bool:
+def _goes_on(before: Part, after: Part) -> bool:
     return Trait.MEMORY_FITS in after.provides or _same(before, after)
 
 

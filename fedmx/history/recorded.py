@@ -258,7 +258,9 @@ def following(
             ),
             strict=strict,
         )
-        return follow(server_of(assembly, clients, scores), journals, last_round)
+        memory_of = None if foreign else clients.memory_of
+        server = server_of(assembly, clients, scores, memory_of=memory_of)
+        return follow(server, journals, last_round)
 
 
 def follow(server: Server, journals: Mapping[int, Journal], last_round: int) -> Server:

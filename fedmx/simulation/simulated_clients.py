@@ -156,8 +156,7 @@ class SimulatedClients:
 
     def memory_of(self, client: int, state: ServerState) -> ClientState:
         """Return a client's memory after its last accepted update."""
-        ledger = self._ledgers.get(client, ClientLedger())
-        return ledger.settle(state.last_accepted.get(client, 0)).settled
+        return self._ledgers.get(client, ClientLedger()).accepted(client, state)
 
     def keep_assets(self, folder: Path) -> None:
         """Do nothing: clients have the assets in memory."""

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Condition
+from layers.logic.core.declaration import Condition, Trait
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.mask import own_tensors
@@ -207,6 +207,7 @@ class DittoTrainer(LocalSgd):
     """
 
     name = "ditto"
+    provides = frozenset({Trait.MEMORY_FITS})
 
     lam: float = 0.1
     personal_epochs: int = 1
@@ -264,6 +265,7 @@ class ApflTrainer(Trainer):
     """
 
     name = "apfl"
+    provides = frozenset({Trait.MEMORY_FITS})
 
     alpha: float = 0.5
     adaptive: bool = False
@@ -326,6 +328,7 @@ class PfedMeTrainer(Trainer):
     """
 
     name = "pfedme"
+    provides = frozenset({Trait.MEMORY_FITS})
 
     lam: float = 15.0
     inner_steps: int = 5

@@ -59,7 +59,7 @@ class Trait(Enum):
     READS_UPDATE = "only reads the update in `send`"
     SUMS = "sums what clients send, without a bound"
     MEASURES_DIVERGENCE = "measures the divergence of each update"
-    MEMORY_FITS = "can continue in a fork with the memory of the same hook with other settings"
+    MEMORY_FITS = "can continue in a fork with the memory of the same part with other settings"
     COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 

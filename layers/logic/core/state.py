@@ -181,6 +181,10 @@ class ClientLedger:
                 return ClientLedger(state)
         return ClientLedger(ClientState(last_accepted_round))
 
+    def accepted(self, client: int, state: ServerState) -> ClientState:
+        """Return the memory after the last update of this client that the server accepted."""
+        return self.settle(state.last_accepted.get(client, 0)).settled
+
     def trained(self, after: ClientState) -> ClientLedger:
         """Return the settled ledger with the memory after an update, which may be accepted."""
         return ClientLedger(self.settled, after, self.passed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from layers.logic import Hook, Preset
 from layers.logic.aggregators.fedfv import FedFV
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.oort import Oort
+from layers.logic.algorithms.personal import ApflTrainer, DittoTrainer
+from layers.logic.core.trainer import TRAINER
 from layers.logic.hooks.compressors import Stc
 from layers.logic.hooks.local_gradients import Clip
 from layers.logic.hooks.server_optimisers import FedAvgM
@@ -62,6 +64,15 @@ def test_a_hook_at_another_place_keeps_its_memory() -> None:
 def test_the_nth_hook_of_a_class_is_found_again_as_the_nth() -> None:
     before, after = preset(Counting(1), Counting(2)), preset(FedAvgM(), Counting(1), Counting(3))
     assert kept(before, after) == {"0:Counting": "1:Counting"}
+
+
+def test_a_trainer_with_other_settings_keeps_clients_models_and_another_one_does_not() -> None:
+    before = Preset(Uniform(), Mean(), trainer=DittoTrainer(lam=0.1))
+    same, other = (replace(before, trainer=one) for one in (DittoTrainer(lam=0.5), ApflTrainer()))
+    assert TRAINER in Memories.of(before, same).keys
+    found = Memories.of(before, other)
+    assert TRAINER not in found.keys
+    assert found.new == ("ApflTrainer",)
 
 
 def test_a_hook_with_other_settings_keeps_its_memory_only_if_it_says_so() -> None:

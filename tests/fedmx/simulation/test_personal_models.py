@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fedmx.cli.main import main as command
 from fedmx.run import RunFolder
 from fedmx.server.personal import worst_tenth
 from layers.compute.data.dataset import Samples
-from tests.fedmx.kinds import TREE, write_models
+from tests.fedmx.kinds import MODELS, TREE
 
 NEAR = """
 from dataclasses import dataclass
@@ -113,10 +112,9 @@ def test_the_worst_tenth_has_at_least_one_client() -> None:
     assert worst_tenth([0.1 * one for one in range(20)]) == pytest.approx(0.05)
 
 
-def test_a_clients_own_tensors_and_buffers_are_sent_neither_way(tmp_path, monkeypatch) -> None:
-    write_models(tmp_path)
-    monkeypatch.delitem(sys.modules, "kind_models", raising=False)  # of another folder
-    compute = {"model": "kind_models:Normed", "evaluate": {}}
+def test_a_clients_own_tensors_and_buffers_are_sent_neither_way(tmp_path) -> None:
+    (tmp_path / "norm_models.py").write_text(MODELS)  # a process knows one module of a name
+    compute = {"model": "norm_models:Normed", "evaluate": {}}
     whole, norm = (
         simulate(experiment(tmp_path, {"preset": name}, compute=compute, rounds=2))
         for name in ("fedavg", "fedbn")
@@ -205,3 +203,20 @@ def test_a_client_that_there_is_not_has_no_model_to_export(tmp_path, monkeypatch
     capsys.readouterr()
     assert command(["export", str(run), "--to", "safetensors", "--client", "6"]) == 2
     assert "client 6" in capsys.readouterr().err
+
+
+def test_a_run_with_personal_models_replays_forks_and_is_verified(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    compute = {**TREE["compute"], "evaluate": {"personal": True}}
+    logic = {"preset": {"name": "ditto", "fraction": 0.5}}
+    Path("own.yaml").write_text(json.dumps({**TREE, "compute": compute, "logic": logic}))
+    assert command(["run", "own.yaml"]) == 0
+    (run,) = Path("runs").iterdir()
+    assert command(["replay", str(run)]) == 0
+    assert command(["replay", str(run), "--round", "3"]) == 0
+    assert command(["pack", str(run), "-o", "own.fedmx"]) == 0
+    assert command(["verify", "own.fedmx"]) == 0
+    assert command(["fork", str(run), "--round", "2", "--set", "logic.preset.lam=0.5"]) == 0
+    ends = [RunFolder.open(one).rounds()[-1] for one in Path("runs").iterdir()]
+    assert len({one["model_sha256"] for one in ends}) == 1, "the global model is FedAvg's"
+    assert len({one["personal_loss_mean"] for one in ends}) == 2
