@@ -50,9 +50,9 @@ class CountedTransport:
     def __init__(self, transport: Any) -> None:
         self._transport = transport
 
-    def writelines(self, pieces: list[Any]) -> None:
-        CountedConnection.total_bytes += sum(len(piece) for piece in pieces)
-        self._transport.writelines(pieces)
+    def write(self, data: bytes) -> None:
+        CountedConnection.total_bytes += len(data)
+        self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
