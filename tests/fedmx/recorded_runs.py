@@ -110,3 +110,45 @@ def halving_run(folder: Path) -> RunFolder:
     hooks = ["replayed_halving:Halving", "stc"]
     logic = {"selector": {"name": "uniform", "fraction": 1.0}, "hooks": hooks}
     return run_of(folder, modules=folder, logic=logic)
+
+
+ATTACK = """
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedmx import ClientSide, Hook
+
+
+@dataclass(frozen=True)
+class Attack(Hook):
+    round: int
+
+    def client(self):
+        return Attacking(self)
+
+
+class Attacking(ClientSide):
+    def __init__(self, hook):
+        self.hook = hook
+
+    def send(self, update, context):
+        if (context.client, context.round) != (2, self.hook.round):
+            return update
+        signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
+        return replace(update, delta=np.float32(3e38) * signs)
+"""
+
+
+def attacked_run(folder: Path, *, attacked: int, **changed: Any) -> RunFolder:
+    """A run that has stepped back, since client 2 sent a huge update in the round `attacked`."""
+    module = f"attack_{folder.name}"  # Python imports a module of one name once
+    (folder / f"{module}.py").write_text(ATTACK)
+    logic = {
+        "selector": {"name": "uniform", "fraction": 1.0},
+        "hooks": [{"name": f"{module}:Attack", "round": attacked}],
+        "max_update": None,
+    }
+    run = run_of(folder, modules=folder, logic=logic, **changed)
+    assert any("stepped_back" in record for record in run.rounds())
+    return run

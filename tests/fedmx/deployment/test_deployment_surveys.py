@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import pytest
 
 from fedmx.protocol.messages import Failed
 from layers.logic import Answer, Question
@@ -70,30 +68,3 @@ def test_a_survey_that_is_not_answered_ends_at_the_deadline(certificates: Certif
     (why,) = round.rejected_connections
     assert why.startswith("client 0: no answer")
     assert "deadline of 2 s" in why
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"histogram": np.array([1, 2, 3]), "junk": bytes(1 << 20)},
-        {"histogram": np.zeros(4, np.int64)},
-        {"histogram": "1 2 3"},
-    ],
-    ids=["another name", "more values", "text"],
-)
-def test_what_no_client_of_ours_would_answer_counts_as_no_answer_and_is_not_kept(
-    certificates: Certificates, values: dict[str, Any]
-) -> None:
-    def talkative(client: Scripted) -> None:
-        asked = client.expect(Question)
-        client.say(Answer(client.client, "labels", values, asked.round))
-        honest(client)
-
-    server = listening(certificates, wait_for=2, selector=Surveyed(1.0))
-    with server, fleet(server, certificates, {0: answering, 1: talkative}):
-        (round,) = server.rounds()
-    assert list(server.state.memory["survey"]["labels"]) == [0]
-    assert round.participants == (0, 1)
-    assert round.rejected_connections == (
-        "client 1: sent something else than the answer to the question 'labels'",
-    )

@@ -94,23 +94,6 @@ def test_a_client_that_comes_back_in_time_is_asked_again_and_counts_once(
     np.testing.assert_array_equal(server.weights, model)
 
 
-def test_a_client_that_is_gone_for_good_is_lost_and_the_run_goes_on_without_it(
-    certificates: Certificates,
-) -> None:
-    def mortal(client: Scripted) -> None:
-        client.task()
-        client.hang_up()
-
-    server = listening(certificates, last=3, wait_for=2, rejoin_s=0.1)
-    with server, fleet(server, certificates, {0: honest, 1: mortal}):
-        first, second, third = server.rounds()
-    assert first.report.of("lost") == (1,)
-    assert [one.reason for one in first.report.clients if one.client == 1] == [
-        "disconnected, and not back within 0.1 s"
-    ]
-    assert [one.client for one in (*second.report.clients, *third.report.clients)] == [0, 0]
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_wait_leaves_nothing_behind(certificates: Certificates) -> None:
     class Interrupt(logging.Handler):

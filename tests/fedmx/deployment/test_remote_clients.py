@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedmx.deployment.remote_clients import RemoteClients
@@ -211,7 +212,7 @@ def asking(*clients: int) -> Round:
     round = Round([])
     round.carry(Close())
     round.network.sent.clear()
-    round.carry(Ask(Question("labels", round=2), clients))
+    round.carry(Ask(Question("labels", classes=3, round=2), clients))
     return round
 
 
@@ -227,6 +228,26 @@ def test_a_survey_takes_one_answer_of_each_client() -> None:
     reasons = round.rejections
     assert any(one.startswith("client 0") and "no labels" in one for one in reasons)
     assert any(one.startswith("client 1: sent an answer") and "(2 times)" in one for one in reasons)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"histogram": np.array([1, 2, 3]), "junk": bytes(1 << 20)},
+        {"histogram": np.zeros(4, np.int64)},
+        {"histogram": "1 2 3"},
+    ],
+    ids=["another name", "more values", "text"],
+)
+def test_what_no_client_of_ours_would_answer_counts_as_no_answer(values: dict[str, Any]) -> None:
+    round = asking(1, 2)
+    good = Answer(2, "labels", {"histogram": np.array([1, 2, 3])}, 2)
+    lost, answered = round.come(Answer(1, "labels", values, 2), good)
+    assert (lost.round, lost.client, lost.rejected) == (2, 1, True)
+    assert answered == Answered(good)
+    (reason,) = round.rejections
+    assert reason.startswith("client 1: ")
+    assert "'labels'" in reason
 
 
 def test_a_survey_does_not_wait_for_a_client_that_is_not_back_in_time() -> None:

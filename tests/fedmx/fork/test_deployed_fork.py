@@ -46,7 +46,7 @@ def test_a_packed_fork_is_verified_from_where_it_begins(tmp_path: Path) -> None:
 
 
 def test_a_fork_without_its_first_checkpoint_is_not_packed(tmp_path: Path) -> None:
-    made = ended(fork(run_of(tmp_path, rounds=4), 2, ["seed=1"][:0], modules=None))
+    made = ended(fork(run_of(tmp_path, rounds=4), 2, modules=None))
     made.checkpoint_path(2).unlink()
     with pytest.raises(PackError, match="round-000002"):
         pack(made, tmp_path / "fork.fedmx", modules=None)

@@ -9,24 +9,8 @@ import pytest
 
 from fedmx.history import pack, verify
 from tests.fedmx.kinds import KINDS, TREE
-from tests.fedmx.recorded_runs import run_of
+from tests.fedmx.recorded_runs import attacked_run, run_of
 
-ATTACK = """
-from dataclasses import replace
-import numpy as np
-from fedmx import ClientSide, Hook
-
-class Attack(Hook):
-    def client(self):
-        return Attacking()
-
-class Attacking(ClientSide):
-    def send(self, update, context):
-        if (context.client, context.round) != (2, 3):
-            return update
-        signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
-        return replace(update, delta=np.float32(3e38) * signs)
-"""
 BLOBS: dict[str, Any] = {
     "compute": {"model": "logistic", "data": "blobs", "evaluate": {"per_client": False}}
 }
@@ -50,14 +34,7 @@ def test_a_packed_run_ends_in_the_same_bits(kind: str, kind_folder: Path, tmp_pa
 
 
 def test_a_run_that_stepped_back_ends_in_the_same_bits(tmp_path: Path) -> None:
-    (tmp_path / "packed_attack.py").write_text(ATTACK)
-    logic = {
-        "selector": {"name": "uniform", "fraction": 1.0},
-        "hooks": ["packed_attack:Attack"],
-        "max_update": None,
-    }
-    folder = run_of(tmp_path, modules=tmp_path, **{**TREE, "rounds": 5, "logic": logic})
-    assert any("stepped_back" in record for record in folder.rounds())
+    folder = attacked_run(tmp_path, attacked=3, rounds=5, compute=TREE["compute"])
     pack(folder, tmp_path / "x.fedmx", modules=None)
     told: list[int] = []
     found = verify(tmp_path / "x.fedmx", trust=True, on_round=lambda round, _: told.append(round))

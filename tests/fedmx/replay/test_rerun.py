@@ -14,7 +14,7 @@ from fedmx.history import RecordedRun, rerun
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
 from fedmx.run.records import JsonLines
-from tests.fedmx.recorded_runs import TREE, run_of
+from tests.fedmx.recorded_runs import TREE, attacked_run, run_of
 from tests.fedmx.timeless import timeless
 
 TIMES = ("elapsed_s", "clock_s")
@@ -110,50 +110,13 @@ def test_the_folder_of_the_run_is_as_before(run: RunFolder) -> None:
     assert {p: p.read_bytes() for p in Path(run.path).rglob("*") if p.is_file()} == before
 
 
-ATTACK = """
-from dataclasses import dataclass, replace
-
-import numpy as np
-
-from fedmx import ClientSide, Hook
-
-
-@dataclass(frozen=True)
-class Attack(Hook):
-    client_number: int = 2
-    round: int = 5
-
-    def client(self):
-        return Attacking(self)
-
-
-class Attacking(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def send(self, update, context):
-        if (context.client, context.round) != (self.hook.client_number, self.hook.round):
-            return update
-        signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
-        return replace(update, delta=np.float32(3e38) * signs)
-"""
-
-
 @pytest.fixture(scope="module")
 def stepped_back(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Eight rounds; in round 5 a client sends a huge update, and the run steps back."""
     folder = tmp_path_factory.mktemp("stepped_back")
-    (folder / "replayed_attack.py").write_text(ATTACK)
-    logic = {
-        "selector": {"name": "uniform", "fraction": 1.0},
-        "hooks": ["replayed_attack:Attack"],
-        "max_update": None,
-    }
     model = {**TREE["compute"], "model": "2nn"}
     often = {"checkpoint": {"every": 1, "keep": {"last": 8, "every": 1}}}
-    run = run_of(folder, modules=folder, rounds=8, logic=logic, compute=model, run=often)
-    assert any("stepped_back" in record for record in run.rounds())
-    return run
+    return attacked_run(folder, attacked=5, rounds=8, compute=model, run=often)
 
 
 @pytest.mark.parametrize("round", range(1, 10))

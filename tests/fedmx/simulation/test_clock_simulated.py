@@ -249,13 +249,6 @@ def test_a_clock_without_devices_is_refused(what) -> None:
         timed({}, {what: value})
 
 
-def test_a_trace_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
-    clock = {"devices": DEVICES, "availability": {"name": "trace", "path": str(tmp_path / "no")}}
-    with pytest.raises(Exception, match="the trace cannot be read") as caught:
-        simulate(timed({}, clock))
-    assert "\n" not in str(caught.value)
-
-
 def test_a_trace_that_is_not_there_is_told_with_where_it_was_looked_for() -> None:
     clock = {"devices": DEVICES, "availability": {"name": "trace", "path": "evening.csv"}}
     with pytest.raises(Exception, match=rf"evening.csv: .*; relative paths begin at {Path.cwd()}"):

@@ -425,26 +425,6 @@ def test_the_command_line_names_the_line_that_failed_in_a_worker(folder: Path) -
     assert "worker_parts.py:" in last
 
 
-@pytest.mark.parametrize("name", ["procesess:2", "processes:many", "serial:1"])
-def test_an_unknown_executor_is_refused_in_one_line(folder: Path, name: str) -> None:
-    (folder / "plain.yaml").write_text(json.dumps(TREE))
-    result = fedmx("run", "plain.yaml", "--executor", name, cwd=folder)
-    assert result.error_text.startswith(f"--executor '{name}': ")
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("procesess", "did you mean 'processes'"),
-        ("{processes: 0}", "executor.processes: .*from 1"),
-        ("{processes: 1, ray: {}}", "executor: .*processes and ray"),
-    ],
-)
-def test_a_wrong_executor_section_is_refused(value: str, text: str) -> None:
-    with pytest.raises(ExperimentError, match=text):
-        Experiment.from_dict(TREE, [f"executor={value}"])
-
-
 def test_the_executor_does_not_change_the_digest() -> None:
     plain = Experiment(**TREE)
     for executor in ("serial", "processes", {"processes": 3}, {"ray": {"workers": 2}}):

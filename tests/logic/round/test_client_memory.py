@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +16,6 @@ from layers.logic import (
     Selector,
     TooFewUpdates,
     Training,
-    Update,
     Verdict,
     run_round,
 )
@@ -33,25 +30,10 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import bowls
+from tests.logic.rounded import Rounded
 
 CLIENTS = bowls(3, noise=0.2)
 NAN = np.full(3, np.nan, np.float32)
-
-
-class Rounding(ClientSide):
-    """Error feedback: what rounding takes away is added to the next update."""
-
-    def send(self, update, context) -> Update:
-        wanted = update.delta + context.memory.get("residual", np.float32(0))
-        sent = np.round(wanted, 1).astype(np.float32)
-        context.keep(residual=wanted - sent, rounds=context.memory.get("rounds", 0) + 1)
-        return replace(update, delta=sent)
-
-
-@dataclass(frozen=True)
-class Rounded(Hook):
-    def client(self) -> ClientSide:
-        return Rounding()
 
 
 def logic_of(selector: Selector, **settings):
@@ -66,7 +48,7 @@ def test_a_counted_update_is_remembered() -> None:
     logic = logic_of(alone(0, 1))
     peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(3, a_state(logic), peers)
-    assert kept(peers, 0, state)["rounds"] == 3
+    assert kept(peers, 0, state)["sent"] == 3
     assert np.any(kept(peers, 0, state)["residual"])
 
 
@@ -114,7 +96,7 @@ def test_an_update_that_did_not_count_leaves_no_trace(how) -> None:
     if how != "late":
         assert peers.ledgers[1].pending is not None, "it did train"
     assert kept(peers, 1, state) == {}
-    assert kept(peers, 0, state)["rounds"] == 2
+    assert kept(peers, 0, state)["sent"] == 2
 
 
 def test_a_client_that_was_refused_once_goes_on_from_before() -> None:
@@ -128,7 +110,7 @@ def test_a_client_that_was_refused_once_goes_on_from_before() -> None:
     assert same_bits(before["residual"], after["residual"])
     peers.forge = lambda update: [update]
     state, _ = run_rounds(1, state, peers)
-    assert kept(peers, 1, state)["rounds"] == 2
+    assert kept(peers, 1, state)["sent"] == 2
 
 
 @given(again=st.integers(1, 5), times=st.integers(1, 3))
@@ -148,7 +130,7 @@ def test_a_round_that_is_run_again_gives_the_same_bits(again, times) -> None:
     for client in CLIENTS:
         one, other = kept(peers, client, state), kept(straight_peers, client, straight)
         assert same_bits(one["residual"], other["residual"])
-        assert one["rounds"] == other["rounds"] == 5
+        assert one["sent"] == other["sent"] == 5
 
 
 def test_a_round_of_too_few_updates_leaves_no_trace() -> None:
@@ -158,7 +140,7 @@ def test_a_round_of_too_few_updates_leaves_no_trace() -> None:
     peers.lost = [2]
     with pytest.raises(TooFewUpdates):
         run_round(state, peers, logic)
-    assert kept(peers, 0, state)["rounds"] == 1
+    assert kept(peers, 0, state)["sent"] == 1
     peers.lost = ()
     state, _ = run_rounds(1, state, peers)
     straight, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
@@ -171,8 +153,8 @@ def test_a_client_that_lost_its_memory_starts_with_an_empty_one() -> None:
     state, _ = run_rounds(2, a_state(logic), peers)
     del peers.ledgers[1]
     state, _ = run_rounds(1, state, peers)
-    assert kept(peers, 1, state)["rounds"] == 1
-    assert kept(peers, 0, state)["rounds"] == 3
+    assert kept(peers, 1, state)["sent"] == 1
+    assert kept(peers, 0, state)["sent"] == 3
 
 
 def test_a_memory_of_another_round_is_not_taken_for_the_right_one() -> None:

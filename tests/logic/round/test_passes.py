@@ -11,9 +11,7 @@ import pytest
 from layers.logic import (
     ClientLedger,
     ClientLost,
-    ClientSide,
     ClientState,
-    Hook,
     LogicError,
     Plan,
     Selector,
@@ -26,6 +24,7 @@ from layers.logic import (
 from layers.logic.aggregators.median import Median
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
+from tests.logic.rounded import Rounded
 
 CLIENTS = bowls(6, noise=0.2)
 NAN = np.full(3, np.nan, np.float32)
@@ -40,22 +39,6 @@ class Again(Selector):
 
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(self.lanes, passes=self.passes)
-
-
-class Rounding(ClientSide):
-    """Error feedback: what rounding takes away is added to the next update."""
-
-    def send(self, update, context) -> Update:
-        wanted = update.delta + context.memory.get("residual", np.float32(0))
-        sent = np.round(wanted, 1).astype(np.float32)
-        context.keep(residual=wanted - sent, sent=context.memory.get("sent", 0) + 1)
-        return replace(update, delta=sent)
-
-
-@dataclass(frozen=True)
-class Rounded(Hook):
-    def client(self) -> ClientSide:
-        return Rounding()
 
 
 def a_run(lanes, passes: int = 2, **peers):
