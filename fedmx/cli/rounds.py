@@ -25,7 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmx.cli.options import options
-from fedmx.cli.output import LogLines, error_text, is_json, say, timed
+from fedmx.cli.output import LogLines, error_text, is_json, say, show_text, timed
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
@@ -185,9 +185,13 @@ def _print_result(result: Result) -> None:
     records = folder.rounds()
     if records and records[-1].get("virtual"):
         text += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
-    typer.echo(f"{folder.reason}: {text}")
-    typer.echo(f"model:  {folder.model_path}")
-    typer.echo(f"report: {folder.report_path}")
+    show_text(
+        (
+            f"{folder.reason}: {text}",
+            f"model:  {folder.model_path}",
+            f"report: {folder.report_path}",
+        )
+    )
 
 
 BAR_COLUMNS = 20

@@ -95,7 +95,7 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
     """Check all parts of an experiment, and print the estimated cost of its simulation."""
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
+    from fedmx.cli.output import LogLines, show_text
     from fedmx.simulation.estimate import estimate
     from fedmx.simulation.simulate import simulate
     from fedmx.simulation.workers import require_portable
@@ -107,9 +107,10 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
         assembly = Assembly(serial, files)
         with simulate(assembly):
             found = estimate(assembly)
-    lines = [json.dumps(estimate_document(found))] if as_json else estimate_lines(found)
-    for line in lines:
-        typer.echo(line)
+    if as_json:
+        typer.echo(json.dumps(estimate_document(found)))
+    else:
+        show_text(estimate_lines(found))
 
 
 def resume(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fedmx.cli.options import AsJson, Modules, OwnModules, modules_of_run
-from fedmx.cli.output import show_table
+from fedmx.cli.output import show_table, show_text
 from fedmx.output_file import check_output
 
 if TYPE_CHECKING:
@@ -232,8 +232,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(found))
         return
-    for label, text in status_lines(found, time.time()):
-        typer.echo(f"{label + ':':12} {text}")
+    show_text(f"{label + ':':12} {text}" for label, text in status_lines(found, time.time()))
 
 
 def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from fedmx.cli.options import (
     executor_override,
     modules_of_run,
 )
-from fedmx.cli.output import one_line, say
+from fedmx.cli.output import one_line, say, show_text
 from fedmx.cli.process import NOT_RUN, OTHER_BITS, restart_on
 from fedmx.shell_line import shell_line
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
-COLUMNS = "{:<7} {:<24} {:>11} {:>10} {:>8} {:>10} {:>7} {:>12}"
+HEADS = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
 
 
 def replay(
@@ -86,8 +86,8 @@ def replay(
     if as_json:
         typer.echo(json.dumps(plain(report.record(), "the result")))  # JSON has no infinity
     elif report.parts:
-        for line in part_lines(report.parts):
-            typer.echo(one_line(line))  # a deployed client's reason may have line breaks
+        # A deployed client's reason may have line breaks.
+        show_text(map(one_line, part_lines(report.parts)))
     else:
         typer.echo(_result(report.rounds))
     if report.same is False:
@@ -96,13 +96,18 @@ def replay(
 
 def part_lines(parts: Sequence[Part]) -> Iterator[str]:
     """Yield the lines about a client's work."""
-    heads = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
+    rows = [HEADS, *(_cells(step) for part in parts for step in part.steps)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for part in parts:
         if part.version is not None:
             yield f"task of {_version_of(part)}"
         if part.steps:
-            yield COLUMNS.format(*heads).rstrip()
-        yield from map(_row, part.steps)
+            yield _row(HEADS, widths)
+        for step in part.steps:
+            yield _row(_cells(step), widths)
+            if step.notes:
+                notes = (f"{name} {value:.6g}" for name, value in step.notes.items())
+                yield f"{'':{widths[0]}}  {', '.join(notes)}"
         yield from _end_of(part)
 
 
@@ -134,21 +139,27 @@ def _end_of(part: Part) -> Iterator[str]:
         yield f"the update differs from the record: SHA-256 {hashes or 'none'}, recorded {recorded}"
 
 
-def _row(step: Step) -> str:
+def _cells(step: Step) -> tuple[str, ...]:
     numbers = step.numbers
     later = f", pass {step.pass_number}" if step.pass_number > 1 else ""
-    row = COLUMNS.format(
+    return (
         step.end,
         f"{step.step}{later}",
         f"{numbers.values:,}",
         f"{numbers.norm:.4g}",
         f"{100 * numbers.zeros:.1f} %",
         f"{numbers.largest:.4g}",
-        numbers.not_finite,
+        str(numbers.not_finite),
         f"{step.bytes:,}",
     )
-    notes = ", ".join(f"{name} {value:.6g}" for name, value in step.notes.items())
-    return f"{row}  {notes}".rstrip()
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """Return the cells in columns; the first two columns are texts, the others numbers."""
+    return "  ".join(
+        f"{cell:<{width}}" if place < 2 else f"{cell:>{width}}"
+        for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
 
 
 def _show_round(round: ReplayedRound) -> None:
@@ -203,7 +214,10 @@ def diff(
         for run in runs:
             restart_on(run.experiment.compute.bits)
         report = told_apart(*runs)
-    typer.echo(json.dumps(report.record()) if as_json else one_line(report.sentence))
+    if as_json:
+        typer.echo(json.dumps(report.record()))
+    else:
+        show_text([one_line(report.sentence)])
     if not report.same:
         raise typer.Exit(OTHER_BITS)
 

@@ -166,8 +166,7 @@ class FedBuff(_ByStaleness):
     """w + (1/K) sum_k s(tau_k) delta_k over the K updates of a version.
 
     Source: Nguyen et al. 2022, algorithm 1. All clients have the same weight, whatever their
-        numbers of samples.
-    Buffers (running statistics) are averaged by samples.
+    numbers of samples. Buffers (running statistics) are averaged by samples.
 
     Attributes:
         staleness: s, one of constant, polynomial and hinge.
