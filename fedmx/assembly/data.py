@@ -253,7 +253,7 @@ def divided(
 
     Raises:
         ExperimentError: there is no such partition, its settings are wrong, or it cannot divide
-            these data among so many clients.
+            these data among this number of clients.
     """
     reference = experiment.compute.partition
     partition = build("partition", reference)

@@ -28,7 +28,7 @@ class EarlyStopping(Callback):
     Its state comes from the rounds, so a resumed run ends where the uninterrupted one does.
 
     Attributes:
-        patience: the run ends after so many evaluations without an improvement; at least 1.
+        patience: the run ends after this number of evaluations without an improvement; at least 1.
         measure: ``accuracy`` or ``client_accuracy_mean`` (more is better), ``loss`` or
             ``train_loss`` (less is better); see `Round`.
         least: a value must be better by more than this to count as an improvement.

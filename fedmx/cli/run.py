@@ -250,7 +250,7 @@ def estimate_lines(found: Estimate) -> Iterator[str]:
     middle = sorted(samples.tolist())[len(samples) // 2]
     each = f"{low:,}" if low == high else f"{low:,} to {high:,} (median {middle:,})"
     yield f"clients: {len(samples):,} with {each} samples"
-    chosen = "as many clients as the selector takes when it has asked them"
+    chosen = "as many clients as the selector chooses after asking them"
     if found.cohort is not None:
         chosen = "1 client" if found.cohort == 1 else f"{found.cohort:,} clients"
     each, unit = f"each with {chosen}", "round"

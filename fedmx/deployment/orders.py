@@ -38,7 +38,7 @@ class Clients(Protocol):
         """End a client's task and question, and do not ask it again in this round."""
 
     def would_suffice(self, without: int) -> bool:
-        """Return whether rounds can go on without so many clients."""
+        """Return whether rounds can go on without this number of clients."""
 
 
 @dataclass(frozen=True)

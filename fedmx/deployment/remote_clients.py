@@ -193,7 +193,7 @@ class RemoteClients:
         self._lose(client, reason, ordered=True)
 
     def would_suffice(self, without: int) -> bool:
-        """Return whether rounds can go on without so many clients."""
+        """Return whether rounds can go on without this number of clients."""
         number = self._sessions.clients
         return number is None or number - without >= self._at_least
 

@@ -100,7 +100,7 @@ class RoundCounts:
     Attributes:
         rounds: their number.
         seconds: the sum of their durations.
-        buckets: for each of `BUCKETS_S`, the number of rounds that took at most so many seconds.
+        buckets: for each of `BUCKETS_S`, the number of rounds that took at most that time.
         updates: the number of updates with each of `FATES`.
     """
 

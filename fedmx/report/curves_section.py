@@ -76,7 +76,7 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
         words = "line: the mean over the seeds"
         sizes = {len(group.runs) for group in groups if len(group.runs) > 1}
         if max(sizes) > FEW_SEEDS:
-            words += "; shaded: from the least to the largest"
+            words += "; shaded: from the smallest to the largest"
         if min(sizes) <= FEW_SEEDS:
             words += "; thin: single seeds"
         keys.append(words)

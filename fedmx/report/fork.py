@@ -124,7 +124,7 @@ def fork_section(branches: Branches | None, label: str | None) -> Html | None:
     begin = f"after round {origin.round}" if origin.round else "from the initial model on"
     parts: list[Child] = [
         element("h2", "Fork" if label is None else f"Fork {label}"),
-        element("p", f"This run is another future of {origin.run}, {begin}."),
+        element("p", f"This run is a fork of {origin.run}, {begin}."),
         *(element("p", line) for line in origin.lines()),
     ]
     if parent is None:

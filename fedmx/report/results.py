@@ -128,7 +128,7 @@ def _no_number(run: RunSummary) -> str | None:
     """Return since when the loss is infinite or NaN, if it still is at the end."""
     since = _since([point.loss is None for point in run.evaluated], run.evaluated)
     measured = any(point.loss is not None for point in run.evaluated)
-    return f"the loss is no number since round {since}" if since and measured else None
+    return f"the loss is not a number since round {since}" if since and measured else None
 
 
 def _at_chance(run: RunSummary) -> str | None:

@@ -40,7 +40,7 @@ def experiment_section(
     *,
     files: bool = True,
 ) -> Html:
-    """Return the settings of runs: those that differ, those that are no defaults, and the others.
+    """Return the settings of runs: those that differ, those that are not defaults, and the others.
 
     If there are fewer groups than runs, the groups are compared.
 

@@ -383,7 +383,9 @@ def _summary(timeline: Timeline) -> str:
     else:
         sentences.append(f"{what} took {duration(timeline.duration_s)}{clock}.")
     if timeline.first is not None:
-        sentences.append("The figure has each task that was in work then, in part or as a whole.")
+        sentences.append(
+            "The figure shows each task that was under way then, in part or as a whole."
+        )
     if timeline.one_machine:
         sentences.append(
             "Without clock.devices these are times of the machine that simulated all clients, "

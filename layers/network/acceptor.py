@@ -207,7 +207,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._admission: Admission[_Attempt] = Admission(limits)
         most = min(limits.max_tls_handshakes, limits.max_handshakes)
-        # Longer than a turn of the loop in which so many handshakes go on.
+        # Longer than a turn of the loop with this number of handshakes.
         self._securing: Admission[_Attempt] = Admission(
             replace(limits, max_handshakes=most), PRESSED_S
         )

@@ -21,7 +21,7 @@ from layers.network.tls import explain, is_final
 ALL_BYTES = 32 << 20  # read or written at a time by all connections of a loop together
 MOST_BYTES = 256 * 1024  # by one; asyncio's own buffer has this size
 LEAST_BYTES = 16 * 1024  # by one; the longest record of TLS
-WRITTEN_FOR_READ = 4  # so many times the bytes that are read at a time are written
+WRITTEN_FOR_READ = 4  # bytes written at a time, as a multiple of those read at a time
 SEALED_SHARE = 512  # TLS adds less than this part of the bytes
 WRITE_BUFFER_BYTES = 64 * 1024
 CHUNKS_A_TURN = 4
@@ -217,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handle(self.session.refuse(error, blamed))
 
     def resize(self, at_a_time: int) -> None:
-        """Read so many bytes at a time from now on (see `bytes_at_a_time`), and write them.
+        """Read this number of bytes at a time from now on (see `bytes_at_a_time`), and write them.
 
         Under TLS, encrypted bytes are then received into a shared buffer instead of asyncio's
         own. This is safe: asyncio fills it and OpenSSL copies it without a turn of the loop in

@@ -205,7 +205,7 @@ class TrimmedMean(Aggregator):
         return total.applied(delta, mean_of_sorted(total.buffers, cut), state)
 
     def _cut(self, number: int) -> int:
-        """Return how many of so many updates are left out at each end."""
+        """Return how many of these updates are left out at each end."""
         return min(int(self.trim * number + ROUNDING), (number - 1) // 2)
 
 

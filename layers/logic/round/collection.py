@@ -27,7 +27,7 @@ ENOUGH = "enough others came back first"
 DECLINED = "its offer was declined"
 NOT_OFFERED = "declined before it offered"
 NOT_REACHED = "not reached: the round ended before the client ahead of it in its lane"
-FAILED_ALIKE = 3  # so many clients with the same failure are not its cause
+FAILED_ALIKE = 3  # this number of clients with the same failure are not its cause
 NO_ANSWER = "no answer before the round ended"
 
 

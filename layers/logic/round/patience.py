@@ -23,7 +23,7 @@ PATIENCE = "patience"
 ANSWERS = 1000  # the newest answers, whose median counts
 LEAST_S = 60.0  # the least limit that is derived from a median
 QUORUM = 1 / 3  # the share of the tasks of a round
-QUORUM_LEAST_S = 10.0  # the least limit when so many updates have arrived
+QUORUM_LEAST_S = 10.0  # the least limit when this share of the updates has arrived
 FIRST_S = 3600.0  # the limit before the first answer of a run
 
 SUSPENDED_TIMES = 8.0  # a suspension is this many times longer than the round has waited

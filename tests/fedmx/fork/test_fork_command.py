@@ -88,7 +88,7 @@ def test_the_report_lays_both_futures_over_one_another(parent: RunFolder, tmp_pa
     write_report([made], made.report_path)
     page = made.report_path.read_text()
     assert "<h2>Fork</h2>" in page
-    assert f"This run is another future of {parent.name}, after round 4." in page
+    assert f"This run is a fork of {parent.name}, after round 4." in page
     assert "o exact removal of client 0: the model after round 4 holds what it sent" in page
     assert "dotted: round 4," in page
     for setting in ("logic.preset", "without"):
@@ -107,7 +107,7 @@ def test_the_report_of_a_fork_does_without_a_run_that_is_gone(tmp_path: Path) ->
     run.path.rename(tmp_path / "elsewhere")
     write_report([made], tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert f"This run is another future of {run.name}, after round 1." in page
+    assert f"This run is a fork of {run.name}, after round 1." in page
     assert "no longer exists" in page
     assert "Accuracy against rounds" in page
 

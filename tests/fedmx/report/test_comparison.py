@@ -526,7 +526,7 @@ def test_few_seeds_are_single_lines_and_many_a_band(tmp_path: Path) -> None:
         assert plot(axes, Comparison.of(runs).groups, MEASURES[0], AXES[0])
         assert (len(axes.lines), len(axes.collections)) == (lines, bands)
     page = page_of(runs)
-    assert "shaded: from the least to the largest" in page
+    assert "shaded: from the smallest to the largest" in page
 
 
 def test_settings_that_are_no_defaults_come_first_and_the_others_are_folded(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def run_of(
             [0.5, 0.3, 0.3],
             [1.0, None, None],
             None,
-            "the loss is no number since round 2; best 50.00 % after 1 round, 1.00 MiB",
+            "the loss is not a number since round 2; best 50.00 % after 1 round, 1.00 MiB",
             "bad",
         ),
         (
