@@ -89,6 +89,8 @@ from layers.logic.compression.codecs import Codec as Codec
 from layers.logic.compression.sides import CodecClientSide as CodecClientSide
 from layers.logic.compression.sides import CodecServerSide as CodecServerSide
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE
+from layers.logic.core.attack import Attack as Attack
+from layers.logic.core.attack import Collusion as Collusion
 from layers.logic.core.engine import ArrayData as ArrayData
 from layers.logic.core.engine import Data as Data
 from layers.logic.core.mask import Mask as Mask

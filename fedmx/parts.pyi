@@ -95,6 +95,17 @@ from layers.logic.algorithms.personal import per_fedavg as per_fedavg
 from layers.logic.algorithms.personal import pfedme as pfedme
 from layers.logic.algorithms.scaffold import Scaffold as Scaffold
 from layers.logic.algorithms.scaffold import scaffold as scaffold
+from layers.logic.attacks.colluding import InnerProduct as InnerProduct
+from layers.logic.attacks.colluding import LittleIsEnough as LittleIsEnough
+from layers.logic.attacks.colluding import Mimic as Mimic
+from layers.logic.attacks.colluding import MinMax as MinMax
+from layers.logic.attacks.colluding import MinSum as MinSum
+from layers.logic.attacks.samples import BackDoor as BackDoor
+from layers.logic.attacks.samples import LabelFlipping as LabelFlipping
+from layers.logic.attacks.updates import FreeRider as FreeRider
+from layers.logic.attacks.updates import Gaussian as Gaussian
+from layers.logic.attacks.updates import Scaling as Scaling
+from layers.logic.attacks.updates import SignFlip as SignFlip
 from layers.logic.catalogue.presets import clustered as clustered
 from layers.logic.catalogue.presets import dgc as dgc
 from layers.logic.catalogue.presets import fedadagrad as fedadagrad

@@ -16,6 +16,8 @@ from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAimSplit
+from layers.logic.attacks.samples import BackDoor, LabelFlipping
+from layers.logic.core.attack import Attack, attack_in
 from layers.logic.core.declaration import Trait
 from layers.logic.core.mask import Initial, Mask, own_tensors
 from layers.logic.core.trainer import LocalSgd
@@ -43,7 +45,21 @@ def preset_of(experiment: Experiment) -> Preset:
     if section.own is not None:
         replaced["own"] = section.own
     hooks = [build("hook", hook) for hook in section.hooks]
-    return replace(preset, **replaced, hooks=(*hooks, *preset.hooks))
+    lies = () if experiment.attack is None else (attack_of(experiment, experiment.attack),)
+    return replace(preset, **replaced, hooks=(*hooks, *preset.hooks, *lies))
+
+
+def attack_of(experiment: Experiment, reference: Component) -> Attack:
+    """Return the attack of an experiment, with the numbers of the clients that lie.
+
+    Raises:
+        ExperimentError: a setting is wrong.
+    """
+    attack: Attack = build("attack", reference)
+    try:
+        return attack.among(experiment.clients, experiment.seed)
+    except LogicError as error:
+        raise ExperimentError(reference.problem(str(error))) from None
 
 
 def keeps_places(experiment: Experiment, selector: Selector) -> bool:
@@ -74,6 +90,7 @@ def logic_of(
     schedule = build("schedule", train.schedule)
     _check_labels(preset.selector, data)
     _check_distances(preset.selector, experiment.compute.partition)
+    _check_attack(preset, data)
 
     def learning_rate(round: int) -> float:
         rate: float = schedule.learning_rate(train.learning_rate, round - 1, experiment.rounds)
@@ -152,6 +169,24 @@ def _check_labels(selector: Selector, data: ExperimentData) -> None:
                 f"{data.experiment.compute.data.name} has {data.classes}; "
                 f"set classes to {data.classes}"
             )
+
+
+def _check_attack(preset: Preset, data: ExperimentData) -> None:
+    """Check that an attack names labels that the data have.
+
+    Raises:
+        ExperimentError: it flips another number of labels, or its target is none.
+    """
+    attack = attack_in(preset.hooks)
+    if isinstance(attack, LabelFlipping) and attack.classes != data.classes:
+        raise ExperimentError(
+            f"attack.classes: the data have {data.classes} labels, not {attack.classes}; set it to "
+            f"{data.classes}"
+        )
+    if isinstance(attack, BackDoor) and attack.target >= data.classes:
+        raise ExperimentError(
+            f"attack.target: must be a label from 0 to {data.classes - 1}, not {attack.target}"
+        )
 
 
 def _check_distances(selector: Selector, partition: Component) -> None:

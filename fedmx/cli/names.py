@@ -289,7 +289,7 @@ def explanation(name: str) -> list[str]:
         lines += _documentation(entry, None, key.endswith(":"))
         if kind == "models" and not name.endswith(":"):
             lines += ["", *_tensor_lines(name)]
-        if kind in ("selectors", "aggregators", "hooks", "trainers"):
+        if kind in ("selectors", "aggregators", "hooks", "trainers", "attacks"):
             part = _default_instance(entry)
             lines += ["", *_part_lines(part)] if part is not None else []
     return lines

@@ -27,6 +27,7 @@ from layers.compute.errors import ComputeError
 from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.clock import Availability, Devices, Uploads
+from layers.logic.core.attack import Attack
 from layers.logic.core.trainer import Trainer
 from layers.logic.errors import LogicError
 
@@ -257,6 +258,7 @@ WANTED: dict[str, Wanted] = {
     "aggregator": Wanted.subclass(Aggregator),
     "hook": Wanted.subclass(Hook),
     "trainer": Wanted.subclass(Trainer),
+    "attack": Wanted.subclass(Attack),
     "devices": Wanted.subclass(Devices),
     "uploads": Wanted.subclass(Uploads),
     "availability": Wanted.subclass(Availability),

@@ -52,6 +52,7 @@ KINDS: Mapping[str, Kind] = {
     "aggregator": Kind("aggregators", ("logic", "aggregator"), "aggregator: 'my_module:Median'"),
     "hook": Kind("hooks", ("logic", "hooks"), "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
     "trainer": Kind("trainers", ("logic", "trainer"), "trainer: {name: 'my_module:Own', lam: 0.1}"),
+    "attack": Kind("attacks", ("attack",), "attack: {name: 'my_module:Lie', clients: 0.2}"),
     "devices": Kind("devices", ("clock", "devices"), "devices: 'my_module:Phones'"),
     "uploads": Kind("uploads", ("clock", "uploads"), "uploads: 'my_module:Cell'"),
     "availability": Kind(
@@ -114,7 +115,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     from layers.compute.engines.mxnet.model_zoo import ZOOS
     from layers.compute.engines.mxnet.models import MODELS
     from layers.compute.schedule import SCHEDULES
-    from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, TRAINERS
+    from layers.logic import AGGREGATORS, ATTACKS, HOOKS, PRESETS, SELECTORS, TRAINERS
     from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
 
     return {
@@ -122,6 +123,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "selectors": SELECTORS,
         "aggregators": AGGREGATORS,
         "hooks": HOOKS,
+        "attacks": ATTACKS,
         "trainers": TRAINERS,
         "models": {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}},
         "data": {**DATASETS, **FEDERATED},

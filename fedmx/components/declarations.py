@@ -27,7 +27,7 @@ def with_tables(page: str) -> str:
 
 def _tables() -> Iterator[str]:
     """Yield the lines of both tables."""
-    kinds = ("selectors", "aggregators", "hooks", "trainers")
+    kinds = ("selectors", "aggregators", "hooks", "trainers", "attacks")
     parts = [(name, make()) for kind in kinds for name, make in components()[kind].items()]
     yield "| declaration | the part | parts of fedmx, with default settings |"
     yield "|---|---|---|"

@@ -22,6 +22,7 @@ INNER_PARTS = {
     "layers.logic.core.selector:Selector": "selector",
     "layers.logic.core.aggregator:Aggregator": "aggregator",
     "layers.logic.core.hook:Hook": "hook",
+    "layers.logic.core.trainer:Trainer": "trainer",
 }
 """The classes of the parts that a setting can take, each with the noun of its kind."""
 

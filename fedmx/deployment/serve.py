@@ -46,6 +46,10 @@ def serve(
             "without: is for simulations; a deployed client is left out if nobody starts it, with "
             "network.wait_for below clients"
         )
+    if experiment.attack is not None:
+        raise ExperimentError(
+            "attack: is for simulations; leave it out of the experiment of a deployment"
+        )
     network = experiment.network
     tls = network.tls
     listener = Listener(

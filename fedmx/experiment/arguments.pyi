@@ -6,6 +6,21 @@ from typing import Any, Literal, TypeAlias
 
 from typing_extensions import Required, TypedDict
 
+AttackName: TypeAlias = Literal[
+    "alie",
+    "back-door",
+    "free-rider",
+    "gaussian",
+    "inner-product",
+    "label-flipping",
+    "mimic",
+    "min-max",
+    "min-sum",
+    "scaling",
+    "sign-flip",
+]
+Attack: TypeAlias = AttackName | Mapping[str, Any] | object
+
 ModelName: TypeAlias = Literal[
     "2nn",
     "2nn-mcmahan",
@@ -209,6 +224,9 @@ class ExperimentKeys(TypedDict, total=False):
     """Clients in the population."""
     without: Sequence[int]
     """Clients to leave out, as if the run had never had them; simulations only."""
+    attack: Attack | None
+    """Clients that lie, as {name: sign-flip, clients: 0.2}; simulations only. null: none
+    does."""
     stop: StopKeys | Mapping[str, Any]
     """Ends a run before its last round, as soon as one of these is reached."""
     compute: Required[ComputeKeys | Mapping[str, Any]]

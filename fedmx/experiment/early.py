@@ -32,6 +32,7 @@ _CHECKS: Mapping[str, Callable[[str, Component], Any]] = {
     "aggregator": build,
     "hook": build,
     "trainer": build,
+    "attack": build,
     "data set": bind,
     "devices": bind,
     "uploads": bind,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from fedmx.components.component import Component, Source
+from fedmx.components.component import Component, Source, component_at
 from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber
 from fedmx.components.text import Where, shown
 from fedmx.display import card
@@ -91,6 +91,11 @@ class Experiment(Section):
     ] = ()
     """Clients to leave out, as if the run had never had them
     ([more](time-travel.md#without-a-client)); simulations only."""
+    attack: Annotated[
+        Annotated[Component, component_at("attack")] | None, Rules("unless default")
+    ] = None
+    """Clients that lie, as `{name: sign-flip, clients: 0.2}` ([more](algorithms/attacks.md));
+    simulations only. null: none does."""
     stop: StopSection = StopSection()
     compute: ComputeSection
     logic: LogicSection = LogicSection()

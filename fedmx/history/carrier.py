@@ -23,6 +23,7 @@ from fedmx.journal.journal import (
     answer_of,
     grouped,
 )
+from fedmx.simulation.executors.colluding import ColludingExecutor
 from fedmx.simulation.executors.executor import Executor, SerialExecutor, Work
 from fedmx.simulation.simulated_clients import tasks_of_tree
 from layers.logic import (
@@ -150,8 +151,10 @@ class JournalClients:
 
     def trace(self, trace: Trace) -> None:
         """Let `trace` take each step of the clients' tasks and updates; the executor is serial."""
-        assert isinstance(self._executor, SerialExecutor)
-        self._executor.trace = trace
+        works = self._executor
+        serial = works.executor if isinstance(works, ColludingExecutor) else works
+        assert isinstance(serial, SerialExecutor)
+        serial.trace = trace
 
     # --- `RunCarrier` ------------------------------------------------------------------------
 
@@ -245,16 +248,18 @@ class JournalClients:
         """Begin the work on a task whose update will arrive."""
         client = task.client
         self._cancel(client)
-        if self._only is not None and client not in self._only:
-            return
         outcomes = self._outcomes.get(client)
-        if (
-            isinstance(outcomes[0], UpdateArrived)
-            if outcomes
-            else (client, task.round) in self._arriving
-        ):
+        first = outcomes[0] if outcomes else None
+        arrives = isinstance(first, UpdateArrived) or (
+            first is None and (client, task.round) in self._arriving
+        )
+        arrives = arrives and (self._only is None or client in self._only)
+        seen_by_liars = isinstance(self._executor, ColludingExecutor)
+        if arrives or (seen_by_liars and not isinstance(first, StateLost)):
             ledger = self._ledgers.get(client, ClientLedger())
-            self._work[client] = task, self._executor.submit(task, ledger)
+            work = self._executor.submit(task, ledger)
+            if arrives:
+                self._work[client] = task, work
 
     def _is_wanted(self, event: Kept) -> bool:
         """Return whether a round in which only some clients work handles this event."""

@@ -312,7 +312,8 @@ class Part:
     @property
     def sha256(self) -> tuple[str, ...]:
         """The SHA-256 (hex) of its updates here, one for each pass."""
-        return tuple(one.sha256 for one in self.steps if one.step == "message")
+        sent = {one.pass_number: one.sha256 for one in self.steps if one.step == "message"}
+        return tuple(sent.values())
 
     @property
     def recorded_sha256(self) -> tuple[str, ...] | None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedmx.report.html import Child, Html, element, join, table
-from fedmx.report.quantities import NOTHING, mebibytes, whole
+from fedmx.report.quantities import NOTHING, finite, mebibytes, whole
+from layers.arithmetic import sum_in_order
 
 STATUSES = ("accepted", "rejected", "lost", "declined")
 _MAX_REASONS = 50
@@ -26,6 +27,10 @@ class ClientTally:
         samples: its number of samples; None: not recorded.
         up_bytes: from the client.
         down_bytes: to the client.
+        liar: whether an attack lets it lie.
+        weighed: its accepted updates of which the aggregator says how much they counted.
+        left_out: those of them that did not count.
+        share: the sum of what they counted.
     """
 
     client: str
@@ -33,6 +38,10 @@ class ClientTally:
     samples: int | None = None
     up_bytes: int = 0
     down_bytes: int = 0
+    liar: bool = False
+    weighed: int = 0
+    left_out: int = 0
+    share: float = 0.0
 
     @property
     def failures(self) -> int:
@@ -82,6 +91,11 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
         client.samples = whole(record.get("samples")) or client.samples
         client.up_bytes += whole(record.get("up_bytes")) or 0
         client.down_bytes += whole(record.get("down_bytes")) or 0
+        client.liar |= record.get("liar") is True
+        if (share := finite(record.get("share"))) is not None:
+            client.weighed += 1
+            client.left_out += share == 0
+            client.share += share
         if status in ("rejected", "lost"):
             reason = str(record.get("reason") or "no reason given")
             if (status, reason) not in failures and len(failures) >= _MAX_REASONS:
@@ -115,6 +129,7 @@ def participation_section(
     failed = any(client.failures for client in participation.clients)
     if not participation.failures:
         text += " No update was rejected and no client was lost."
+    text += _found(participation.clients)
     clients = participation.clients[:_MAX_CLIENTS]
     order = "those that failed most often first" if failed else "the most active first"
     words = f"{len(clients)} of {len(participation.clients)} clients, {order}"
@@ -129,6 +144,28 @@ def participation_section(
             _clients(clients),
             open="" if failed and label is None else None,
         ),
+    )
+
+
+def _found(clients: Sequence[ClientTally]) -> str:
+    """Return whether the aggregator found the clients that lie; empty if none lies."""
+    liars = [one for one in clients if one.liar]
+    if not liars:
+        return ""
+    text = f" {len(liars)} of the clients that were asked are liars."
+    weighed = [one for one in clients if one.weighed]
+    if not weighed:
+        return f"{text} The aggregator does not say which updates counted."
+    sums = []
+    for some in ([one for one in weighed if one.liar], [one for one in weighed if not one.liar]):
+        left_out, updates = sum(one.left_out for one in some), sum(one.weighed for one in some)
+        sums.append(f"{left_out} of {updates}")
+    lies = sum_in_order(one.share for one in weighed if one.liar)
+    every = sum_in_order(one.share for one in weighed)
+    counted = f"{100 * lies / every:.1f} %" if every else "nothing"
+    return (
+        f"{text} The aggregator left out {sums[0]} updates of liars and {sums[1]} of honest "
+        f"clients; the liars' updates made up {counted} of its steps."
     )
 
 

@@ -12,9 +12,12 @@ from fedmx.server.carrier import RunCarrier
 from fedmx.server.personal import PersonalModels
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
-from layers.logic import Aggregator, ClientState, LogicError, ServerState
+from layers.logic import Aggregator, ClientState, Hook, LogicError, ServerState
+from layers.logic.attacks.samples import BackDoor
 from layers.logic.checks.parts import possible_mistakes
+from layers.logic.core.attack import attack_in
 from layers.logic.core.declaration import Trait
+from layers.logic.core.engine import Data
 from layers.logic.round.lanes import check_by_slices
 from layers.logic.storage import UpdateStore
 
@@ -60,15 +63,17 @@ def server_of(
     personal = None
     if evaluate.personal and memory_of is not None:
         personal = PersonalModels(assembly, memory_of)
+    compute = assembly.server_compute()
     return Server(
         network=clients,
         logic=assembly.server_logic,
-        compute=assembly.server_compute(),
+        compute=compute,
         last_round=experiment.rounds,
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if by_client else None,
         personal=personal,
+        triggered=_triggered(logic.hooks, compute.samples),
         scores=scores,
         callbacks=callbacks,
         experiment=experiment,
@@ -78,6 +83,21 @@ def server_of(
         ),
         stop=Stop(**dict(stop)),
     )
+
+
+def _triggered(hooks: Sequence[Hook], samples: Data) -> Data | None:
+    """Return the test samples with the trigger of a back door; None: there is no back door.
+
+    Raises:
+        ExperimentError: the samples have no place for it.
+    """
+    attack = attack_in(hooks)
+    if not isinstance(attack, BackDoor):
+        return None
+    try:
+        return attack.test(samples.x, samples.y)
+    except LogicError as error:
+        raise ExperimentError(f"attack: {error}") from None
 
 
 def _store_of(

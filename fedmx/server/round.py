@@ -218,6 +218,7 @@ class Round:
                     else {}
                 ),
                 **({"share": client.share} if client.share is not None else {}),
+                **({"liar": True} if client.liar else {}),
                 **(asdict(client.times) if client.times is not None else {}),
             }
             for client in self.report.clients

@@ -33,6 +33,7 @@ from layers.compute.bits import one_blas_thread
 from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState, TooFewUpdates
+from layers.logic.core.engine import Data
 from layers.logic.core.state import EXCLUDED
 from layers.logic.round.round import RoundMachine
 from layers.logic.storage import UpdateStore
@@ -55,6 +56,8 @@ class Server(Shown):
         client_rows: each client's rows of the samples, for the accuracy on each client's own; None:
             it is not evaluated.
         personal: evaluates the clients' own models; None: they are not evaluated.
+        triggered: samples that a back door takes for its target, which is their label; their share
+            is recorded with each evaluation (`attack_success`). None: there is no back door.
         scores: evaluates a model on the same samples elsewhere, if that is faster.
         stop: the conditions that end the run sooner.
         recorder: records rounds; None: rounds are not recorded.
@@ -85,6 +88,7 @@ class Server(Shown):
     evaluate_batch: int = 500
     client_rows: Sequence[Rows] | None = None
     personal: PersonalModels | None = None
+    triggered: Data | None = None
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
     recorder: Recorder | None = None
@@ -241,6 +245,9 @@ class Server(Shown):
             found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
+                if self.triggered is not None:
+                    success = {"attack_success": self._right(self.triggered)}
+                    report = replace(report, numbers={**report.numbers, **success})
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
             self.clock_s += report.waited_s + report.took_s
@@ -347,6 +354,11 @@ class Server(Shown):
         if self.personal is None:
             return found
         return replace(found, personal=self.personal.evaluate(self.state, scores))
+
+    def _right(self, samples: Data) -> float:
+        """Return the share of samples that the global model classifies correctly."""
+        self.compute.engine.load(self.state.weights, self.state.buffers)
+        return self.compute.engine.scores(samples, self.evaluate_batch).metrics().accuracy
 
     def _scores(self) -> Scores:
         weights, buffers, batch = self.state.weights, self.state.buffers, self.evaluate_batch

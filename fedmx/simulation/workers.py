@@ -9,9 +9,11 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.server.server import Scorer
+from fedmx.simulation.executors.colluding import ColludingExecutor
 from fedmx.simulation.executors.executor import Executor, SerialExecutor
 from fedmx.simulation.executors.parallel import Backend, ParallelExecutor
 from fedmx.simulation.executors.worker import arrays_of, build_of, use_arrays
+from layers.logic.core.attack import Collusion, attack_in
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def workers_of(
     """
     executor = assembly.experiment.executor
     if backend is None and executor.name == "serial":
-        yield SerialExecutor.of(assembly), None
+        yield _colluding(SerialExecutor.of(assembly), assembly), None
         return
     require_portable(assembly.experiment)
     own = None
@@ -40,11 +42,19 @@ def workers_of(
         use_arrays(assembly, contents, backend.open(build_of(assembly, contents), arrays))
         rows = len(assembly.data.test_samples)
         pool = ParallelExecutor(backend, assembly.sizes(), rows, own is not None)
-        yield pool, pool.scores
+        yield _colluding(pool, assembly), pool.scores
     except BaseException:
         if own is not None:
             own.close()
         raise
+
+
+def _colluding(executor: Executor, assembly: Assembly) -> Executor:
+    """Return the executor, which replaces the updates of liars if the experiment has such."""
+    attack = attack_in(assembly.preset.hooks)
+    if not isinstance(attack, Collusion):
+        return executor
+    return ColludingExecutor(executor, attack, assembly.experiment.seed)
 
 
 def require_portable(experiment: Experiment) -> None:

@@ -6,7 +6,7 @@ numpy, and scikit-learn to find clusters.
 
 from __future__ import annotations
 
-from layers.logic.catalogue import AGGREGATORS, HOOKS, PRESETS, SELECTORS, TRAINERS
+from layers.logic.catalogue import AGGREGATORS, ATTACKS, HOOKS, PRESETS, SELECTORS, TRAINERS
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Need, Trait
@@ -44,6 +44,7 @@ from layers.logic.round.round import RoundMachine, run_round
 
 __all__ = [
     "AGGREGATORS",
+    "ATTACKS",
     "HOOKS",
     "PRESETS",
     "SELECT",

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.attack import Attack
 from layers.logic.core.hook import Hook
 from layers.logic.core.preset import Preset, is_preset
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import LocalSgd, Trainer
 
-PACKAGES = ("aggregators", "algorithms", "catalogue", "hooks", "selectors")
+PACKAGES = ("aggregators", "algorithms", "attacks", "catalogue", "hooks", "selectors")
 """The packages of the logic layer whose modules define parts and presets."""
 
 
@@ -46,7 +47,10 @@ def _named(kind: type) -> dict[str, Any]:
 
 _DEFINED = _defined()
 
-HOOKS: dict[str, type[Hook]] = _named(Hook)
+ATTACKS: dict[str, type[Attack]] = _named(Attack)
+HOOKS: dict[str, type[Hook]] = {
+    name: one for name, one in _named(Hook).items() if not issubclass(one, Attack)
+}
 SELECTORS: dict[str, type[Selector]] = _named(Selector)
 AGGREGATORS: dict[str, type[Aggregator]] = _named(Aggregator)
 TRAINERS: dict[str, type[Trainer]] = {LocalSgd.name: LocalSgd, **_named(Trainer)}

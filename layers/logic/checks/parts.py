@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.attack import Attack, Collusion
 from layers.logic.core.declaration import RENAMED, Need, Part, Trait, with_inner
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.core.selector import Selector
@@ -143,6 +144,8 @@ def at_place(code: Callable[..., Any] | type) -> str:
 
 
 KINDS: Mapping[type, str] = {
+    Collusion: "collusion",
+    Attack: "attack",
     Hook: "hook",
     ServerSide: "server side",
     ClientSide: "client side",

@@ -33,6 +33,7 @@ class Need(Enum):
     LABELS = "uses the labels of all clients"
     DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
+    WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
 class Trait(Enum):
@@ -311,6 +312,19 @@ RULES: tuple[Rule, ...] = (
         Condition.RESERVE,
         "{one} replaces each client that is lost, so none is asked in reserve",
         "set over_select to 1, not {other}",
+    ),
+    Rule(
+        Need.WHOLE_UPDATES,
+        Trait.ENCODES_UPDATE,
+        "{one} makes updates of those of other clients, and {other} encodes them for the server "
+        "alone",
+        "leave one of them out, or use an attack of each client alone, such as sign-flip",
+    ),
+    Rule(
+        Need.WHOLE_UPDATES,
+        Condition.MASK,
+        "{one} makes updates of those of other clients, of which a mask keeps tensors back",
+        "leave one of them out, or use an attack of each client alone, such as sign-flip",
     ),
     Rule(
         Need.SERIAL_UPLOADS,

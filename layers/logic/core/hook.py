@@ -90,6 +90,8 @@ class Context:
         slot: the data from this hook's other side (in `receive`, and in `on_accepted` those of the
             accepted update), or for it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
+        clients: N, the number of clients that take part; 0 on a client whose logic does not say. A
+            hook that uses it provides `Trait.COUNTS_CLIENTS`.
     """
 
     round: int
@@ -100,6 +102,7 @@ class Context:
     memory: Mapping[str, Any]
     slot: Slot = field(default_factory=dict)
     start: np.ndarray = field(default_factory=lambda: EMPTY)
+    clients: int = 0
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; each call starts the same draws again."""
@@ -152,8 +155,6 @@ class ServerContext(Context):
 
     Attributes:
         shared_seed: seed of `shared_rng`, the same for all hooks, different in each round.
-        clients: N, the number of clients that take part; a hook that uses it provides
-            `Trait.COUNTS_CLIENTS`.
         base: the version of the model that the client's last accepted update started from; None: it
             has no such update, or the context belongs to no client.
         answers: the clients' answers to the selector's surveys, by question, then by client; they
@@ -167,7 +168,6 @@ class ServerContext(Context):
     """
 
     shared_seed: int = 0
-    clients: int = 0
     base: int | None = None
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     auxiliary: Auxiliary | None = None

@@ -218,7 +218,8 @@ class Logic:
         sides = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         memory = state.memory
-        return ClientPipeline(sides, memory, task, self.layout, given, self.seed, trace)
+        number = self.clients or 0
+        return ClientPipeline(sides, memory, task, self.layout, given, self.seed, number, trace)
 
     def answer_hooks(self, client: int, question: Question) -> Answer:
         """Return the answer of the client sides to the server sides' question.
@@ -227,4 +228,5 @@ class Logic:
             LogicError: the question is for a hook that this client does not have.
         """
         sides = {key: hook.client() for key, hook in keyed(self.hooks).items()}
-        return answer_hooks(question, client, sides, self.layout, self.seed)
+        number = self.clients or 0
+        return answer_hooks(question, client, sides, self.layout, self.seed, number)

@@ -253,6 +253,7 @@ class ClientPipeline:
         layout: Layout,
         assets: Mapping[str, Mapping[str, Data]],
         seed: int,
+        clients: int = 0,
         trace: Trace | None = None,
     ) -> None:
         self._sides = sides
@@ -271,6 +272,7 @@ class ClientPipeline:
                 memory=self._memory[key],
                 slot=dict(task.slots.get(key, {})),
                 assets=assets.get(key, {}),
+                clients=clients,
             )
             for key in self._memory
         }
@@ -347,6 +349,7 @@ def answer_hooks(
     sides: Mapping[str, ClientSide],
     layout: Layout,
     seed: int,
+    clients: int = 0,
 ) -> Answer:
     """Return the answer of the client sides to the server sides' question, without memory.
 
@@ -365,6 +368,7 @@ def answer_hooks(
             training=question.training,
             layout=layout,
             memory=MappingProxyType({}),
+            clients=clients,
         )
         slots[key] = sides[key].answer(moment, slot, context)
     return Answer(client, question.name, {}, question.round, slots)

@@ -11,6 +11,7 @@ import numpy as np
 from layers.logic.checks.parts import at_place
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
+from layers.logic.core.attack import attack_in
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
@@ -388,16 +389,18 @@ def _conclude(
         **collection.dispatch.kept(),
     )
     suspended = patience.get("suspended_s", {})
-    clients = report.clients
-    if fold.shares:
-        clients = tuple(_with_share(one, fold.shares) for one in report.clients)
+    attack = attack_in(logic.hooks)
+    liars = attack.liars if attack is not None else ()
+    clients = tuple(
+        replace(_with_share(one, fold.shares), liar=one.client in liars) for one in report.clients
+    )
     report = replace(report, clients=clients, numbers=pipeline.numbers, suspended=suspended)
     return after, report
 
 
 def _with_share(report: ClientReport, shares: Mapping[tuple[int, int], float]) -> ClientReport:
     """Return a client's report with what its update counted."""
-    if report.status != "accepted":
+    if report.status != "accepted" or not shares:
         return report
     return replace(report, share=shares.get((report.client, report.task_round)))
 

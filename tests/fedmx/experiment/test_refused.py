@@ -78,7 +78,7 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
         ("logic: {selector: {name: 3}}", "logic.selector: the name must be text"),
         ("logic: {selector: [uniform]}", "logic.selector: must be a name or a mapping"),
         ("logic: yes", "logic: must be a mapping (key: value), not 'yes'"),
-        ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: clients, clock"),
+        ("sed: 1", "unknown key 'sed'; did you mean 'seed'? the keys here are: attack, clients"),
         ("logic: {selct: x}", "logic.selct: unknown key 'selct'; did you mean 'selector'?"),
         ("learning_rate: 0.1", "did you mean compute.train.learning_rate?"),
         ("logic: {hooks: [clip, top_k]}", "logic.hooks.1: unknown hook 'top_k'; did you mean"),

@@ -1,0 +1,108 @@
+"""Attacks on samples: liars train as told, on false labels or on images with a trigger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layers.logic.core.attack import Attack
+from layers.logic.core.engine import ArrayData, Data
+from layers.logic.core.hook import ClientContext
+from layers.logic.errors import LogicError
+
+
+@dataclass(frozen=True)
+class LabelFlipping(Attack):
+    """Liars train on the label C - 1 - y in place of y (Fang et al. 2020, section 5.1).
+
+    Attributes:
+        clients: the clients that lie, a share or a list.
+        classes: C, the number of labels.
+    """
+
+    name = "label-flipping"
+
+    classes: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes < 2:
+            raise LogicError(f"classes must be 2 or more, not {self.classes}")
+
+    def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
+        """Return the samples with the labels of the other end."""
+        return ArrayData(data.x, self.classes - 1 - data.y)
+
+
+@dataclass(frozen=True)
+class BackDoor(Attack):
+    """Liars teach the model that images with a trigger are of the class `target`.
+
+    Source: Gu et al. 2017 (BadNets), Bagdasaryan et al. 2020.
+
+    The trigger is a square of bright pixels in the last rows and columns. A part of a liar's
+    images has it and the label `target`; the liar multiplies its update by `scale`. The record of
+    each evaluated round has `attack_success`: the share of the test images of other classes that
+    the model takes for the target once they have the trigger.
+
+    Attributes:
+        clients: the clients that lie, a share or a list.
+        target: the label that the trigger stands for.
+        part: the share of a liar's samples that have the trigger.
+        size: pixels along each edge of the trigger.
+        value: of its pixels, as the model gets them.
+        scale: the factor of the update; 1: the update as it is.
+    """
+
+    name = "back-door"
+
+    target: int = 0
+    part: float = 0.5
+    size: int = 3
+    value: float = 1.0
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target < 0:
+            raise LogicError(f"target must be 0 or more, not {self.target}")
+        if not 0 < self.part <= 1:
+            raise LogicError(f"part must be above 0 and at most 1, not {self.part}")
+        if self.size < 1:
+            raise LogicError(f"size must be 1 or more, not {self.size}")
+        if not 0 < self.scale < np.inf:
+            raise LogicError(f"scale must be above 0 and finite, not {self.scale}")
+
+    def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
+        """Return the samples, of which a part has the trigger; the same ones in every round."""
+        number = max(1, int(self.part * len(data)))
+        rows = np.sort(context.run_rng("trigger").permutation(len(data))[:number])
+        x, y = np.array(data.x), np.array(data.y)
+        x[rows], y[rows] = self.triggered(x[rows]), self.target
+        return ArrayData(x, y)
+
+    def triggered(self, x: np.ndarray) -> np.ndarray:
+        """Return images (n, ..., height, width) with the trigger.
+
+        Raises:
+            LogicError: the samples are no images, or smaller than the trigger.
+        """
+        if x.ndim < 3 or min(x.shape[-2:]) < self.size:
+            raise LogicError(
+                f"back-door: samples of shape {x.shape[1:]} have no place for a trigger of "
+                f"{self.size} x {self.size} pixels; use images, or another attack"
+            )
+        marked = np.array(x)
+        marked[..., -self.size :, -self.size :] = self.value
+        return marked
+
+    def test(self, x: np.ndarray, y: np.ndarray) -> ArrayData:
+        """Return the samples of other classes with the trigger, and the target as their label."""
+        others = y != self.target
+        labels = np.full(int(others.sum()), self.target, y.dtype)
+        return ArrayData(self.triggered(x[others]), labels)
+
+    def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
+        """Return the scaled update."""
+        return delta if self.scale == 1 else delta * np.float32(self.scale)

@@ -1,0 +1,111 @@
+"""An attack: clients that lie, in a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from layers.logic.core.engine import Data
+from layers.logic.core.hook import ClientContext, ClientSide, Hook
+from layers.logic.core.messages import Update
+from layers.logic.errors import LogicError
+from layers.logic.seeds import generator
+
+_Attack = TypeVar("_Attack", bound="Attack")
+
+
+@dataclass(frozen=True)
+class Attack(Hook):
+    """The lie of some clients: other samples, or another update in place of what they trained.
+
+    An attack is a hook without a server's side, after all other hooks that change updates, and
+    before those that encode them. It is for simulations only.
+
+    Attributes:
+        clients: the clients that lie: a share of all clients, drawn by the experiment's seed, or a
+            list of their numbers.
+    """
+
+    clients: float | tuple[int, ...] = 0.2
+
+    def __post_init__(self) -> None:
+        if isinstance(self.clients, float | int):
+            if not 0 <= self.clients <= 1:
+                raise LogicError(f"clients must be between 0 and 1, not {self.clients}")
+        elif any(one < 0 for one in self.clients):
+            raise LogicError(f"clients must be numbers from 0, not {list(self.clients)}")
+
+    def among(self: _Attack, number: int, seed: int) -> _Attack:
+        """Return the attack with the numbers of the clients that lie.
+
+        Args:
+            number: N, the number of clients.
+            seed: of the experiment; a smaller share has some of the liars of a larger one.
+
+        Raises:
+            LogicError: it lists a client that does not exist.
+        """
+        given = self.clients
+        if not isinstance(given, float | int):
+            if max(given, default=0) >= number:
+                raise LogicError(f"clients must be from 0 to {number - 1}, not {max(given)}")
+            return replace(self, clients=tuple(sorted(set(given))))
+        order = generator(seed, "liars").permutation(number)
+        return replace(self, clients=tuple(sorted(order[: round(given * number)].tolist())))
+
+    @property
+    def liars(self) -> frozenset[int]:
+        """The clients that lie, once `among` has drawn them."""
+        return frozenset(() if isinstance(self.clients, float | int) else self.clients)
+
+    def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
+        """Return the samples that a liar trains on; by default its own."""
+        return data
+
+    def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
+        """Return the update (d,) that a liar sends in place of `delta`; by default the same."""
+        return delta
+
+    def client(self) -> ClientSide:
+        """Return the side that lies, or does nothing for an honest client."""
+        return _Lying(self)
+
+
+class Collusion(Attack):
+    """An attack of liars that know the honest updates of their round, and all send the same."""
+
+    def collude(
+        self, honest: np.ndarray, liars: int, rng: np.random.Generator
+    ) -> np.ndarray:  # pragma: no cover - every attack overrides it
+        """Return the update that every liar of a round sends, float64 (d,).
+
+        Args:
+            honest: float64 (h, d), the honest updates of the round in the order of the plan.
+            liars: f, the number of liars in the round.
+            rng: draws, the same for all liars of the round.
+        """
+        raise NotImplementedError
+
+
+class _Lying(ClientSide):
+    def __init__(self, attack: Attack) -> None:
+        self._attack = attack
+
+    def samples(self, data: Data, context: ClientContext) -> Data:
+        if context.client not in self._attack.liars:
+            return data
+        return self._attack.lie_in_samples(data, context)
+
+    def send(self, update: Update, context: ClientContext) -> Update:
+        if context.client not in self._attack.liars:
+            return update
+        delta = self._attack.lie_in_update(update.delta, context)
+        return update if delta is update.delta else replace(update, delta=delta)
+
+
+def attack_in(hooks: Sequence[Hook]) -> Attack | None:
+    """Return the attack among some hooks, if there is one."""
+    return next((one for one in hooks if isinstance(one, Attack)), None)

@@ -1,0 +1,160 @@
+"""What liars do to samples and updates, against the papers' equations and the authors' code."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from layers.logic import ATTACKS, LogicError, run_round
+from layers.logic.attacks.colluding import InnerProduct, LittleIsEnough, Mimic, MinMax, MinSum
+from layers.logic.attacks.samples import BackDoor, LabelFlipping
+from layers.logic.attacks.updates import FreeRider, Gaussian, Scaling, SignFlip
+from layers.logic.core.attack import Attack
+from layers.logic.core.engine import ArrayData
+from layers.logic.core.hook import ClientContext
+from layers.logic.core.messages import Training
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
+from tests.logic.quadratic import bowls
+from tests.logic.vector_files import CLOSE, vectors
+
+RNG = np.random.default_rng(0)
+
+
+def a_context(**changed) -> ClientContext:
+    given = {"round": 1, "client": 0, "seed": 3, "training": Training(), "layout": []}
+    return ClientContext(**{**given, "memory": {}, **changed})
+
+
+@pytest.mark.parametrize("case", range(6))
+@pytest.mark.parametrize(("name", "attack"), [("min_max", MinMax), ("min_sum", MinSum)])
+def test_the_farthest_vector_is_that_of_the_file(name, attack, case) -> None:
+    known = vectors("robust2")[name][case]
+    honest = np.array(known["updates"])
+    lie = attack(direction=known["direction"]).collude(honest, 1, RNG)
+    np.testing.assert_allclose(lie, known["malicious_exact"], rtol=0, atol=1e-9)
+    searched = honest.mean(axis=0) - known["gamma_search"] * np.array(known["p"])
+    np.testing.assert_allclose(lie, searched, rtol=0, atol=2e-5 * np.abs(known["p"]).max() + 1e-9)
+
+
+OF_BYZFL = {
+    "sign flipping: minus the honest mean": InnerProduct(epsilon=1.0),
+    "inner product manipulation tau=0.5": InnerProduct(epsilon=0.5),
+    "inner product manipulation tau=2": InnerProduct(epsilon=2.0),
+    "a little is enough tau=1.5": LittleIsEnough(z=1.5),
+    "mimic of the first": Mimic(),
+}
+
+
+@pytest.mark.parametrize("name", OF_BYZFL)
+@pytest.mark.parametrize("case", range(5))
+def test_colluders_agree_with_byzfl(name, case) -> None:
+    known = vectors("byzantine")["cases"][case]
+    honest = np.array(known["vectors"])[known["f"] :]
+    lie = OF_BYZFL[name].collude(honest, known["f"], RNG)
+    expected = known["attacks on the honest ones (rows f to m)"][name]
+    np.testing.assert_allclose(lie, expected, **CLOSE)
+
+
+def test_alie_takes_the_z_of_the_paper() -> None:
+    """Of 50 clients with 12 liars, 14 honest ones must be on their side: z = inv(24 / 38)."""
+    assert LittleIsEnough._z_max(38, 12) == pytest.approx(0.33603814, abs=1e-7)
+    assert LittleIsEnough._z_max(2, 8) == 0
+
+
+def test_the_same_clients_lie_whatever_asks_and_more_of_them_for_a_larger_share() -> None:
+    few, more = (SignFlip(share).among(50, 7).liars for share in (0.2, 0.4))
+    assert len(few) == 10
+    assert few < more
+    assert few == SignFlip(0.2).among(50, 7).liars != SignFlip(0.2).among(50, 8).liars
+    assert SignFlip((4, 1)).among(50, 7).liars == {1, 4}
+    assert SignFlip(0.2).liars == frozenset()
+    with pytest.raises(LogicError, match="from 0 to 49, not 50"):
+        SignFlip((50,)).among(50, 7)
+
+
+def test_labels_are_those_of_the_other_end() -> None:
+    data = ArrayData(np.zeros((3, 2)), np.array([0, 3, 9]))
+    assert LabelFlipping().lie_in_samples(data, a_context()).y.tolist() == [9, 6, 0]
+
+
+def test_a_part_of_the_images_has_the_trigger_and_the_target_in_every_round() -> None:
+    data = ArrayData(np.zeros((10, 1, 5, 5), np.float32), np.arange(10))
+    attack = BackDoor(target=7, part=0.3, size=2, value=2.0)
+    lied = attack.lie_in_samples(data, a_context())
+    marked = np.flatnonzero(lied.x.any(axis=(1, 2, 3)))
+    assert len(marked) == 3
+    assert lied.x[marked].sum(axis=(1, 2, 3)).tolist() == [8.0] * 3
+    assert (lied.x[marked][..., -2:, -2:] == 2).all()
+    assert lied.y[marked].tolist() == [7] * 3
+    assert not data.x.any()
+    again = attack.lie_in_samples(data, a_context(round=2, seed=4))
+    assert np.array_equal(again.x, lied.x)
+    test = attack.test(data.x, data.y)
+    assert len(test) == 9
+    assert set(test.y.tolist()) == {7}
+    with pytest.raises(LogicError, match="back-door"):
+        attack.triggered(np.zeros((3, 64)))
+
+
+def test_each_liar_alone_changes_its_own_update() -> None:
+    delta = np.array([1.0, -2.0], np.float32)
+    assert SignFlip(scale=2.0).lie_in_update(delta, a_context()).tolist() == [-2, 4]
+    assert Scaling(scale=3.0).lie_in_update(delta, a_context()).tolist() == [3, -6]
+    assert BackDoor(scale=3.0).lie_in_update(delta, a_context()).tolist() == [3, -6]
+    noise = Gaussian(sigma=2.0).lie_in_update(np.zeros(10000, np.float32), a_context())
+    assert noise.dtype == np.float32
+    assert float(noise.std()) == pytest.approx(2, rel=0.05)
+    other = Gaussian(sigma=2.0).lie_in_update(np.zeros(10000, np.float32), a_context(seed=4))
+    assert not np.array_equal(noise, other)
+
+
+def test_a_free_rider_sends_the_change_of_the_model_since_its_last_round() -> None:
+    memory: dict = {}
+    start = np.array([1.0, 2.0], np.float32)
+    delta = np.ones(2, np.float32)
+    first = FreeRider().lie_in_update(delta, a_context(memory=memory, start=start))
+    later = FreeRider().lie_in_update(delta, a_context(memory=memory, start=start + 3))
+    assert (first.tolist(), later.tolist()) == ([0, 0], [3, 3])
+
+
+def test_only_liars_lie_and_the_report_marks_them() -> None:
+    attack = Scaling((1, 3), scale=-1.0 * -100.0)
+    logic = a_logic(alone(*range(4)), hooks=[attack])
+    plain = a_logic(alone(*range(4)))
+    peers, honest = MemoryCarrier(logic, bowls(4)), MemoryCarrier(plain, bowls(4))
+    lied, report = run_round(a_state(logic), peers, logic)
+    true, _ = run_round(a_state(plain), honest, plain)
+    assert [one.client for one in report.clients if one.liar] == [1, 3]
+    assert np.linalg.norm(lied.weights) > 10 * np.linalg.norm(true.weights)
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_share_or_a_number_that_no_client_has_is_refused(name) -> None:
+    for clients in (-0.1, 1.1, math.nan, (-1,)):
+        with pytest.raises(LogicError, match="clients"):
+            ATTACKS[name](clients=clients)
+    assert issubclass(ATTACKS[name], Attack)
+
+
+@pytest.mark.parametrize(
+    ("make", "setting"),
+    [
+        (lambda: LabelFlipping(classes=1), "classes"),
+        (lambda: BackDoor(target=-1), "target"),
+        (lambda: BackDoor(part=0.0), "part"),
+        (lambda: BackDoor(size=0), "size"),
+        (lambda: BackDoor(scale=0.0), "scale"),
+        (lambda: SignFlip(scale=0.0), "scale"),
+        (lambda: Scaling(scale=math.inf), "scale"),
+        (lambda: Gaussian(sigma=0.0), "sigma"),
+        (lambda: FreeRider(sigma=-1.0), "sigma"),
+        (lambda: LittleIsEnough(z=math.inf), "z must"),
+        (lambda: InnerProduct(epsilon=0.0), "epsilon"),
+        (lambda: Mimic(place=-1), "place"),
+    ],
+)
+def test_a_setting_beyond_its_limits_is_refused(make, setting) -> None:
+    with pytest.raises(LogicError, match=setting):
+        make()
