@@ -1,3 +1,5 @@
-"""Attacks: what lying clients do to their samples and updates."""
+"""What lying clients of a simulation do to their samples and updates, one kind of lie per file.
 
-from __future__ import annotations
+Who lies, and where a lie takes effect, belongs in `core.attack`; the liars' knowledge in
+`fedmx.simulation`.
+"""
