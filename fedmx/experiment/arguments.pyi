@@ -9,6 +9,7 @@ from typing_extensions import Required, TypedDict
 AttackName: TypeAlias = Literal[
     "alie",
     "back-door",
+    "fang-trim",
     "free-rider",
     "gaussian",
     "inner-product",

@@ -104,6 +104,39 @@ class Mimic(Collusion):
         return np.array(honest[min(self.place, len(honest) - 1)])
 
 
+@dataclass(frozen=True)
+class FangTrim(Collusion):
+    """In each coordinate a value beyond all honest ones, against the direction of their mean.
+
+    Source: Fang et al. 2020, section 4.3: the attack on the trimmed mean and the median, with full
+    knowledge. Where the mean goes up, the value lies below the least honest one, by a random
+    factor; where it goes down, above the largest. All liars of a round send the same vector.
+
+    Attributes:
+        clients: the clients that lie, a share or a list.
+        beyond: b, the largest factor; 2 in the paper.
+    """
+
+    name = "fang-trim"
+
+    beyond: float = 2.0
+
+    requires = NEEDS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 < self.beyond < math.inf:
+            raise LogicError(f"beyond must be above 1 and finite, not {self.beyond}")
+
+    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+        """Return values between the last honest one and `beyond` times, or part of, it."""
+        up = _mean(honest) > 0
+        edge = np.where(up, honest.min(axis=0), honest.max(axis=0))
+        away = np.where(up == (edge > 0), 1 / self.beyond, self.beyond)
+        share = rng.random(edge.size)
+        return np.asarray(edge * (1 + share * (away - 1)))
+
+
 Direction = Literal["unit_vec", "sign", "std"]
 
 

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from layers.logic import ATTACKS, LogicError, run_round
-from layers.logic.attacks.colluding import InnerProduct, LittleIsEnough, Mimic, MinMax, MinSum
+from layers.logic.attacks.colluding import (
+    FangTrim,
+    InnerProduct,
+    LittleIsEnough,
+    Mimic,
+    MinMax,
+    MinSum,
+)
 from layers.logic.attacks.samples import BackDoor, LabelFlipping
 from layers.logic.attacks.updates import FreeRider, Gaussian, Scaling, SignFlip
 from layers.logic.core.attack import Attack
@@ -55,6 +62,18 @@ def test_colluders_agree_with_byzfl(name, case) -> None:
     lie = OF_BYZFL[name].collude(honest, known["f"], RNG)
     expected = known["attacks on the honest ones (rows f to m)"][name]
     np.testing.assert_allclose(lie, expected, **CLOSE)
+
+
+def test_fangs_values_lie_beyond_all_honest_ones_against_their_mean() -> None:
+    honest = np.array([[1.0, -1.0, 3.0, -4.0], [2.0, -3.0, -1.0, 2.0]])
+    lies = [FangTrim().collude(honest, 1, np.random.default_rng(seed)) for seed in range(50)]
+    low = np.array([0.5, -1.0, -2.0, 2.0])
+    high = np.array([1.0, -0.5, -1.0, 4.0])
+    assert (np.array(lies) >= low).all()
+    assert (np.array(lies) <= high).all()
+    assert np.ptp(lies, axis=0).min() > 0.3
+    with pytest.raises(LogicError, match="beyond"):
+        FangTrim(beyond=1.0)
 
 
 def test_alie_takes_the_z_of_the_paper() -> None:
