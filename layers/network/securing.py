@@ -94,7 +94,7 @@ class _Securing(SSLProtocol):
         backlog, sealed = tls._write_backlog, []
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLSyscallError):
             while backlog and not self._must_wait():
-                data = backlog[0]
+                data = memoryview(backlog[0])  # a slice of bytes would copy all the rest
                 size = tls._sslobj.write(data[:SEALED_BYTES])
                 tls._write_buffer_size -= size
                 if size < len(data):

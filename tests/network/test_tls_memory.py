@@ -8,6 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -212,3 +213,28 @@ def test_openssl_gets_small_parts_of_large_messages(certificates: Certificates) 
         assert 0 < max(sealed.sizes) <= SEALED_BYTES
         assert 0 < max(received.sizes) <= OPENED_BYTES
         assert sum(received.sizes) > 3 * weights.nbytes
+
+
+@pytest.mark.skipif(not _Securing.in_parts, reason="this Python gives OpenSSL all bytes at once")
+def test_bytes_to_send_are_encrypted_part_by_part_without_a_copy_of_the_rest() -> None:
+    data, parts = bytes(range(256)) * 1024, list[memoryview]()
+
+    def encrypt(part: memoryview) -> int:
+        parts.append(part)
+        return len(part)
+
+    tls: Any = SimpleNamespace(
+        _write_backlog=[data],
+        _write_buffer_size=len(data),
+        _ssl_writing_paused=False,
+        _must_wait=lambda: False,
+        _sslobj=SimpleNamespace(write=encrypt),
+        _outgoing=SimpleNamespace(read=lambda: b""),
+        _transport=SimpleNamespace(write=lambda sealed: None),
+        _process_outgoing=lambda: None,
+    )
+    _Securing._do_write(tls)
+    assert len(parts) > 2
+    assert b"".join(parts) == data
+    assert all(part.obj is data for part in parts)
+    assert (tls._write_backlog, tls._write_buffer_size) == ([], 0)
