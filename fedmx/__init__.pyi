@@ -38,6 +38,8 @@ from layers.compute.data.partitions import Partition as Partition
 from layers.compute.data.partitions import PartitionError as PartitionError
 from layers.compute.engines.mxnet.models import build_model as build_model
 from layers.compute.errors import ComputeError as ComputeError
+from layers.compute.losses.loss import Given as Given
+from layers.compute.losses.loss import Loss as Loss
 from layers.compute.schedule import Schedule as Schedule
 from layers.logic import SELECT as SELECT
 from layers.logic import SURVEY as SURVEY

@@ -30,6 +30,14 @@ from layers.compute.engines.mxnet.models import resnet18_cifar as resnet18_cifar
 from layers.compute.engines.mxnet.models import two_nn as two_nn
 from layers.compute.engines.mxnet.models import two_nn_mcmahan as two_nn_mcmahan
 from layers.compute.engines.mxnet.models import vgg11s as vgg11s
+from layers.compute.losses.cross_entropy import Sigmoid as Sigmoid
+from layers.compute.losses.cross_entropy import Softmax as Softmax
+from layers.compute.losses.labels import Focal as Focal
+from layers.compute.losses.labels import LabelSmoothing as LabelSmoothing
+from layers.compute.losses.labels import LogitAdjustment as LogitAdjustment
+from layers.compute.losses.references import Distillation as Distillation
+from layers.compute.losses.references import FedProto as FedProto
+from layers.compute.losses.references import Moon as Moon
 from layers.compute.schedule import Constant as Constant
 from layers.compute.schedule import Cosine as Cosine
 from layers.compute.schedule import Inverse as Inverse

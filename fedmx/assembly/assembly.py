@@ -101,7 +101,9 @@ class Assembly:
         if self._model_takes_words:
             provided["words"] = self.data.words
         make = bind("model", model, **provided)
-        return MXNetEngine(make, shape, classes, seed=self.experiment.seed)
+        given = self.experiment.compute.loss
+        loss = None if given is None else build("loss", given)
+        return MXNetEngine(make, shape, classes, seed=self.experiment.seed, loss=loss)
 
     @property
     def _model_takes_words(self) -> bool:
@@ -177,7 +179,7 @@ class Assembly:
         """Return a model's weights and buffers after training on these samples."""
         engine = self.engine
         engine.load(weights, buffers)
-        engine.train(samples, training, seed)
+        engine.train(samples, training, seed, loss=engine.loss_alone)
         return engine.weights.copy(), engine.buffers.copy()
 
     @cached_property

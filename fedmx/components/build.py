@@ -24,6 +24,7 @@ from fedmx.components.user_code import UserCodeError, import_user_code, place_of
 from fedmx.errors import ExperimentError, FedmxError
 from layers.compute.data.dataset import Dataset
 from layers.compute.errors import ComputeError
+from layers.compute.losses import Loss
 from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.clock import Availability, Devices, Uploads
@@ -264,6 +265,7 @@ WANTED: dict[str, Wanted] = {
     "availability": Wanted.subclass(Availability),
     "partition": Wanted.method("split", "Partition"),
     "schedule": Wanted.method("learning_rate", "Schedule"),
+    "loss": Wanted.subclass(Loss),
     "model": Wanted("a subclass of Gluon's Block", "Block", _is_block),
     "data set": Wanted(
         "a class with the method load, or with client, sizes and test",

@@ -45,6 +45,7 @@ KINDS: Mapping[str, Kind] = {
     "schedule": Kind(
         "schedules", ("compute", "train", "schedule"), "schedule: 'my_module:Schedule'"
     ),
+    "loss": Kind("losses", ("compute", "loss"), "loss: {name: 'my_module:Own', mu: 0.1}"),
     "preset": Kind("presets", ("logic", "preset"), "preset: 'my_module:function'"),
     "selector": Kind(
         "selectors", ("logic", "selector"), "selector: {name: 'my_module:Pick', fraction: 0.5}"
@@ -114,6 +115,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     from layers.compute.data.partitions import PARTITIONS
     from layers.compute.engines.mxnet.model_zoo import ZOOS
     from layers.compute.engines.mxnet.models import MODELS
+    from layers.compute.losses import LOSSES
     from layers.compute.schedule import SCHEDULES
     from layers.logic import AGGREGATORS, ATTACKS, HOOKS, PRESETS, SELECTORS, TRAINERS
     from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
@@ -129,6 +131,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "data": {**DATASETS, **FEDERATED},
         "partitions": PARTITIONS,
         "schedules": SCHEDULES,
+        "losses": LOSSES,
         "devices": DEVICES,
         "uploads": UPLOADS,
         "availabilities": AVAILABILITIES,

@@ -23,6 +23,7 @@ INNER_PARTS = {
     "layers.logic.core.aggregator:Aggregator": "aggregator",
     "layers.logic.core.hook:Hook": "hook",
     "layers.logic.core.trainer:Trainer": "trainer",
+    "layers.compute.losses.loss:Loss": "loss",
 }
 """The classes of the parts that a setting can take, each with the noun of its kind."""
 

@@ -62,6 +62,18 @@ PartitionName: TypeAlias = Literal[
 ]
 Partition: TypeAlias = PartitionName | Mapping[str, Any] | object
 
+LossName: TypeAlias = Literal[
+    "softmax",
+    "sigmoid",
+    "label-smoothing",
+    "focal",
+    "logit-adjustment",
+    "distillation",
+    "moon",
+    "fedproto",
+]
+Loss: TypeAlias = LossName | Mapping[str, Any] | object
+
 ScheduleName: TypeAlias = Literal[
     "constant",
     "step",
@@ -281,6 +293,9 @@ class ComputeKeys(TypedDict, total=False):
     bits: Literal["native", "portable"]
     """Vector instructions of every process of the run: the CPU's own, or AVX2 everywhere, so
     that machines of different kinds agree."""
+    loss: Loss | None
+    """What local training minimises; null: the model's own loss, softmax cross-entropy for
+    most. Evaluation uses the model's own loss."""
     train: TrainKeys | Mapping[str, Any]
     """The local training of a client in one round."""
     evaluate: EvaluateKeys | Mapping[str, Any]

@@ -27,6 +27,7 @@ from layers.logic.seeds import derive
 _CHECKS: Mapping[str, Callable[[str, Component], Any]] = {
     "partition": build,
     "schedule": build,
+    "loss": build,
     "preset": build,
     "selector": build,
     "aggregator": build,

@@ -202,6 +202,11 @@ class ComputeSection(Section):
     ] = "native"
     """Vector instructions of every process of the run: the CPU's own, or AVX2 everywhere, so that
     machines of different kinds agree ([more](same-bits.md))."""
+    loss: Annotated[Annotated[Component, component_at("loss")] | None, Rules("unless default")] = (
+        None
+    )
+    """What local training minimises ([more](own-model-and-data.md#the-loss)); null: the model's
+    own loss, softmax cross-entropy for most. Evaluation uses the model's own loss."""
     train: TrainSection = TrainSection()
     evaluate: EvaluateSection = EvaluateSection()
 

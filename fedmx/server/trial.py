@@ -35,5 +35,5 @@ def trains(
         steps = training.epochs * -(-len(few) // batch)
     plan = dataclasses.replace(training, steps=min(max(steps, 1), MOST_STEPS), loss="running")
     engine.load(weights, buffers)
-    report = engine.train(few, plan, seed)
+    report = engine.train(few, plan, seed, loss=engine.loss_alone)
     return math.isfinite(report.loss) and bool(np.isfinite(engine.weights).all())

@@ -109,7 +109,8 @@ def estimate(assembly: Assembly) -> Estimate:
         steps=float(steps),
         task_bytes=task_bytes,
         update_bytes=update_bytes,
-        step_s=_timed(lambda: engine.train(samples, some, seed)) / (some.steps or 1),
+        step_s=_timed(lambda: engine.train(samples, some, seed, loss=engine.loss_alone))
+        / (some.steps or 1),
         evaluation_s=_timed(lambda: engine.evaluate(test)),
         evaluations=-(-experiment.rounds // every) if every else 0,
         memory_bytes=_memory_bytes(participant),

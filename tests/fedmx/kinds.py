@@ -50,6 +50,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "compute": {**TREE["compute"], "model": "kind_models:Normed"},
         "logic": {"preset": {"name": "fedbn", "fraction": 0.7}},
     },
+    "loss": {"compute": {**TREE["compute"], "loss": {"name": "logit-adjustment", "tau": 0.5}}},
+    "loss with a reference": {
+        "compute": {**TREE["compute"], "model": "kind_models:Normed", "loss": "distillation"}
+    },
     "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
     "assets": {

@@ -34,7 +34,7 @@ class PointsEngine(QuadraticEngine):
     steps_per_epoch = 1
     trained: list[Points] = field(default_factory=list)
 
-    def batches(self, samples, plan, seed):
+    def batches(self, samples, plan, seed, **_given):
         self.trained.append(samples)
         return super().batches(_Seen(samples), plan, seed)
 

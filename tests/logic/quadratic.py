@@ -133,7 +133,9 @@ class QuadraticEngine:
         self.weights[:] = weights
         self.buffers[:] = buffers
 
-    def batches(self, samples: Quadratic, plan: Training, seed: int) -> QuadraticBatches:
+    def batches(
+        self, samples: Quadratic, plan: Training, seed: int, **_given: object
+    ) -> QuadraticBatches:
         return QuadraticBatches(samples, plan, seed, self.size)
 
     def step(

@@ -42,7 +42,9 @@ class Engine(QuadraticEngine):
 
     busy: Callable[[], None] = field(default=lambda: None)
 
-    def batches(self, samples: Quadratic, plan: Training, seed: int) -> QuadraticBatches:
+    def batches(
+        self, samples: Quadratic, plan: Training, seed: int, **_given: object
+    ) -> QuadraticBatches:
         self.busy()
         return super().batches(samples, plan, seed)
 

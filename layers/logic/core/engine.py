@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -12,6 +13,9 @@ from layers.logic.core.messages import Layout
 
 Correct: TypeAlias = "Callable[[np.ndarray, np.ndarray], None]"
 """Changes the gradient of one step in place, given the weights; both are float32 (d,)."""
+
+
+NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class Data(Protocol):
@@ -99,13 +103,26 @@ class Engine(Protocol):
     def load(self, weights: np.ndarray, buffers: np.ndarray) -> None:
         """Copy weights (d,) and buffers (b,) into the model."""
 
-    def batches(self, samples: Any, plan: Any, seed: int) -> Batches:
+    def batches(
+        self,
+        samples: Any,
+        plan: Any,
+        seed: int,
+        *,
+        loss: Any = None,
+        references: Mapping[str, Any] = NONE,
+        arrays: Mapping[str, np.ndarray] = NONE,
+    ) -> Batches:
         """Return the mini-batches of a local training; `step` takes its steps.
 
         Args:
             samples: the samples to train on.
             plan: how to train (see `Training`).
             seed: seed of every random draw.
+            loss: what the steps minimise; None: the loss of the experiment.
+            references: the reference models that the loss reads, by name, such as "received":
+                weights (d,), or weights (d,) and buffers (b,).
+            arrays: the arrays that the loss reads, by name.
         """
 
     def step(self, batch: Any, correct: Correct | None = None) -> None:

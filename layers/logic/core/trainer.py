@@ -66,7 +66,8 @@ class LocalSgd(Trainer):
         context: ClientContext,
     ) -> TrainReport:
         """Take the local steps of the task."""
-        batches = engine.batches(data, task.training, task.seed)
+        received = {"received": (task.weights, task.buffers)}
+        batches = engine.batches(data, task.training, task.seed, references=received)
         for batch in batches:
             engine.step(batch, correct)
         return batches.report()

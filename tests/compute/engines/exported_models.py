@@ -121,9 +121,9 @@ def trained(key: str, root: str = "") -> Trained:
     ):
         values |= {t.name: vector[t.start : t.stop].reshape(t.shape).copy() for t in layout}
     with one_thread():
-        scorer = engine._scorers[len(data.x)]
+        scorer = engine._scorers_of(())[len(data.x)]
         scorer.refresh()
         scorer.x[...] = data.x
-        outputs = scorer.run().copy()
+        outputs = scorer.run()[0]
     x = data.x.astype(np.int64) if shape == TOKENS else data.x
     return Trained(engine, values, x, outputs)

@@ -16,6 +16,7 @@ from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.compute.engines.mxnet.training import shuffled
 from layers.compute.errors import ComputeError
+from layers.compute.losses import Sigmoid
 from tests.compute.engines.toys import (
     PlainBlock,
     Untraceable,
@@ -244,7 +245,7 @@ def test_a_sigmoid_model_learns_two_labels_from_one_output(build: Any) -> None:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 4)).astype("f")
     data = Samples(x, (x[:, 0] > 0).astype(np.int64))
-    engine = MXNetEngine(one_output, (4,), 1, loss="sigmoid")
+    engine = MXNetEngine(one_output, (4,), 1, loss=Sigmoid())
     w = engine.weights.astype(np.float64)
     p = 1 / (1 + np.exp(-(x @ w[:4] + w[4])))
     expected = np.append(((p - data.y)[:, None] * x).mean(0), (p - data.y).mean())
@@ -338,8 +339,13 @@ def test_an_unknown_initialiser_is_refused_with_its_parameter() -> None:
 
 
 def test_an_unknown_loss_is_refused_with_the_known_names() -> None:
+    def other() -> Any:
+        net = linear()
+        net.loss = "softmx"
+        return net
+
     with pytest.raises(ComputeError, match="softmax"):
-        MXNetEngine(linear, (4,), 3, loss="softmx")
+        MXNetEngine(other, (4,), 3)
 
 
 def test_initial_weights_depend_only_on_the_seed_and_change_no_shared_state() -> None:

@@ -15,8 +15,9 @@ from layers.arithmetic import PART
 from layers.compute.engines.mxnet import parameters
 from layers.compute.engines.mxnet.execution import GraphCache
 from layers.compute.engines.mxnet.parameters import FlatVector, aligned, lay_out, share
-from layers.compute.engines.mxnet.training import LOSSES, STEPS, ReportedLoss, Softmax
+from layers.compute.engines.mxnet.training import STEPS, ReportedLoss
 from layers.compute.errors import ComputeError
+from layers.compute.losses import CROSS_ENTROPIES, Softmax
 
 SHAPES = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple), max_size=6)
 
@@ -103,7 +104,7 @@ def test_another_thread_makes_its_own_graph() -> None:
 def test_the_reported_loss_is_the_mean_of_the_mini_batches_means(sizes: list[int]) -> None:
     rng = np.random.default_rng(len(sizes))
     y = rng.integers(0, 3, sum(sizes))
-    reported = ReportedLoss(Softmax(3), y)
+    reported = ReportedLoss(Softmax(), y)
     means, squares, order = [], [], rng.permutation(len(y))
     for rows in np.split(order, np.cumsum(sizes)[:-1]):
         probabilities = rng.dirichlet(np.ones(3), len(rows)).astype(np.float32)
@@ -118,7 +119,7 @@ def test_the_reported_loss_is_the_mean_of_the_mini_batches_means(sizes: list[int
 
 
 def test_the_reported_loss_is_nan_without_a_mini_batch() -> None:
-    mean, root = ReportedLoss(Softmax(3), np.zeros(0, np.int64)).means()
+    mean, root = ReportedLoss(Softmax(), np.zeros(0, np.int64)).means()
     assert math.isnan(mean)
     assert math.isnan(root)
 
@@ -131,6 +132,6 @@ def test_a_loss_refuses_numbers_of_classes_that_it_cannot_tell_apart(
 ) -> None:
     for classes in refused:
         with pytest.raises(ComputeError, match="classes"):
-            LOSSES[name](classes)
+            CROSS_ENTROPIES[name]().sizes(classes)
     for classes in accepted:
-        LOSSES[name](classes)
+        CROSS_ENTROPIES[name]().sizes(classes)

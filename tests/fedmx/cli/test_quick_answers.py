@@ -38,7 +38,9 @@ logic:
   selector: uniform
   hooks: [fedprox, {name: clip, norm: 1}]
 """
-KINDS = "presets selectors aggregators hooks models data partitions schedules devices uploads"
+KINDS = (
+    "presets selectors aggregators hooks models data partitions schedules losses devices uploads"
+)
 
 
 @pytest.fixture

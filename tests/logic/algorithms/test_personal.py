@@ -253,7 +253,7 @@ class GivenBatches(list):
 class LogisticEngine(QuadraticEngine):
     """The mean logistic loss of p weights and a bias, in float32; with given mini-batches."""
 
-    def batches(self, samples: Scores, plan: Training, seed: int) -> GivenBatches:
+    def batches(self, samples: Scores, plan: Training, seed: int, **_given: object) -> GivenBatches:
         rows = range(plan.steps)
         self.run = GivenBatches((samples.x[row], samples.y[row]) for row in rows)
         self.rate = np.float32(plan.learning_rate)

@@ -135,7 +135,7 @@ class Timed(QuadraticEngine):
     watch: Stopwatch | None = None
     taken: int = 0
 
-    def batches(self, samples, plan, seed):
+    def batches(self, samples, plan, seed, **_given):
         assert plan.steps == 1, "one step is measured, not the whole training"
         assert plan.batch_size in (0, 10), "a step as large as those of the training"
         self.watch.now_s += 0.25 if self.taken else 10.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from layers.compute.engines.mxnet.objective import Feed
 from layers.compute.engines.mxnet.runtime import one_thread
 from layers.compute.engines.mxnet.training import (
-    Loss,
     ReportedLoss,
     Sgd,
     TrainingPlan,
@@ -55,12 +55,12 @@ class Batch:
     @property
     def x(self) -> np.ndarray:
         """A copy of the inputs, (n, ...)."""
-        return np.asarray(self.batches.x[self.rows])
+        return np.asarray(self.batches.feed.x[self.rows])
 
     @property
     def y(self) -> np.ndarray:
         """A copy of the labels, integers (n,)."""
-        return np.asarray(self.batches.y[self.rows])
+        return np.asarray(self.batches.feed.y[self.rows])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,11 +72,9 @@ class Batches:
     Each iteration has the same mini-batches. The optimiser's velocity and the report go on.
 
     Args:
-        x: the inputs, (n, ...).
-        y: the labels, integers (n,).
+        feed: the samples, and what the loss reads.
         plan: epochs or steps, batch size, learning rate, momentum, weight decay.
         seed: for shuffling.
-        loss: the model's loss, for the report.
         dimension: the number of weights.
         begin: called before the first mini-batch.
 
@@ -86,21 +84,19 @@ class Batches:
 
     def __init__(
         self,
-        x: np.ndarray,
-        y: np.ndarray,
+        feed: Feed,
         plan: TrainingPlan,
         seed: int,
-        loss: Loss,
         dimension: int,
         begin: Callable[[], None],
     ):
-        self.x, self.y = x, y
-        self.labels = y.astype(np.float32)
-        self._batch, self._steps = batch_of(plan, len(y)), steps_of(plan, len(y))
+        samples = len(feed.y)
+        self.feed = feed
+        self._batch, self._steps = batch_of(plan, samples), steps_of(plan, samples)
         self._seed = seed
         self._begin = begin
         self.sgd = Sgd(dimension, plan.learning_rate, plan.momentum, plan.weight_decay)
-        self.reported = ReportedLoss(loss, y)
+        self.reported = ReportedLoss(feed.objective.loss, feed.y)
 
     def __len__(self) -> int:
         return self._steps
@@ -108,9 +104,9 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         with one_thread().kept():
             self._begin()
-            for rows in shuffled(len(self.y), self._batch, self._steps, self._seed):
+            for rows in shuffled(len(self.feed.y), self._batch, self._steps, self._seed):
                 yield Batch(self, rows)
 
     def report(self) -> TrainReport:
         """Return the report of the steps so far."""
-        return TrainReport(self.reported.steps, len(self.y), *self.reported.means())
+        return TrainReport(self.reported.steps, len(self.feed.y), *self.reported.means())

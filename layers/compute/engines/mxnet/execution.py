@@ -10,13 +10,14 @@ import ctypes
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
+from layers.compute.engines.mxnet.layers import Layers
 from layers.compute.engines.mxnet.parameters import (
     FlatVector,
     aligned,
@@ -25,16 +26,20 @@ from layers.compute.engines.mxnet.parameters import (
     share,
     trainable,
 )
-from layers.compute.engines.mxnet.training import Loss
 from layers.compute.errors import ComputeError
 
 _RANDOM_OPERATORS = ("dropout", "random", "sample", "shuffle", "rnn", "leakyrelu")
 
+LABEL = "label"
+"""The labels' name in a training graph."""
+
+_forward, _backward = _LIB.MXExecutorForward, _LIB.MXExecutorBackwardEx
+_copy, _wait = _LIB.MXNDArraySyncCopyToCPU, _LIB.MXNDArrayWaitAll
 _YES, _NONE = ctypes.c_int(1), ctypes.c_uint(0)
 
 
-def trace(block: Any) -> Any:
-    """Return the block's output as a symbol of "data".
+def trace(block: Any, layers: Layers | None = None) -> Any:
+    """Return the block's output as a symbol of "data"; with `layers`, grouped with their outputs.
 
     Raises:
         ComputeError: the block cannot be traced because its forward pass is plain Python, or it has
@@ -43,6 +48,8 @@ def trace(block: Any) -> Any:
     if not isinstance(block, mx.gluon.HybridBlock):
         raise ComputeError("the model is a plain Block")
     try:
+        if layers is not None:
+            return mx.sym.Group(layers.outputs(mx.sym, mx.sym.var("data")))
         output = block(mx.sym.var("data"))
     except Exception as error:
         raise ComputeError(f"the model cannot be traced: {error}") from error
@@ -60,30 +67,38 @@ def has_random(symbol: Any) -> bool:
 class CompiledStep:
     """Forward and backward of one batch size: reads `x`, `y` and the weights, writes the gradient.
 
-    `output` is the `training_graph`. The caller fills `x` (batch, ...) and `y` (batch,).
-    `probabilities` is the head's output of the last `run`.
+    The caller fills `x` (batch, ...), `y` (batch,) and the other `inputs` of the loss, by name.
+    `head` is the value of the loss's head after the last `run`.
     """
 
     def __init__(
         self,
-        output: Any,
+        graph: Any,
         names: dict[str, str],
-        loss: Loss,
         x: np.ndarray,
+        inputs: Mapping[str, np.ndarray],
         vectors: tuple[FlatVector, FlatVector, FlatVector],
         constants: Mapping[str, Any],
     ):
         weights, buffers, gradient = vectors
         self.x, self.y = x, aligned((len(x),))
         known = {**weights.views, **buffers.views, **constants}
-        graph = loss.head(mx.sym, output, mx.sym.var("label"), len(x))
-        arrays = {"data": share(self.x), "label": share(self.y)}
+        arrays = {"data": share(self.x), LABEL: share(self.y)}
         gradients: dict[str, Any] = {}
+        self.inputs: dict[str, np.ndarray] = {}
         for name in graph.list_arguments():
-            if name not in arrays:
+            if name in inputs:
+                self.inputs[name] = inputs[name]
+                arrays[name] = share(inputs[name])
+            elif name not in arrays:
                 arrays[name] = known[names[name]]
                 if names[name] in gradient.views:
                     gradients[name] = gradient.views[names[name]]
+        # MXNet writes no gradient of a parameter that the loss does not depend on.
+        own = {names[name] for name in gradients}
+        self._absent = [
+            gradient.array[one.start : one.stop] for one in gradient.layout if one.name not in own
+        ]
         statistics = {name: known[names[name]] for name in graph.list_auxiliary_states()}
         self._executor = graph.bind(
             mx.cpu(),
@@ -93,22 +108,25 @@ class CompiledStep:
             aux_states=statistics,
         )
         head = self._executor.outputs[0]
-        self.probabilities = np.zeros(head.shape, np.float32)
+        self.head = np.zeros(head.shape, np.float32)
         self._handle = self._executor.handle
         self._head = head.handle
         self._head_output = head  # kept: its handle is used in every step
-        self._address = self.probabilities.ctypes.data_as(ctypes.c_void_p)
+        self._address = self.head.ctypes.data_as(ctypes.c_void_p)
         self._elements = ctypes.c_size_t(head.size)
 
     def run(self) -> None:
         """Run one forward and one backward pass, and wait until MXNet has finished."""
+        for part in self._absent:
+            part[...] = 0
         # The executor's own methods create NDArrays each time, which takes a fifth of a step.
-        check_call(
-            _LIB.MXExecutorForward(self._handle, _YES)
-            or _LIB.MXExecutorBackwardEx(self._handle, _NONE, None, _YES)
-            or _LIB.MXNDArraySyncCopyToCPU(self._head, self._address, self._elements)
-            or _LIB.MXNDArrayWaitAll()
-        )
+        if (
+            _forward(self._handle, _YES)
+            or _backward(self._handle, _NONE, None, _YES)
+            or _copy(self._head, self._address, self._elements)
+            or _wait()
+        ):
+            check_call(-1)  # raises MXNet's last error
 
 
 class _Scorer:
@@ -156,9 +174,9 @@ class CompiledScorer(_Scorer):
         statistics = {name: own(name) for name in output.list_auxiliary_states()}
         self._executor = output.bind(mx.cpu(), arrays, grad_req="null", aux_states=statistics)
 
-    def run(self) -> np.ndarray:
-        """Return the model's outputs, (batch, outputs), for the inputs in `x`."""
-        return np.asarray(self._executor.forward(is_train=False)[0].asnumpy())
+    def run(self) -> list[np.ndarray]:
+        """Return the outputs of the model and its layers, (batch, ...), for the inputs in `x`."""
+        return [np.asarray(one.asnumpy()) for one in self._executor.forward(is_train=False)]
 
 
 def settle_shapes(block: Any, x: np.ndarray) -> None:
@@ -191,52 +209,70 @@ def put_views(block: Any, weights: FlatVector, buffers: FlatVector, gradient: Fl
 
 
 class ImperativeStep:
-    """Forward and backward of one batch size through autograd; see `CompiledStep`."""
+    """Forward and backward of one batch size through autograd; see `CompiledStep`.
 
-    def __init__(self, block: Any, loss: Loss, x: np.ndarray, outputs: int):
+    Args:
+        layers: the layers of the model whose outputs the loss reads.
+        head_of: returns the loss's head of the model's and the layers' outputs, the labels and the
+            inputs.
+        x: for the inputs, (batch, ...).
+        inputs: the other inputs of the loss.
+        gradient: is written.
+    """
+
+    def __init__(
+        self,
+        layers: Layers,
+        head_of: Callable[[Sequence[Any], Any, Mapping[str, Any]], Any],
+        x: np.ndarray,
+        inputs: Mapping[str, np.ndarray],
+        gradient: FlatVector,
+    ):
         self.x, self.y = x, aligned((len(x),))
-        self.probabilities = np.zeros((len(x), outputs), np.float32)
-        self._block = block
-        self._loss = loss
+        self.inputs = dict(inputs)
+        self._gradient = gradient
+        self.head = np.zeros(0, np.float32)
+        self._layers = layers
+        self._head_of = head_of
         self._shared = share(self.x), share(self.y)
+        self._inputs = {name: share(array) for name, array in inputs.items()}
 
     def run(self) -> None:
         """Run one forward and one backward pass, and wait until MXNet has finished."""
         x, y = self._shared
+        self._gradient.array[...] = 0  # of parameters that the loss does not depend on
         with mx.autograd.record():
-            head = self._loss.head(mx.nd, self._block(x), y, len(self.y))
+            head = self._head_of(self._layers.outputs(mx.nd, x), y, self._inputs)
         head.backward()
-        self.probabilities[...] = head.asnumpy().reshape(self.probabilities.shape)
+        self.head = np.asarray(head.asnumpy(), np.float32)
         mx.nd.waitall()
 
 
 class ImperativeScorer(_Scorer):
     """Inference with a separate block; see `CompiledScorer`."""
 
-    def __init__(self, block: Any, x: np.ndarray, weights: FlatVector, buffers: FlatVector):
+    def __init__(
+        self,
+        block: Any,
+        layers: Layers,
+        x: np.ndarray,
+        weights: FlatVector,
+        buffers: FlatVector,
+    ):
         self.x = x
-        self._block = block
+        self._layers = layers
         self._shared = share(self.x)
         known = {**weights.views, **buffers.views}
         self._pairs = [(known[name], p.data()) for name, p in parameters(block) if not constant(p)]
 
-    def run(self) -> np.ndarray:
-        """Return the model's outputs, (batch, outputs), for the inputs in `x`."""
-        return np.asarray(self._block(self._shared).asnumpy())
+    def run(self) -> list[np.ndarray]:
+        """Return the outputs of the model and its layers, (batch, ...), for the inputs in `x`."""
+        return [np.asarray(one.asnumpy()) for one in self._layers.outputs(mx.nd, self._shared)]
 
 
 T = TypeVar("T")
 
 _here = threading.local()
-
-
-def _this_thread() -> object:
-    """Return an object that only this thread has; thread numbers are reused after a thread ends."""
-    try:
-        mark: object = _here.mark
-    except AttributeError:
-        mark = _here.mark = object()
-    return mark
 
 
 class GraphCache(Generic[T]):
@@ -257,7 +293,10 @@ class GraphCache(Generic[T]):
 
     def __getitem__(self, size: int) -> T:
         """Return the graph of this batch size, and make it if it is not in the cache."""
-        thread = _this_thread()
+        try:
+            thread = _here.mark
+        except AttributeError:  # thread numbers are reused after a thread ends
+            thread = _here.mark = object()
         if thread is not self._thread:
             self._made.clear()
             self._thread = thread

@@ -1,15 +1,16 @@
-"""Local training: the plan, mini-batches, SGD and the losses."""
+"""Local training: the plan, mini-batches, SGD and the reported loss."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
-from layers.arithmetic import PART, exp, log, total
+from layers.arithmetic import PART, total
 from layers.compute.errors import ComputeError
+from layers.compute.losses.loss import Loss
 
 
 class TrainingPlan(Protocol):
@@ -108,91 +109,6 @@ class Sgd:
         weights -= gradient
 
 
-# The smallest normal float32: likelihoods are raised to it before the logarithm.
-TINY = np.finfo(np.float32).tiny
-
-
-class Loss(Protocol):
-    """A loss as the engine uses it."""
-
-    @property
-    def outputs(self) -> int:
-        """The number of outputs that the model must have."""
-
-    @property
-    def labels(self) -> int:
-        """The number of labels: 0 to `labels` - 1."""
-
-    def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
-        """Return probabilities, whose backward pass is the gradient of the batch's mean loss."""
-
-    def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return each sample's probability of its own label, (n,), from the head's output."""
-
-    def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return each sample's loss, float64 (n,)."""
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Return the predicted label of each sample, (n,)."""
-
-
-class Softmax:
-    """Softmax cross-entropy over `classes` outputs."""
-
-    def __init__(self, classes: int) -> None:
-        if classes < 2:
-            raise ComputeError(f"loss softmax: {classes} classes; there must be at least 2")
-        self.outputs = self.labels = classes
-
-    def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
-        """Return the softmax; its backward pass is (p - y) / batch."""
-        return F.SoftmaxOutput(logits, label, grad_scale=1.0 / batch)
-
-    def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return p[i, y[i]]."""
-        return np.asarray(probabilities[np.arange(len(y)), y])
-
-    def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return log(sum(exp(z))) - z[y]."""
-        z = logits.astype(np.float64)
-        z -= z.max(axis=1, keepdims=True)
-        return np.asarray(log(exp(z).sum(axis=1)) - z[np.arange(len(y)), y])
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Return the first class with the largest output."""
-        return np.asarray(logits.argmax(axis=1))
-
-
-class Sigmoid:
-    """Sigmoid cross-entropy of one output, for labels 0 and 1."""
-
-    def __init__(self, classes: int = 1) -> None:
-        if classes not in (1, 2):
-            raise ComputeError(f"loss sigmoid: {classes} classes; it is for two classes")
-        self.outputs, self.labels = 1, 2
-
-    def head(self, F: Any, logits: Any, label: Any, batch: int) -> Any:
-        """Return the sigmoid; its backward pass is (p - y) / batch."""
-        flat = F.Reshape(logits, shape=(-1,))
-        return F.LogisticRegressionOutput(flat, label, grad_scale=1.0 / batch)
-
-    def likelihood(self, probabilities: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return p where y is 1, and 1 - p where it is 0."""
-        return np.asarray(np.abs(1 - y - probabilities.reshape(-1)))
-
-    def loss(self, logits: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Return log(1 + exp(z)) - y z."""
-        z = logits.astype(np.float64).reshape(-1)
-        return np.asarray(np.logaddexp(0, z) - y * z)
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Return 1 where the output is positive."""
-        return np.asarray((logits.reshape(-1) > 0).astype(np.int64))
-
-
-LOSSES: dict[str, Callable[[int], Loss]] = {"softmax": Softmax, "sigmoid": Sigmoid}
-
-
 STEPS = 64  # how many mini-batches are evaluated together, which takes less time
 
 
@@ -200,7 +116,7 @@ class ReportedLoss:
     """The mean loss of local training, from the head's output of each mini-batch before its step.
 
     Args:
-        loss: the model's loss.
+        loss: the loss.
         y: the labels (n,) of all samples.
     """
 
@@ -208,30 +124,28 @@ class ReportedLoss:
         self._loss, self._y = loss, y
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
         self._sizes: list[int] = []
-        self._likelihoods: list[np.ndarray] = []
+        self._losses: list[np.ndarray] = []
 
-    def add(self, probabilities: np.ndarray, rows: np.ndarray) -> None:
+    def add(self, head: np.ndarray, rows: np.ndarray) -> None:
         """Add a mini-batch: the head's output, which is copied, and its rows."""
-        self._waiting.append((probabilities.copy(), rows))
-        self._sizes.append(len(rows))
+        self._waiting.append((head.copy(), rows))
         if len(self._waiting) == STEPS:
             self._look_up()
 
     @property
     def steps(self) -> int:
         """The number of mini-batches so far."""
-        return len(self._sizes)
+        return len(self._sizes) + len(self._waiting)
 
     def means(self) -> tuple[float, float]:
         """Return the mean of the mini-batches' losses, and the root of their mean squared losses.
 
         Both are NaN without a mini-batch.
         """
+        self._look_up()
         if not self._sizes:
             return math.nan, math.nan
-        self._look_up()
-        likelihoods = np.concatenate(self._likelihoods)
-        losses = -log(np.maximum(likelihoods, TINY, dtype=np.float64))
+        losses = np.concatenate(self._losses)
         sizes = np.array(self._sizes)
         means = _sums(losses, sizes) / sizes
         squares = _sums(losses**2, sizes) / sizes
@@ -240,8 +154,9 @@ class ReportedLoss:
     def _look_up(self) -> None:
         if self._waiting:
             outputs, rows = zip(*self._waiting, strict=True)
+            self._sizes += map(len, rows)
             labels = self._y[np.concatenate(rows)]
-            self._likelihoods.append(self._loss.likelihood(np.concatenate(outputs), labels))
+            self._losses.append(self._loss.reported(np.concatenate(outputs), labels))
             self._waiting.clear()
 
 
