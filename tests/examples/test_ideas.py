@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedmx import Experiment, simulate
-from layers.logic import Facilities, Training
+from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.losses.references import Moon as MoonLoss
+from layers.logic import Facilities, Task, Training
 from layers.logic.aggregators.mean import Mean
+from tests.compute.losses.test_losses import (
+    CLASSES,
+    DATA,
+    INPUTS,
+    PREVIOUS,
+    RECEIVED,
+    moon,
+    two_layers,
+)
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import Quadratic
 
@@ -103,6 +115,25 @@ def run_alone(client: int) -> np.ndarray:
     for _ in range(STEPS):
         weights -= RATE * gradient(client, weights)
     return weights
+
+
+def test_moon_draws_representations_to_the_received_model_and_from_the_previous_one() -> None:
+    engine = MXNetEngine(two_layers, (INPUTS,), CLASSES, loss=MoonLoss(2.0))
+    memory: dict[str, np.ndarray] = {}
+    context = SimpleNamespace(memory=memory, keep=memory.update)
+    training = Training(steps=STEPS, learning_rate=RATE, batch_size=0)
+    trained = []
+    for weights in (PREVIOUS, RECEIVED):
+        task = Task(1, 0, 7, training, weights.astype(np.float32), np.zeros(0, np.float32))
+        engine.load(task.weights, task.buffers)
+        import_module("moon").Moon().train(task, engine, DATA, None, context)
+        w, start, before = weights, weights, trained[-1] if trained else weights
+        for _ in range(STEPS):
+            mean = lambda one: moon(one, start, before).mean()  # noqa: B023, E731
+            slopes = [(mean(w + e) - mean(w - e)) / 2e-5 for e in 1e-5 * np.eye(w.size)]
+            w = w - RATE * np.array(slopes)
+        trained.append(w)
+        np.testing.assert_allclose(engine.weights, w, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in IDEAS.glob("*.yaml")))

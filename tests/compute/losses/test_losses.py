@@ -90,8 +90,10 @@ def cos(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
 
 
-def moon(w: np.ndarray) -> np.ndarray:
-    z, near, far = (forward(one)[0] for one in (w, RECEIVED, PREVIOUS))
+def moon(
+    w: np.ndarray, received: np.ndarray = RECEIVED, previous: np.ndarray = PREVIOUS
+) -> np.ndarray:
+    z, near, far = (forward(one)[0] for one in (w, received, previous))
     a, b = np.exp(cos(z, near) / 0.5), np.exp(cos(z, far) / 0.5)
     return cross_entropy(w) + 2.0 * -np.log(a / (a + b))
 
