@@ -35,13 +35,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from fedmx.run.durable import (
-    DISK_FULL,
-    READ_ONLY,
-    CheckpointError,
-    RunError,
-    write_durably,
-)
+from fedmx.run.durable import CheckpointError, RunError, advice_on, write_durably
 
 FORMAT = 1
 METADATA_KEY = "fedmx-checkpoint"
@@ -113,14 +107,9 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
             path, lambda temporary: save_file(arrays, temporary, metadata=metadata), private=True
         )
     except (OSError, SafetensorError) as error:
-        # An error of safetensors has no number; writing is all that can fail in it here.
-        if isinstance(error, SafetensorError) or error.errno in DISK_FULL:
-            advice = "check the free disk space, then "
-        else:
-            advice = "make it writable, then " if error.errno in READ_ONLY else ""
         raise CheckpointError(
-            f"{path}: cannot write the checkpoint ({error}); the previous one is unchanged; "
-            f"{advice}resume the run"
+            f"{path}: cannot write the checkpoint ({error}); the previous one is unchanged"
+            f"{_advice_on(error)}; resume the run"
         ) from None
 
 
@@ -344,4 +333,12 @@ def export_weights(path: str | Path, layout: Layout, vector: NDArray[Any]) -> No
     try:
         write_durably(Path(path), lambda temporary: save_file(tensors, temporary))
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: cannot write the model ({error})") from None
+        raise RunError(f"{path}: cannot write the model ({error}){_advice_on(error)}") from None
+
+
+def _advice_on(error: OSError | SafetensorError) -> str:
+    """Return what to do about a write error, as `advice_on` does.
+
+    An error of safetensors has no number; writing is all that can fail in it.
+    """
+    return advice_on(error) if isinstance(error, OSError) else "; check the free disk space"

@@ -42,6 +42,7 @@ from fedmx.run.durable import (
     CheckpointError,
     DamagedError,
     RunError,
+    advice_on,
     cannot_write,
     check_file,
     write_bytes_durably,
@@ -363,6 +364,7 @@ class RunFolder(RunRecords):
 
         Raises:
             CheckpointError: it cannot be written; the older checkpoints are unchanged.
+            RunError: a superfluous one cannot be removed.
         """
         path = self.checkpoint_path(round)
         try:
@@ -374,7 +376,7 @@ class RunFolder(RunRecords):
         write_checkpoint(path, round, state)
         for number in (keep or Keep()).superfluous(self.checkpoint_rounds):
             if number not in (round, self.forked_after):  # that one cannot be made again
-                self.checkpoint_path(number).unlink(missing_ok=True)
+                _remove(self.checkpoint_path(number))
         self._clean()
         return path
 
@@ -384,14 +386,14 @@ class RunFolder(RunRecords):
         Call it when a run resumes from the checkpoint of that round.
 
         Raises:
-            RunError: the records cannot be written.
+            RunError: the records cannot be written, or a file cannot be removed.
         """
         self._remove_records(later_than=round)
         for number, path in checkpoints_in(self.checkpoints_path):
             if number > round:
-                path.unlink(missing_ok=True)
+                _remove(path)
         self._clean()
-        self._status_path.unlink(missing_ok=True)
+        _remove(self._status_path)
         self._damaged_files.clear()
 
     def finish(self, status: Ending, reason: str = "") -> None:
@@ -435,7 +437,19 @@ class RunFolder(RunRecords):
         }
         for folder, pattern in folders.items():
             for path in folder.glob(f"{pattern}*"):
-                path.unlink(missing_ok=True)
+                _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, which may be gone already.
+
+    Raises:
+        RunError: it cannot be removed.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{path}: cannot remove ({error.strerror}){advice_on(error)}") from None
 
 
 def kept_start(folder: RunFolder) -> Path | None:

@@ -58,7 +58,8 @@ def hold(path: Path) -> Iterator[None]:
     finally:
         if descriptor in _held:  # false in a forked child that leaves the with statement
             _held.discard(descriptor)
-            os.ftruncate(descriptor, 0)
+            with contextlib.suppress(OSError):  # it must not hide the error that ends the run
+                os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
 

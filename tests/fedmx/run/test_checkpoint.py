@@ -253,7 +253,7 @@ except CheckpointError as error:
     output, _ = process.communicate()
     assert "cannot write the checkpoint" in output
     assert "File too large" in output
-    assert output.endswith("free disk space, then resume the run\n")
+    assert output.endswith("free disk space; resume the run\n")
     assert {p.name: p.read_bytes() for p in folder.checkpoints_path.iterdir()} == before
 
 
