@@ -8,6 +8,7 @@ import pytest
 
 from layers.logic import (
     AGGREGATORS,
+    ATTACKS,
     HOOKS,
     PRESETS,
     SELECTORS,
@@ -325,7 +326,7 @@ def test_a_presets_own_setting_reaches_every_part_that_needs_it(name, given, exp
 
 
 KINDS = (
-    (HOOKS, Hook),
+    ({**HOOKS, **ATTACKS}, Hook),
     (SELECTORS, Selector),
     (AGGREGATORS, Aggregator),
     (TRAINERS, Trainer),
