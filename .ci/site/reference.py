@@ -20,7 +20,12 @@ KINDS = {
     "Hooks and messages": (
         "hooks",
         "A hook has a client side and a server side; tasks and updates carry a slot for each hook.",
-        ("layers.logic.core.hook", "layers.logic.core.messages", "layers.logic.core.asset"),
+        (
+            "layers.logic.core.hook",
+            "layers.logic.core.messages",
+            "layers.logic.core.asset",
+            "layers.logic.core.attack",
+        ),
     ),
     "Selectors": (
         "selectors",
