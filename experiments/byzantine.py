@@ -13,16 +13,14 @@ runs/byzantine/iid.svg and dirichlet.svg, and prints the tables of what is there
 
 from __future__ import annotations
 
-import argparse
-import itertools
-import json
-import multiprocessing
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+from resumable import finished, resumable_options, run_cells
 
 from fedmx import Experiment, simulate
 
@@ -116,13 +114,12 @@ class Cell:
         )
 
     def run(self) -> dict[str, Any]:
-        """Run it, and return its line."""
+        """Run it, and return its results."""
         began = time.monotonic()
         for one in simulate(self.experiment()):
             reports = one.report.clients
         known = [one for one in reports if one.share is not None]
         return {
-            **asdict(self),
             "accuracy": one.accuracy,
             "attack_success": one.report.numbers.get("attack_success"),
             "liars_share": sum(one.share or 0.0 for one in known if one.liar) if known else None,
@@ -143,14 +140,6 @@ def cells(partitions: list[str], seeds: int, rounds: int) -> Iterator[Cell]:
                         yield Cell(partition, attack, share, rule, seed, rounds)
 
 
-def results() -> dict[Cell, Mapping[str, Any]]:
-    """Return the lines of the finished runs."""
-    lines = RESULTS.read_text().splitlines() if RESULTS.exists() else []
-    records = [json.loads(line) for line in lines]
-    names = Cell.__dataclass_fields__
-    return {Cell(**{name: one[name] for name in names}): one for one in records}
-
-
 Accuracies = dict[tuple[str, str], float]
 """The mean accuracy over the seeds, in percent, by attack and rule."""
 
@@ -158,7 +147,7 @@ Accuracies = dict[tuple[str, str], float]
 def accuracies(partition: str, share: float, rounds: int) -> Accuracies:
     """Return the accuracies of one partition and one share of liars."""
     found: dict[tuple[str, str], list[float]] = {}
-    for cell, one in results().items():
+    for cell, one in finished(RESULTS, Cell).items():
         if (cell.partition, cell.share, cell.rounds) == (partition, share, rounds):
             found.setdefault((cell.attack, cell.rule), []).append(100 * one["accuracy"])
     return {key: mean(values) for key, values in found.items()}
@@ -197,26 +186,16 @@ def draw(known: Accuracies, path: Path) -> None:
 
 def main() -> None:
     """Run what is not finished until the time is up, then draw and print what is there."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = resumable_options(__doc__ or "")
     names = list(PARTITIONS)
     parser.add_argument("--partitions", nargs="+", choices=names, default=names)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--hours", type=float, default=1.0, help="after these no run begins")
-    parser.add_argument("--at-once", type=int, default=2)
-    parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     if not options.table:
-        ends, known = time.monotonic() + 3600 * options.hours, results()
         planned = cells(options.partitions, options.seeds, options.rounds)
-        todo = (cell for cell in planned if cell not in known)
-        in_time = (cell for cell in todo if time.monotonic() < ends)
-        with multiprocessing.get_context("spawn").Pool(options.at_once) as pool:
-            while some := list(itertools.islice(in_time, options.at_once)):
-                lines = [json.dumps(one) for one in pool.map(Cell.run, some)]
-                with RESULTS.open("a") as file:
-                    file.writelines(f"{line}\n" for line in lines)
+        run_cells(RESULTS, planned, options)
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
     for partition in options.partitions:
         for share in (0.2, 0.1, 0.4):
             found = accuracies(partition, share, options.rounds)
