@@ -88,7 +88,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("export none --to torch -o torch.safetensors", "such as torch_model.safetensors"),
         ("runs small.yaml", "small.yaml: is a file; give the folder of the runs (run.folder)"),
         ("list hoks", "unknown kind 'hoks'; did you mean 'hooks'? there are: aggregators,"),
-        ("list nope", "unknown kind 'nope'; there are: aggregators, availabilities, data,"),
+        ("list nope", "unknown kind 'nope'; there are: aggregators, attacks, availabilities,"),
         ("data get mnsit", "unknown data set 'mnsit'; did you mean 'mnist'?"),
         ("data get arrays", "compute.data: {name: arrays, path: my.npz}"),
         ("server small.yaml --listen here", "must be HOST:PORT"),

@@ -150,7 +150,14 @@ def test_the_result_of_a_run_is_one_document(tmp_path: Path) -> None:
 def test_lists_and_explanations_are_documents(tmp_path: Path) -> None:
     hooks = json.loads(fedmx("list", "hooks", "--json", cwd=tmp_path).out)
     assert list(hooks) == ["hooks"]
-    assert set(hooks["hooks"]["fedprox"]) == {"about", "settings", "required", "open", "schemas"}
+    assert set(hooks["hooks"]["fedprox"]) == {
+        "about",
+        "settings",
+        "required",
+        "open",
+        "schemas",
+        "parts",
+    }
     explained = json.loads(fedmx("explain", "fedprox", "--json", cwd=tmp_path).out)
     assert set(explained["kinds"]) == {"presets", "hooks"}
     assert explained["text"] + "\n" == fedmx("explain", "fedprox", cwd=tmp_path).out

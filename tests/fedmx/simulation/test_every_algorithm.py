@@ -30,8 +30,6 @@ WITH_MEMORY = (
     "hook sign-sgd",
     "hook stc",
     "hook top-k",
-    "preset apfl",
-    "preset fedrep",
     "several at once",
     "several passes",
 )
@@ -166,7 +164,7 @@ def victim_of(expected: Result) -> int:
     return min(first & second)
 
 
-@pytest.mark.parametrize("name", WITH_MEMORY)
+@pytest.mark.parametrize("name", [*WITH_MEMORY, "preset apfl", "preset fedrep"])
 def test_a_client_that_is_killed_and_started_again_goes_on_in_the_same_bits(
     name, fleet, certificates, tmp_path
 ) -> None:
