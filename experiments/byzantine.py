@@ -121,7 +121,7 @@ class Cell:
         known = [one for one in reports if one.share is not None]
         return {
             "accuracy": one.accuracy,
-            "attack_success": one.report.numbers.get("attack_success"),
+            "attack_success": one.measured.get("attack_success"),
             "liars_share": sum(one.share or 0.0 for one in known if one.liar) if known else None,
             "seconds": time.monotonic() - began,
         }

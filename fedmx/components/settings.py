@@ -60,7 +60,7 @@ class Setting:
 
     @property
     def part(self) -> str | None:
-        """The noun of the kind of part that it takes, or of which it takes a list; None: none."""
+        """The noun of the kind of part that it takes, one or several; None: it takes none."""
         return _part_in(self.annotation)
 
     def __str__(self) -> str:

@@ -28,9 +28,9 @@ class ClientTally:
         up_bytes: from the client.
         down_bytes: to the client.
         liar: whether an attack lets it lie.
-        weighed: its accepted updates of which the aggregator says how much they counted.
-        left_out: those of them that did not count.
-        share: the sum of what they counted.
+        weighed: the number of its accepted updates with a share in the step of their round.
+        left_out: how many of these have a share of zero.
+        share: the sum of these shares.
     """
 
     client: str

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fedmx.server.personal import Personal
 from layers.compute.scores import Scores
+from layers.logic import ServerState
 
 Rows = npt.NDArray[np.integer]
+
+Measure: TypeAlias = "Callable[[ServerState, Scores], Mapping[str, float]]"
+"""Returns numbers for a round's record, of the state after it and of its model's scores."""
 
 
 @dataclass(frozen=True)
@@ -24,14 +28,14 @@ class Evaluation:
         client_accuracy_mean: mean over the clients of the accuracy on a client's own test samples,
             with equal weights; None if it was not evaluated.
         client_accuracy_variance: population variance of these accuracies (divided by their number).
-        personal: the evaluation of the clients' own models.
+        measured: further numbers for the round's record, by name.
     """
 
     accuracy: float
     loss: float
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
-    personal: Personal | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
 
 
 def evaluate(scores: Scores, clients: Sequence[Rows] | None = None) -> Evaluation:

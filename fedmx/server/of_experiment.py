@@ -9,15 +9,16 @@ from fedmx.errors import ExperimentError
 from fedmx.log import Log
 from fedmx.server.callback import Callback
 from fedmx.server.carrier import RunCarrier
+from fedmx.server.evaluation import Measure
 from fedmx.server.personal import PersonalModels
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
-from layers.logic import Aggregator, ClientState, Hook, LogicError, ServerState
+from layers.compute.scores import Scores
+from layers.logic import Aggregator, ClientState, LogicError, ServerState
 from layers.logic.attacks.samples import BackDoor
 from layers.logic.checks.parts import possible_mistakes
 from layers.logic.core.attack import attack_in
 from layers.logic.core.declaration import Trait
-from layers.logic.core.engine import Data
 from layers.logic.round.lanes import check_by_slices
 from layers.logic.storage import UpdateStore
 
@@ -51,7 +52,7 @@ def server_of(
     """
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
-    for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks)):
+    for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks, logic.trainer)):
         log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     by_client = evaluate.per_client or evaluate.personal
@@ -60,20 +61,18 @@ def server_of(
             "compute.evaluate.personal: a deployed server does not have its clients' models; set "
             "it to false, and evaluate them in a simulation"
         )
-    personal = None
+    measures = _back_door(assembly)
     if evaluate.personal and memory_of is not None:
-        personal = PersonalModels(assembly, memory_of)
-    compute = assembly.server_compute()
+        measures.append(PersonalModels(assembly, memory_of).measure)
     return Server(
         network=clients,
         logic=assembly.server_logic,
-        compute=compute,
+        compute=assembly.server_compute(),
         last_round=experiment.rounds,
         evaluate_every=evaluate.every,
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if by_client else None,
-        personal=personal,
-        triggered=_triggered(logic.hooks, compute.samples),
+        measures=measures,
         scores=scores,
         callbacks=callbacks,
         experiment=experiment,
@@ -85,19 +84,29 @@ def server_of(
     )
 
 
-def _triggered(hooks: Sequence[Hook], samples: Data) -> Data | None:
-    """Return the test samples with the trigger of a back door; None: there is no back door.
+def _back_door(assembly: Assembly) -> list[Measure]:
+    """Return what measures the success of a back door: `attack_success`; nothing without one.
+
+    It is the share of the test images of other classes that the model takes for the target once
+    they have the trigger.
 
     Raises:
-        ExperimentError: the samples have no place for it.
+        ExperimentError: the samples have no place for the trigger.
     """
-    attack = attack_in(hooks)
+    attack = attack_in(assembly.logic.hooks)
     if not isinstance(attack, BackDoor):
-        return None
+        return []
+    engine, samples = assembly.engine, assembly.data.test_samples
     try:
-        return attack.test(samples.x, samples.y)
+        triggered = attack.test(samples.x, samples.y)
     except LogicError as error:
         raise ExperimentError(f"attack: {error}") from None
+
+    def success(state: ServerState, scores: Scores) -> dict[str, float]:
+        engine.load(state.weights, state.buffers)
+        return {"attack_success": engine.evaluate(triggered).accuracy}
+
+    return [success]
 
 
 def _store_of(

@@ -15,34 +15,6 @@ from layers.logic import ClientState, ServerState, Task
 from layers.logic.round.client import personal_model
 from layers.logic.seeds import derive
 
-Rows = np.ndarray
-
-
-@dataclass(frozen=True)
-class Personal:
-    """The models that clients use, each on the client's own test samples; means have equal weights.
-
-    Attributes:
-        personal_accuracy_mean: mean accuracy of the personal models, from 0 to 1.
-        personal_accuracy_variance: population variance of these accuracies.
-        personal_accuracy_worst_tenth: mean of the lowest tenth of them, at least of one.
-        personal_loss_mean: mean over the clients of the mean loss of their personal models.
-        newcomer_accuracy_mean: likewise of the models that the clients would use if none of them
-            had taken part.
-        newcomer_loss_mean: likewise.
-        client_accuracy_worst_tenth: mean of the lowest tenth of the accuracies of the global model.
-        client_loss_mean: mean over the clients of the mean loss of the global model.
-    """
-
-    personal_accuracy_mean: float
-    personal_accuracy_variance: float
-    personal_accuracy_worst_tenth: float
-    personal_loss_mean: float
-    newcomer_accuracy_mean: float
-    newcomer_loss_mean: float
-    client_accuracy_worst_tenth: float
-    client_loss_mean: float
-
 
 def worst_tenth(accuracies: Sequence[float]) -> float:
     """Return the mean of the lowest tenth of some accuracies, at least of one."""
@@ -62,26 +34,32 @@ class PersonalModels:
     assembly: Assembly
     memory_of: Callable[[int, ServerState], ClientState]
 
-    def evaluate(self, state: ServerState, scores: Scores) -> Personal:
-        """Return the evaluation of the personal models.
+    def measure(self, state: ServerState, scores: Scores) -> dict[str, float]:
+        """Return the accuracy and the loss of the models that clients use, over the clients.
+
+        Each model is evaluated on its client's own test samples, and all clients have the same
+        weight. `personal_...` is of the personal models, `newcomer_...` of those that the clients
+        would use if none of them had taken part, `client_...` of the global model. A variance is
+        that of the population, and a worst tenth has at least one client.
 
         Args:
             state: the state after a round.
             scores: the scores of the global model on all test samples.
         """
-        pairs = [self._client(client, state) for client, _ in self._clients()]
-        of_global = [_of_rows(scores, rows) for _, rows in self._clients()]
-        personal = [one.accuracy for one, _ in pairs]
-        return Personal(
-            personal_accuracy_mean=float(np.mean(personal)),
-            personal_accuracy_variance=float(np.var(personal)),
-            personal_accuracy_worst_tenth=worst_tenth(personal),
-            personal_loss_mean=float(np.mean([one.loss for one, _ in pairs])),
-            newcomer_accuracy_mean=float(np.mean([one.accuracy for _, one in pairs])),
-            newcomer_loss_mean=float(np.mean([one.loss for _, one in pairs])),
-            client_accuracy_worst_tenth=worst_tenth([one.accuracy for one in of_global]),
-            client_loss_mean=float(np.mean([one.loss for one in of_global])),
-        )
+        clients = list(self._clients())
+        personal, newcomers = zip(*(self._client(*one, state) for one in clients), strict=True)
+        of_global = [_of_rows(scores, rows) for _, rows in clients]
+        accuracies = [one.accuracy for one in personal]
+        return {
+            "personal_accuracy_mean": float(np.mean(accuracies)),
+            "personal_accuracy_variance": float(np.var(accuracies)),
+            "personal_accuracy_worst_tenth": worst_tenth(accuracies),
+            "personal_loss_mean": float(np.mean([one.loss for one in personal])),
+            "newcomer_accuracy_mean": float(np.mean([one.accuracy for one in newcomers])),
+            "newcomer_loss_mean": float(np.mean([one.loss for one in newcomers])),
+            "client_accuracy_worst_tenth": worst_tenth([one.accuracy for one in of_global]),
+            "client_loss_mean": float(np.mean([one.loss for one in of_global])),
+        }
 
     def load(self, client: int, state: ServerState, memory: ClientState) -> None:
         """Load the model that a client uses with this memory into the engine."""
@@ -99,17 +77,16 @@ class PersonalModels:
         assets = assembly.asset_samples
         personal_model(task, memory, assembly.engine, samples, logic, assets)
 
-    def _clients(self) -> Iterator[tuple[int, Rows]]:
+    def _clients(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yield the clients that have test samples, each with its rows of them."""
         without = set(self.assembly.experiment.without)
         for client, rows in enumerate(self.assembly.parts[1]):
             if len(rows) and client not in without:
                 yield client, rows
 
-    def _client(self, client: int, state: ServerState) -> tuple[Metrics, Metrics]:
+    def _client(self, client: int, rows: np.ndarray, state: ServerState) -> tuple[Metrics, Metrics]:
         """Return the result of a client's model, and of the one that a newcomer would use."""
         test = self.assembly.data.test_samples
-        rows = self.assembly.parts[1][client]
         own, engine = Samples(test.x[rows], test.y[rows]), self.assembly.engine
         memory = self.memory_of(client, state)
         self.load(client, state, memory)
@@ -120,6 +97,6 @@ class PersonalModels:
         return found, engine.evaluate(own)
 
 
-def _of_rows(scores: Scores, rows: Rows) -> Metrics:
+def _of_rows(scores: Scores, rows: np.ndarray) -> Metrics:
     own = Scores(scores.right[rows], scores.losses[rows], scores.batch_size)
     return own.metrics()

@@ -12,7 +12,6 @@ from fedmx.journal.chain import CHAIN
 from fedmx.journal.journal import Journal
 from fedmx.report.quantities import duration, mebibytes, number, percent
 from fedmx.run.durable import CHECKSUM
-from fedmx.server.personal import Personal
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport
 
@@ -34,7 +33,7 @@ class Round:
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
-        personal: the evaluation of the clients' own models; None where there is none.
+        measured: the numbers of other measurements, such as of personal models, by name.
         stepped_back: the steps back after which this round was run.
         model_sha256: the SHA-256 (hex) of the model after the round.
         journal: the events and commands of the round.
@@ -49,7 +48,7 @@ class Round:
     virtual: bool = False
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
-    personal: Personal | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
     stepped_back: tuple[StepBack, ...] = ()
     model_sha256: str = ""
     journal: Journal = field(default_factory=lambda: Journal(0))
@@ -174,7 +173,7 @@ class Round:
             "virtual": self.virtual,
             "learning_rate": self.report.learning_rate,
             "model_sha256": self.model_sha256,
-            **(asdict(self.personal) if self.personal is not None else {}),
+            **self.measured,
             **({"stepped_back": steps} if steps else {}),
             **({"suspended": suspended} if suspended else {}),
             **{name: list(said) for name, said in texts.items() if said},

@@ -21,9 +21,8 @@ from fedmx.monitoring.monitor import Monitor
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
 from fedmx.server.carrier import RunCarrier
-from fedmx.server.evaluation import Evaluation, Rows, evaluate
+from fedmx.server.evaluation import Evaluation, Measure, Rows, evaluate
 from fedmx.server.last_good import Recorder, last_good
-from fedmx.server.personal import PersonalModels
 from fedmx.server.round import Round
 from fedmx.server.shown import Shown
 from fedmx.server.step_back import StepsBack
@@ -33,7 +32,6 @@ from layers.compute.bits import one_blas_thread
 from layers.compute.engines.mxnet.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState, TooFewUpdates
-from layers.logic.core.engine import Data
 from layers.logic.core.state import EXCLUDED
 from layers.logic.round.round import RoundMachine
 from layers.logic.storage import UpdateStore
@@ -55,9 +53,7 @@ class Server(Shown):
         evaluate_batch: samples a batch of the evaluation.
         client_rows: each client's rows of the samples, for the accuracy on each client's own; None:
             it is not evaluated.
-        personal: evaluates the clients' own models; None: they are not evaluated.
-        triggered: samples that a back door takes for its target, which is their label; their share
-            is recorded with each evaluation (`attack_success`). None: there is no back door.
+        measures: further measurements of each evaluated round.
         scores: evaluates a model on the same samples elsewhere, if that is faster.
         stop: the conditions that end the run sooner.
         recorder: records rounds; None: rounds are not recorded.
@@ -87,8 +83,7 @@ class Server(Shown):
     evaluate_every: int = 1
     evaluate_batch: int = 500
     client_rows: Sequence[Rows] | None = None
-    personal: PersonalModels | None = None
-    triggered: Data | None = None
+    measures: Sequence[Measure] = ()
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
     recorder: Recorder | None = None
@@ -245,9 +240,6 @@ class Server(Shown):
             found: Evaluation | None = None
             if report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
-                if self.triggered is not None:
-                    success = {"attack_success": self._right(self.triggered)}
-                    report = replace(report, numbers={**report.numbers, **success})
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
             self.clock_s += report.waited_s + report.took_s
@@ -263,7 +255,7 @@ class Server(Shown):
                 virtual=self.network.virtual,
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
-                personal=found.personal if found else None,
+                measured=found.measured if found else {},
                 stepped_back=steps,
                 model_sha256=model_hash(self.state.weights, self.state.buffers),
                 journal=journal,
@@ -350,15 +342,12 @@ class Server(Shown):
     def evaluation(self) -> Evaluation:
         """Return the evaluation of the global model, with that by client if there are rows."""
         scores = self._scores()
-        found = evaluate(scores, self.client_rows)
-        if self.personal is None:
-            return found
-        return replace(found, personal=self.personal.evaluate(self.state, scores))
-
-    def _right(self, samples: Data) -> float:
-        """Return the share of samples that the global model classifies correctly."""
-        self.compute.engine.load(self.state.weights, self.state.buffers)
-        return self.compute.engine.scores(samples, self.evaluate_batch).metrics().accuracy
+        measured = {
+            name: value
+            for measure in self.measures
+            for name, value in measure(self.state, scores).items()
+        }
+        return replace(evaluate(scores, self.client_rows), measured=measured)
 
     def _scores(self) -> Scores:
         weights, buffers, batch = self.state.weights, self.state.buffers, self.evaluate_batch

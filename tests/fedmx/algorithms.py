@@ -47,7 +47,7 @@ GIVEN: dict[str, dict[str, dict[str, Any]]] = {
         "fedavgm": {"fraction": 0.75},
         # One candidate, since real times would put several into another order each time.
         "fedbabu": {"fraction": 0.75},
-        "fedbn": {"fraction": 0.75, "own": ["1.*"]},
+        "fedbn": {"fraction": 0.75},
         "fedcs": {"candidates": 0.25},
         "fedfv": {"fraction": 0.75},
         "fednova": {"fraction": 0.75, "mu": 0.1},
@@ -101,6 +101,7 @@ LOGIC: dict[str, dict[str, Any]] = {
         f"preset {name}": {"preset": {"name": name, **settings}}
         for name, settings in BY_NAME["preset"].items()
     },
+    "preset fedbn": {"preset": {"name": "fedbn", "fraction": 0.75}, "own": ["1.*"]},  # no BatchNorm
     "preset selective-sgd with noise": {
         "preset": {"name": "selective-sgd", "choice": "random", "clip": 0.01, "epsilon": 1e5}
     },

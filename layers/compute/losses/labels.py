@@ -17,6 +17,9 @@ class LabelSmoothing(Loss):
 
     Each of the other K - 1 classes has epsilon / K. Source: Szegedy et al., "Rethinking the
     Inception Architecture for Computer Vision", 2016, section 7.
+
+    Attributes:
+        epsilon: the probability that is divided among all classes, from 0 to 1.
     """
 
     NAME = "label-smoothing"
@@ -39,6 +42,9 @@ class Focal(Loss):
     """Focal loss -(1 - p)^gamma log p, p of the sample's own label: likely samples count less.
 
     Source: Lin et al., "Focal Loss for Dense Object Detection", 2017, eq. 4.
+
+    Attributes:
+        gamma: how much less likely samples count; 0: the cross-entropy.
     """
 
     NAME = "focal"
@@ -65,6 +71,10 @@ class LogitAdjustment(Loss):
     softmax. Predictions use z alone. Source: Menon et al., "Long-tail learning via logit
     adjustment", 2021, eq. 10; for label skew among clients, Zhang et al., "Federated Learning with
     Label Distribution Skew via Logits Calibration" (FedLC), 2022, have another function of n_k.
+
+    Attributes:
+        tau: the factor of log(prior); 0: the cross-entropy.
+        smoothing: added to the number of samples of each class.
     """
 
     NAME = "logit-adjustment"

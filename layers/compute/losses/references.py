@@ -28,6 +28,11 @@ class Distillation(Loss):
     with `reference: null`, q is the trainer's array `soft_labels` (n, classes), as for an ensemble
     on samples of the server (FedDF, Lin et al. 2020). Source: Hinton et al., "Distilling the
     Knowledge in a Neural Network", 2015, section 2.
+
+    Attributes:
+        reference: the name of the teacher among the reference models; null: soft labels.
+        weight: the share of the teacher in the loss, from 0 to 1.
+        temperature: T, above 0; a large one makes the probabilities more equal.
     """
 
     NAME = "distillation"
@@ -93,8 +98,12 @@ class Moon(Loss):
     The contrastive loss draws a sample's representation z to that of the received model (reference
     `received`), and away from that of the client's previous model (reference `previous`):
     -log(exp(cos(z, received) / T) / (exp(cos(z, received) / T) + exp(cos(z, previous) / T))).
-    `layer` is the layer whose output is the representation; the default is the input of the last
-    layer. Source: Li et al., "Model-Contrastive Federated Learning", 2021, eq. 3 and 4.
+    Source: Li et al., "Model-Contrastive Federated Learning", 2021, eq. 3 and 4.
+
+    Attributes:
+        mu: the factor of the contrastive loss.
+        temperature: T, above 0.
+        layer: the layer whose output is the representation; empty: the input of the last layer.
     """
 
     NAME = "moon"
@@ -133,8 +142,12 @@ class FedProto(Loss):
 
     The distance is the mean over the values of (h - C_y)^2, times lam, as in the authors' code. The
     trainer's array `prototypes` (classes, values) has the global prototypes C; a class without one
-    is a row of NaN and has no such term. `layer` is as for `moon`. Source: Tan et al., "FedProto:
-    Federated Prototype Learning across Heterogeneous Clients", 2022, eq. 5.
+    is a row of NaN and has no such term. Source: Tan et al., "FedProto: Federated Prototype
+    Learning across Heterogeneous Clients", 2022, eq. 5.
+
+    Attributes:
+        lam: the factor of the distance.
+        layer: the layer whose output is the representation; empty: the input of the last layer.
     """
 
     NAME = "fedproto"

@@ -52,8 +52,8 @@ class GeometricMedian(Aggregator):
             close to an update.
         weights: ``"uniform"`` gives all clients the same weight, ``"samples"`` weighs them by n_k
             (as in the paper), so that a client that invents samples has more influence.
-        smoothing: nu, the least distance in the weights of the smoothed Weiszfeld steps, of which
-            the paper takes 4 with 1e-6; null: the exact median.
+        smoothing: nu, the least distance in the weights of smoothed Weiszfeld steps (the paper has
+            4 steps and 1e-6); null: the exact median.
     """
 
     name = "geometric-median"

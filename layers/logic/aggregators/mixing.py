@@ -53,7 +53,7 @@ class Mixing(Aggregator):
 
     @abstractmethod
     def mixtures(self, deltas: Sequence[Vector], context: ServerContext) -> list[list[int]]:
-        """Return the places of the updates of which each mixture is the plain mean.
+        """Return, for each mixture, the places of its updates; the mixture is their plain mean.
 
         Args:
             deltas: float32 (d,) each, in the order of the plan.

@@ -13,14 +13,14 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Condition, Trait
+from layers.logic.core.declaration import Trait
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.mask import own_tensors
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.trainer import LocalSgd, Trainer
+from layers.logic.core.trainer import LocalSgd, Trainer, received
 from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.seeds import derive
@@ -64,10 +64,15 @@ def _frozen(still: np.ndarray, training: Training, correct: Correct | None) -> C
 
 
 def _train(
-    engine: Engine, data: Data, training: Training, seed: int, correct: Correct | None
+    engine: Engine,
+    data: Data,
+    task: Task,
+    training: Training,
+    seed: int,
+    correct: Correct | None = None,
 ) -> TrainReport:
     """Take the steps of a training from the loaded model."""
-    batches = engine.batches(data, training, seed)
+    batches = engine.batches(data, training, seed, references=received(task))
     for batch in batches:
         engine.step(batch, correct)
     return batches.report()
@@ -101,7 +106,7 @@ class FineTuning(LocalSgd):
         training = replace(task.training, epochs=self.tune_epochs, steps=self.tune_steps)
         still = ~_group(self.tune, context.layout)
         correct = _frozen(still, training, None) if still.any() else None
-        _train(engine, data, training, derive(task.seed, "fine-tuning"), correct)
+        _train(engine, data, task, training, derive(task.seed, "fine-tuning"), correct)
 
 
 def _group(name: str, layout: Layout) -> np.ndarray:
@@ -141,7 +146,7 @@ class FedBabuTrainer(FineTuning):
     ) -> TrainReport:
         """Take the local steps of the task."""
         frozen = _frozen(context.own, task.training, correct)
-        return _train(engine, data, task.training, task.seed, frozen)
+        return _train(engine, data, task, task.training, task.seed, frozen)
 
 
 @dataclass(frozen=True)
@@ -179,9 +184,10 @@ class FedRepTrainer(Trainer):
         training = task.training
         head = replace(training, epochs=self.head_epochs, steps=self.head_steps)
         body = ~context.own
-        _train(engine, data, head, derive(task.seed, "head"), _frozen(body, training, correct))
-        frozen = _frozen(context.own, training, correct)
-        return _train(engine, data, training, task.seed, frozen)
+        still = _frozen(body, training, correct)
+        _train(engine, data, task, head, derive(task.seed, "head"), still)
+        still = _frozen(context.own, training, correct)
+        return _train(engine, data, task, training, task.seed, still)
 
 
 def _needs_own(trainer: Trainer, logic: Parts) -> None:
@@ -229,10 +235,10 @@ class DittoTrainer(LocalSgd):
         context: ClientContext,
     ) -> TrainReport:
         """Train the personal model, then the one that the client returns."""
-        lam, received = np.float32(self.lam), task.weights
+        lam = np.float32(self.lam)
 
         def pull(gradient: np.ndarray, weights: np.ndarray) -> None:
-            gradient += lam * (weights - received)
+            gradient += lam * (weights - task.weights)
 
         training = replace(
             task.training,
@@ -241,7 +247,7 @@ class DittoTrainer(LocalSgd):
             learning_rate=self.personal_rate or task.training.learning_rate,
         )
         engine.load(_own_model(task, context), task.buffers)
-        _train(engine, data, training, derive(task.seed, PERSONAL), pull)
+        _train(engine, data, task, training, derive(task.seed, PERSONAL), pull)
         context.keep(**{PERSONAL: engine.weights.copy()})
         engine.load(task.weights, task.buffers)
         return super().train(task, engine, data, correct, context)
@@ -285,7 +291,7 @@ class ApflTrainer(Trainer):
         """Train both models; the engine holds w at the end."""
         own, alpha = _own_model(task, context).copy(), self._alpha(context)
         rate = np.float32(task.training.learning_rate)
-        batches = engine.batches(data, task.training, task.seed)
+        batches = engine.batches(data, task.training, task.seed, references=received(task))
         for place, batch in enumerate(batches):
             weights, buffers = engine.weights.copy(), engine.buffers.copy()
             engine.load(_mixed(alpha, own, weights), buffers)
@@ -357,7 +363,7 @@ class PfedMeTrainer(Trainer):
 
         rate = self.inner_rate or task.training.learning_rate
         inner = replace(task.training, learning_rate=rate)
-        batches = engine.batches(data, inner, task.seed)
+        batches = engine.batches(data, inner, task.seed, references=received(task))
         for batch in batches:
             for _ in range(self.inner_steps):
                 engine.step(batch, pull)
@@ -400,11 +406,11 @@ class PerFedAvgTrainer(Trainer):
         _at_least(1, personal_steps=self.personal_steps)
 
     def check(self, logic: Parts) -> None:
-        """Refuse what the step above does not have."""
-        for condition in (Condition.MOMENTUM, Condition.WEIGHT_DECAY):
-            name = condition.name.lower()
-            if getattr(logic.training, name):
-                raise LogicError(f"PerFedAvgTrainer takes plain steps; set {name} to 0")
+        """Refuse momentum and weight decay, which the step above does not have."""
+        if logic.training.momentum or logic.training.weight_decay:
+            raise LogicError(
+                "PerFedAvgTrainer takes plain steps; set momentum and weight_decay to 0"
+            )
 
     def train(
         self,
@@ -426,7 +432,7 @@ class PerFedAvgTrainer(Trainer):
                 correct(gradient, at)
             taken[:] = gradient
 
-        batches = engine.batches(data, training, task.seed)
+        batches = engine.batches(data, training, task.seed, references=received(task))
         stream = iter(batches)
         for first, second, *third in zip(*[stream] * each, strict=True):
             inner = weights - np.float32(self.alpha) * self._gradient(engine, weights, first)
@@ -449,7 +455,7 @@ class PerFedAvgTrainer(Trainer):
         training = replace(
             task.training, steps=self.personal_steps, learning_rate=self.alpha, momentum=0.0
         )
-        _train(engine, data, training, derive(task.seed, PERSONAL), None)
+        _train(engine, data, task, training, derive(task.seed, PERSONAL))
 
     @staticmethod
     def _gradient(engine: Engine, weights: np.ndarray, batch: Data) -> np.ndarray:
@@ -464,53 +470,33 @@ def fine_tuning() -> Preset:
 
 
 @settings_of_parts()
-def fedper(own: tuple[str, ...] = ("head",)) -> Preset:
-    """FedPer (Arivazhagan et al. 2019): the last layer stays on each client.
-
-    Args:
-        own: the tensors that stay on each client, as in `logic.own`.
-    """
-    return Preset(Uniform(), Mean(), own=own)
+def fedper() -> Preset:
+    """FedPer (Arivazhagan et al. 2019): the last layer stays on each client."""
+    return Preset(Uniform(), Mean(), own=("head",))
 
 
 @settings_of_parts()
-def lg_fedavg(own: tuple[str, ...] = ("body",)) -> Preset:
-    """LG-FedAvg (Liang et al. 2020): only the last layer travels.
-
-    Args:
-        own: the tensors that stay on each client, as in `logic.own`.
-    """
-    return Preset(Uniform(), Mean(), own=own)
+def lg_fedavg() -> Preset:
+    """LG-FedAvg (Liang et al. 2020): only the last layer travels."""
+    return Preset(Uniform(), Mean(), own=("body",))
 
 
 @settings_of_parts()
-def fedbn(own: tuple[str, ...] = ("norm",)) -> Preset:
-    """FedBN (Li et al. 2021): BatchNorm's parameters and statistics stay on each client.
-
-    Args:
-        own: the tensors that stay on each client, as in `logic.own`.
-    """
-    return Preset(Uniform(), Mean(), own=own)
+def fedbn() -> Preset:
+    """FedBN (Li et al. 2021): BatchNorm's parameters and statistics stay on each client."""
+    return Preset(Uniform(), Mean(), own=("norm",))
 
 
 @settings_of_parts()
-def fedrep(own: tuple[str, ...] = ("head",)) -> Preset:
-    """FedRep (Collins et al. 2021): a head of each client's own, trained before the shared body.
-
-    Args:
-        own: the tensors that stay on each client, as in `logic.own`.
-    """
-    return Preset(Uniform(), Mean(), trainer=FedRepTrainer(), own=own)
+def fedrep() -> Preset:
+    """FedRep (Collins et al. 2021): a head of each client's own, trained before the shared body."""
+    return Preset(Uniform(), Mean(), trainer=FedRepTrainer(), own=("head",))
 
 
 @settings_of_parts()
-def fedbabu(own: tuple[str, ...] = ("head",)) -> Preset:
-    """FedBABU (Oh et al. 2022): the head keeps its initial values until a client fine-tunes.
-
-    Args:
-        own: the tensors that stay on each client, as in `logic.own`.
-    """
-    return Preset(Uniform(), Mean(), trainer=FedBabuTrainer(), own=own)
+def fedbabu() -> Preset:
+    """FedBABU (Oh et al. 2022): the head keeps its initial values until a client fine-tunes."""
+    return Preset(Uniform(), Mean(), trainer=FedBabuTrainer(), own=("head",))
 
 
 @settings_of_parts()

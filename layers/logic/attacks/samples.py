@@ -75,7 +75,7 @@ class BackDoor(Attack):
             raise LogicError(f"scale must be above 0 and finite, not {self.scale}")
 
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
-        """Return the samples, of which a part has the trigger; the same ones in every round."""
+        """Return the samples, some with the trigger: the same ones in every round."""
         number = max(1, int(self.part * len(data)))
         rows = np.sort(context.run_rng("trigger").permutation(len(data))[:number])
         x, y = np.array(data.x), np.array(data.y)

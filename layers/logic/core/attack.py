@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -74,12 +75,11 @@ class Attack(Hook):
         return _Lying(self)
 
 
-class Collusion(Attack):
+class Collusion(Attack, ABC):
     """An attack of liars that know the honest updates of their round, and all send the same."""
 
-    def collude(
-        self, honest: np.ndarray, liars: int, rng: np.random.Generator
-    ) -> np.ndarray:  # pragma: no cover - every attack overrides it
+    @abstractmethod
+    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
         """Return the update that every liar of a round sends, float64 (d,).
 
         Args:
@@ -87,7 +87,6 @@ class Collusion(Attack):
             liars: f, the number of liars in the round.
             rng: draws, the same for all liars of the round.
         """
-        raise NotImplementedError
 
 
 class _Lying(ClientSide):

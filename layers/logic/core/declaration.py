@@ -316,14 +316,14 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Need.WHOLE_UPDATES,
         Trait.ENCODES_UPDATE,
-        "{one} makes updates of those of other clients, and {other} encodes them for the server "
-        "alone",
+        "{one} computes updates from whole updates of other clients, but {other} encodes them for "
+        "the server alone",
         "leave one of them out, or use an attack of each client alone, such as sign-flip",
     ),
     Rule(
         Need.WHOLE_UPDATES,
         Condition.MASK,
-        "{one} makes updates of those of other clients, of which a mask keeps tensors back",
+        "{one} computes updates from whole updates of other clients, but a mask keeps tensors back",
         "leave one of them out, or use an attack of each client alone, such as sign-flip",
     ),
     Rule(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import numpy as np
+
 from layers.logic.core.declaration import Part
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
@@ -51,6 +53,11 @@ class Trainer(Part, ABC):
         engine.load(task.weights, task.buffers)
 
 
+def received(task: Task) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the reference model that every trainer gives to a loss: the received one."""
+    return {"received": (task.weights, task.buffers)}
+
+
 @dataclass(frozen=True)
 class LocalSgd(Trainer):
     """Local SGD from the received model (McMahan et al. 2017)."""
@@ -66,8 +73,7 @@ class LocalSgd(Trainer):
         context: ClientContext,
     ) -> TrainReport:
         """Take the local steps of the task."""
-        received = {"received": (task.weights, task.buffers)}
-        batches = engine.batches(data, task.training, task.seed, references=received)
+        batches = engine.batches(data, task.training, task.seed, references=received(task))
         for batch in batches:
             engine.step(batch, correct)
         return batches.report()

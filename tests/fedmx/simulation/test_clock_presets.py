@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedmx import Round, simulate
-from tests.fedmx.algorithms import BY_NAME, experiment
+from tests.fedmx.algorithms import BY_NAME, LOGIC, experiment
 
 CLIENTS = 6
 DEADLINE_S = 8.0
@@ -16,7 +16,7 @@ def rounds_of(name: str) -> tuple[bytes, list[Round]]:
     fits = name in FITS_ITSELF
     hard = experiment(
         {
-            "preset": {"name": name, **BY_NAME["preset"][name]},
+            **LOGIC[f"preset {name}"],
             "over_select": 1 if fits else 1.3,
             "min_updates": 0,
         },

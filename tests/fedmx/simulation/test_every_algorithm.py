@@ -41,7 +41,7 @@ LEARNING: dict[str, dict[str, Any]] = {
     "preset fedadagrad": {
         "preset": {"name": "fedadagrad", "fraction": 0.75, "server_learning_rate": 0.01}
     },
-    "preset lg-fedavg": {"preset": {"name": "lg-fedavg", "fraction": 0.75, "own": ["1.*"]}},
+    "preset lg-fedavg": {"preset": {"name": "lg-fedavg", "fraction": 0.75}, "own": ["1.*"]},
     "preset q-fedavg": {"preset": {"name": "q-fedavg", "fraction": 0.75, "q": 0.1}},
     "preset selective-sgd": {"preset": {"name": "selective-sgd", "clip": 0.1}},
     "preset selective-sgd with noise": {

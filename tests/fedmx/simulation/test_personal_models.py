@@ -100,11 +100,11 @@ def test_a_personal_model_is_the_global_one_with_the_clients_own_tensors(tmp_pat
         )
         engine.load(weights, state.buffers)
         accuracies.append(engine.evaluate(own).accuracy)
-    assert last.personal.personal_accuracy_mean == np.mean(accuracies)
-    assert last.personal.personal_accuracy_variance == np.var(accuracies)
-    assert last.personal.personal_accuracy_worst_tenth == min(accuracies)
-    assert last.personal.newcomer_accuracy_mean == np.mean(newcomers)
-    assert last.personal.newcomer_accuracy_mean != last.personal.personal_accuracy_mean
+    assert last.measured["personal_accuracy_mean"] == np.mean(accuracies)
+    assert last.measured["personal_accuracy_variance"] == np.var(accuracies)
+    assert last.measured["personal_accuracy_worst_tenth"] == min(accuracies)
+    assert last.measured["newcomer_accuracy_mean"] == np.mean(newcomers)
+    assert last.measured["newcomer_accuracy_mean"] != last.measured["personal_accuracy_mean"]
 
 
 def test_the_worst_tenth_has_at_least_one_client() -> None:

@@ -49,14 +49,15 @@ class Run:
     """
 
     def __init__(self, given: Mapping[str, Any], name: str, steps: int, **settings: Any) -> None:
-        rate = settings.pop("rate", given["rate"])
+        rate, own = settings.pop("rate", given["rate"]), settings.pop("own", None)
         preset = PRESETS[name](**settings)
+        own = own or preset.own  # as logic.own replaces the preset's
         tensors = tuple(
             Tensor(one["name"], (one["stop"] - one["start"],), one["start"], one["stop"])
             for one in given["tensors"]
         )
         start = np.array(given["model_0"], np.float32)
-        mask = Mask(tensors, own_tensors(preset.own, tensors)) if preset.own else None
+        mask = Mask(tensors, own_tensors(own, tensors)) if own else None
         self.logic = Logic(
             layout=tensors,
             selector=Scripted(tuple(map(tuple, given["rounds"]))),

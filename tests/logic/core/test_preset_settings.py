@@ -29,7 +29,6 @@ FIXED = {
 }
 OWN = {
     "astraea": {"rebalance", "augment"},
-    **{name: {"own"} for name in ("fedbabu", "fedbn", "fedper", "fedrep", "lg-fedavg")},
     "pfedme": {"beta"},
     "fednova": {"mu"},
     "fedsgd": {"reply", "order"},
