@@ -156,6 +156,7 @@ def test_a_narrow_terminal_breaks_texts_between_words_and_a_pipe_not_at_all(
 ) -> None:
     lines = [line for line in explanation("fedprox") if len(line) > 60][:8]
     assert len(lines) == 8
+    lines.append("if you trust it, run it with the option of fedmx: --own-modules")
     monkeypatch.setenv("COLUMNS", "60")
     show_text(lines)
     assert capsys.readouterr().out.splitlines() == lines

@@ -45,6 +45,11 @@ lengths = st.floats(0.01, 100, allow_nan=False)
 uploads = st.lists(st.tuples(moments, st.integers(1, 10**6), lengths), min_size=1, max_size=12)
 
 
+def test_equal_uploads_that_share_the_way_end_at_the_same_time() -> None:
+    sent = drained(Parallel(bytes_per_s=10).open(None), [(0.0, 100, 1.0), (0.0, 100, 1.0)])
+    assert [one.ended_s for one in sent] == [20.0, 20.0]
+
+
 @given(uploads)
 def test_serial_uploads_never_overlap_and_go_as_they_are_ready(entering) -> None:
     sent = drained(Serial().open(None), entering)
