@@ -160,11 +160,13 @@ def _live_line() -> str:
 def _experiment_line(run: RunSummary) -> str:
     """Return the experiment in one line."""
     settings, facts = run.settings, run.folder.facts
+    named = ("logic.selector", "logic.aggregator", "logic.trainer", "compute.loss", "attack")
     parts = [
         settings.get("compute.model"),
         settings.get("compute.data"),
         f"partition {settings['compute.partition']}" if "compute.partition" in settings else None,
         settings.get("logic.preset"),
+        *(f"{path.split('.')[-1]} {one}" for path in named if (one := settings.get(path))),
         f"{settings['clients']} clients" if "clients" in settings else None,
         facts.get("mode"),
         f"seed {facts['seed']}" if "seed" in facts else None,

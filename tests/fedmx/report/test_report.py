@@ -450,6 +450,18 @@ def test_facts_are_written_for_readers(tmp_path: Path) -> None:
         assert f"<td>{text}</td>" in page
 
 
+def test_the_head_of_the_page_names_the_parts_that_replace_those_of_the_preset(tmp_path) -> None:
+    text = """
+logic: {preset: fedavg, aggregator: {name: krum, byzantine: 1}, trainer: ditto}
+compute: {model: 2nn, loss: {name: focal}}
+attack: {name: sign-flip, clients: 0.2}
+"""
+    folder = RunFolder.create(tmp_path, "parts", text, {"seed": 1, **FACTS})
+    folder.append_round(record(1, 0.5))
+    words = "fedavg · aggregator krum · trainer ditto · loss focal · attack sign-flip"
+    assert words in page_of(folder)
+
+
 def test_many_runs_have_a_row_each_with_facts(tmp_path: Path) -> None:
     page = page_of(*(run_with_facts(tmp_path / str(seed), seed) for seed in range(1, 7)))
     facts = page[page.index("<h2>Run on</h2>") :]
