@@ -64,6 +64,7 @@ class ForkServer:
     """
 
     def __init__(self, python: str) -> None:
+        self._asked = 0
         if ADDRESS in os.environ:  # this process is a copy itself, and asks where it was made
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._socket.connect(_address(os.environ[ADDRESS]))
@@ -88,8 +89,13 @@ class ForkServer:
         atexit.register(self.close)
 
     def ask(self, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
-        socket.send_fds(self._socket, [json.dumps(request).encode()], files)
-        return json.loads(self._socket.recv(MAX_REQUEST_BYTES))
+        self._asked = asked = self._asked + 1
+        numbered = json.dumps({**request, "number": asked})
+        socket.send_fds(self._socket, [numbered.encode()], files)
+        while True:  # Ctrl-C may have interrupted the wait for an earlier reply
+            number, reply = json.loads(self._socket.recv(MAX_REQUEST_BYTES))
+            if number == asked:
+                return reply
 
     def close(self) -> None:
         self._socket.close()
@@ -182,7 +188,7 @@ server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect({address!r})
 def ask(request, files=()):
     socket.send_fds(server, [json.dumps(request).encode()], files)
-    return json.loads(server.recv(100000))
+    return json.loads(server.recv(100000))[1]
 pid = ask(
     dict(
         function="fedmx.cli.start:main", words=sys.argv[1:], folder=os.getcwd(), page=False,
@@ -267,6 +273,7 @@ def serve(connection: socket.socket) -> None:
         importlib.import_module(module)
     gc.freeze()
     living: set[int] = set()
+    ended: dict[int, int] = {}
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(_address(str(os.getpid())))
     listening.listen(64)
@@ -278,7 +285,9 @@ def serve(connection: socket.socket) -> None:
             if one is listening:
                 asking.append(listening.accept()[0])
                 continue
-            message, files, _, _ = socket.recv_fds(one, MAX_REQUEST_BYTES, MOST_FILES)
+            message, files = b"", []
+            with contextlib.suppress(ConnectionResetError):  # killed before it read the reply
+                message, files, _, _ = socket.recv_fds(one, MAX_REQUEST_BYTES, MOST_FILES)
             if not message:
                 asking.remove(one)
                 one.close()
@@ -287,20 +296,24 @@ def serve(connection: socket.socket) -> None:
                 continue
             request = json.loads(message)
             if "poll" in request:
-                pid, status = os.waitpid(request["poll"], os.WNOHANG)
-                living.discard(pid)
-                reply = os.waitstatus_to_exitcode(status) if pid else None
+                if request["poll"] in living:
+                    pid, status = os.waitpid(request["poll"], os.WNOHANG)
+                    if pid:
+                        living.discard(pid)
+                        ended[pid] = os.waitstatus_to_exitcode(status)
+                reply = ended.get(request["poll"])
             else:
                 reply = os.fork()
                 if reply == 0:
                     _become(request, files)
                 living.add(reply)
+                ended.pop(reply, None)  # the system uses numbers again
                 if request.get("tied"):
                     tied[one] = reply
                 for file in files:
                     os.close(file)
             with contextlib.suppress(BrokenPipeError):  # who asked was killed
-                one.send(json.dumps(reply).encode())
+                one.send(json.dumps([request.get("number"), reply]).encode())
     for pid in living:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
