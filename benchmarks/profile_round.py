@@ -12,24 +12,34 @@ import argparse
 import cProfile
 import json
 import pstats
+from collections import Counter
 from pathlib import Path
 
 from fedmx import Experiment, simulate
 
 HERE = Path(__file__).resolve().parent
-PARTS = {  # the functions of each part; their time includes the functions that they call
-    "forward and backward: MXNet's bound graph": [("compiled.py", "run")],
-    "the step of SGD": [("optimiser.py", "step")],
-    "gathering mini-batches": [("engine.py", "_gather"), ("batches.py", "batches")],
-    "the reported loss": [("reported_loss.py", "add"), ("reported_loss.py", "means")],
-    "a client's samples, normalised": [("normalise.py", "materialise")],
-    "messages: encoding and decoding": [("loopback.py", "carried"), ("serial.py", "_received")],
-    "selecting, folding, concluding": [
-        ("cohort.py", "choose_cohort"),
-        ("dispatch.py", "first"),
-        ("collection.py", "on_update"),
-        ("conclusion.py", "conclude"),
-    ],
+STEP = ("execution.py", "run")
+# The functions of each part, whose time includes the functions that they call, and those of them
+# that are another part.
+PARTS: dict[str, tuple[list[tuple[str, str]], list[tuple[str, str]]]] = {
+    "forward and backward: MXNet's bound graph": ([STEP], []),
+    "the step of SGD": ([("training.py", "step")], []),
+    "gathering mini-batches": ([("objective.py", "run"), ("training.py", "shuffled")], [STEP]),
+    "the reported loss": ([("training.py", "add"), ("training.py", "means")], []),
+    "a client's samples, normalised": ([("data.py", "materialise")], []),
+    "messages: encoding and decoding": (
+        [("loopback.py", "carried"), ("executor.py", "_received")],
+        [],
+    ),
+    "selecting, folding, concluding": (
+        [
+            ("cohort.py", "choose_cohort"),
+            ("lanes.py", "first"),
+            ("collection.py", "on_update"),
+            ("round.py", "_conclude"),
+        ],
+        [],
+    ),
 }
 
 
@@ -62,16 +72,17 @@ def main() -> None:
         profile.disable()
     stats = pstats.Stats(profile)
     total_s: float = stats.total_tt  # type: ignore[attr-defined]
-    spent = {
-        (Path(file).name, name): cumulative_s
-        for (file, _, name), (_, _, _, cumulative_s, _) in stats.stats.items()  # type: ignore[attr-defined]
-    }
+    spent: Counter[tuple[str, str]] = Counter()
+    for (file, _, name), (_, _, _, cumulative_s, _) in stats.stats.items():  # type: ignore[attr-defined]
+        spent[Path(file).name, name] += cumulative_s
     left_s = total_s
     print(
         f"{options.model}, {total_s / options.rounds:.3f} s a round\n\n| part | share |\n|---|--:|"
     )
-    for part, functions in PARTS.items():
-        part_s = sum(spent.get(function, 0.0) for function in functions)
+    for part, (functions, others) in PARTS.items():
+        if gone := [name for name in (*functions, *others) if name not in spent]:
+            raise SystemExit(f"{part}: no function {gone[0][1]} of {gone[0][0]} was called")
+        part_s = sum(spent[one] for one in functions) - sum(spent[one] for one in others)
         left_s -= part_s
         print(f"| {part} | {part_s / total_s:.1%} |")
     print(f"| the rest: loops and calls in Python | {left_s / total_s:.1%} |")

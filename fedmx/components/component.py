@@ -17,8 +17,10 @@ from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue, unknown_nam
 from fedmx.components.settings import noun_of_part
 from fedmx.components.text import Where, dotted, shown
 
-OVERRIDDEN = 0
-"""The line number of a value that ``--set`` gave."""
+OVERRIDDEN, VARIED = 0, -1
+"""The line numbers of values that ``--set`` and ``--vary`` gave."""
+
+OPTIONS = {OVERRIDDEN: "--set", VARIED: "--vary"}
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Source:
         name: the file's name for messages; empty for an experiment made in Python.
         folder: the file's folder; the experiment can name modules in it.
         modules: the modules that the experiment may import, with their submodules; None: all.
-        lines: the line of each place, from 1; `OVERRIDDEN` for values of ``--set``.
+        lines: the line of each place, from 1; one of `OPTIONS` for values of an option.
     """
 
     name: str = ""
@@ -48,8 +50,8 @@ class Source:
         It gives the line of the place, or of the nearest place above it with a known line.
         """
         line, path = self.line_of(where), dotted(where)
-        if line == OVERRIDDEN:
-            return f"--set {path}: {text}"
+        if line in OPTIONS:
+            return f"{OPTIONS[line]} {path}: {text}"
         place = self.name if line is None else f"{self.name}:{line}"
         return ": ".join(part for part in (place, path, text) if part)
 
@@ -166,8 +168,8 @@ class Component:
 
     @property
     def given_by_hand(self) -> bool:
-        """Whether the user typed its name after ``--set``."""
-        return self.source.line_of((*self.where, "name")) == OVERRIDDEN
+        """Whether the user typed its name after ``--set`` or ``--vary``."""
+        return self.source.line_of((*self.where, "name")) in OPTIONS
 
     @property
     def not_portable_reason(self) -> str | None:

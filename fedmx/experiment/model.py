@@ -154,6 +154,7 @@ class Experiment(Section):
         *,
         folder: Path | None = None,
         modules: Collection[str] | None = (),
+        varied: Sequence[str] = (),
     ) -> Experiment:
         """Read an experiment from YAML text. Nothing that it names is imported before it is used.
 
@@ -165,13 +166,14 @@ class Experiment(Section):
             modules: the modules whose code the text may name as ``package.module:Name``, with
                 their submodules; None, for a text of your own, allows all. Names in overrides are
                 always allowed.
+            varied: further overrides, the values of a sweep's cell.
 
         Raises:
             ExperimentError: something in the text is wrong.
         """
         tree, origin = parse_text(text, source, folder)
         limit = None if modules is None else frozenset(modules)
-        return cls._of(tree, overrides, replace(origin, modules=limit))
+        return cls._of(tree, overrides, replace(origin, modules=limit), varied=varied)
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
@@ -324,6 +326,7 @@ class Experiment(Section):
         overrides: Sequence[str],
         source: Source,
         check: Callable[[Mapping[str, Any], Source], Sequence[str]] = lambda *_: (),
+        varied: Sequence[str] = (),
     ) -> Experiment:
         """Return the experiment of a mapping.
 
@@ -332,11 +335,12 @@ class Experiment(Section):
             overrides: ``PATH=VALUE`` texts.
             source: of the mapping.
             check: returns the problems of the parts that the mapping names.
+            varied: further overrides, the values of a sweep's cell.
 
         Raises:
             ExperimentError: something is wrong; the error has one line for each problem.
         """
-        values, source, problems = apply_overrides(tree, overrides, cls, source)
+        values, source, problems = apply_overrides(tree, overrides, cls, source, varied)
         if values.get("portable") is False:  # a note by to_yaml; the components say it, too
             del values["portable"]
         if name := _name_of(source.name):

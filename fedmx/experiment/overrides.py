@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from fedmx.components.component import OVERRIDDEN, Component, Source
+from fedmx.components.component import OPTIONS, OVERRIDDEN, VARIED, Component, Source
 from fedmx.components.section import Section
 from fedmx.components.text import Where, dotted, shown
 from fedmx.errors import ExperimentError
@@ -21,6 +21,7 @@ def apply_overrides(
     overrides: Sequence[str],
     schema: type[Section],
     source: Source | None = None,
+    varied: Sequence[str] = (),
 ) -> tuple[dict[str, Any], Source, list[str]]:
     """Return a copy of an experiment's mapping with the overrides, its new source, and problems.
 
@@ -34,6 +35,7 @@ def apply_overrides(
         overrides: ``PATH=VALUE`` texts; VALUE is YAML: ``0.2``, ``[1, 2]``, ``{name: shards}``.
         schema: the schema of the whole experiment.
         source: the mapping's source; None for one made in Python.
+        varied: further overrides, which ``--vary`` gave.
 
     Raises:
         ExperimentError: the overrides are not a list of texts.
@@ -41,22 +43,23 @@ def apply_overrides(
     source = source or Source()
     changed, lines = dict(tree), dict(source.lines)
     problems: list[str] = []
-    for override in _texts(overrides):
+    given = [(OVERRIDDEN, one) for one in _texts(overrides)] + [(VARIED, one) for one in varied]
+    for number, override in given:
         try:
-            place, changed = _applied(changed, override, schema)
+            place, changed = _applied(changed, override, schema, OPTIONS[number])
         except ExperimentError as error:
             problems += error.problems
             continue
         for inside in [one for one in lines if one[: len(place)] == place]:
             del lines[inside]
-        lines[place] = OVERRIDDEN
+        lines[place] = number
     return changed, replace(source, lines=lines), problems
 
 
 def _applied(
-    tree: Mapping[str, Any], override: str, schema: type[Section]
+    tree: Mapping[str, Any], override: str, schema: type[Section], option: str
 ) -> tuple[Where, dict[str, Any]]:
-    """Return the place that an override sets, and a copy of the mapping with it.
+    """Return the place that an override of an option sets, and a copy of the mapping with it.
 
     Raises:
         ExperimentError: it has another form, or there is no such place.
@@ -65,10 +68,10 @@ def _applied(
     where = tuple(path.strip().split("."))
     if not equals or not all(where) or len(where) > _MAX_DEPTH:
         raise ExperimentError(
-            f"--set {shown(override)}: must be PATH=VALUE, as logic.selector.fraction=0.2"
+            f"{option} {shown(override)}: must be PATH=VALUE, as logic.selector.fraction=0.2"
         )
-    value = parse_value(text, f"--set {dotted(where)}")
-    return _Override(where, value, schema).put(tree, (), schema)
+    value = parse_value(text, f"{option} {dotted(where)}")
+    return _Override(where, value, schema, option).put(tree, (), schema)
 
 
 def _texts(overrides: object) -> Iterator[str]:
@@ -89,8 +92,8 @@ def _texts(overrides: object) -> Iterator[str]:
 class _Override:
     """Puts one value into a mapping, which is copied along the path only."""
 
-    def __init__(self, path: tuple[str, ...], value: Any, root: type[Section]) -> None:
-        self.path, self.value, self.root = path, value, root
+    def __init__(self, path: tuple[str, ...], value: Any, root: type[Section], option: str) -> None:
+        self.path, self.value, self.root, self._option = path, value, root, option
 
     def put(self, node: Any, above: Where, section: type[Section] | None) -> tuple[Where, Any]:
         """Return the place that was set, and a copy of `node` with the value in it.
@@ -162,4 +165,4 @@ class _Override:
         self._refuse(self.path, f"{dotted(above)} has {have}; {len(items)} appends one")
 
     def _refuse(self, where: Where, text: str) -> NoReturn:
-        raise ExperimentError(f"--set {dotted(where)}: {text}")
+        raise ExperimentError(f"{self._option} {dotted(where)}: {text}")

@@ -131,7 +131,7 @@ def begin(
     cells = cells_of(axes)
     experiments = [
         Experiment.parse(
-            text, source, [*overrides, *cell.overrides], folder=beside, modules=modules
+            text, source, overrides, folder=beside, modules=modules, varied=cell.overrides
         )
         for cell in cells
     ]
@@ -282,9 +282,10 @@ def experiments_of(folder: SweepFolder, modules: Collection[str] = ()) -> dict[i
         cell.number: Experiment.parse(
             text,
             str(folder.experiment_path),
-            [*of.overrides, *cell.overrides],
+            of.overrides,
             folder=Path(of.modules),
             modules=modules,
+            varied=cell.overrides,
         )
         for cell in folder.cells
     }

@@ -107,8 +107,9 @@ def test_all_cells_have_the_same_seeds_and_each_run_a_unique_name() -> None:
     [
         ({"rounds": [1, 1.0]}, "same experiment"),
         ({"logic.preset": ["fedavg", "fedpox"]}, "'fedprox'"),
-        ({"compute.modle": ["2nn", "lenet5"]}, "modle"),
-        ({"clients": [4, "many"]}, "clients"),
+        ({"compute.modle": ["2nn", "lenet5"]}, "--vary compute.modle"),
+        ({"clients": [4, "many"]}, "--vary clients"),
+        ({"rounds.first": [1, 2]}, "--vary rounds.first"),
         ({"logic.preset": "fedavg"}, "list of values"),
     ],
 )
