@@ -54,6 +54,7 @@ class Participant:
     def train(self, task: Task) -> Update:
         """Return the update for a task; keep the memory that is valid if the update is accepted."""
         ledger = self.ledger.settle(task.last_accepted_round, task.pass_number)
+        round_memory = ledger.within.at(task.round, task.step)
         compute = self.compute
         update, after = answer(
             task,
@@ -63,18 +64,25 @@ class Participant:
             self.logic,
             self.assets,
             self.trace,
+            round_memory,
         )
         if update.cannot_train:  # the server may step back to a round whose memory is still here
             return update
-        ledger = ledger.trained(after)
+        ledger = ledger.trained(after, ledger.within.passed(task.round, task.step, round_memory))
         self.keep(ledger)
         self.ledger = ledger
         return update
 
     def answer(self, question: Question) -> Answer:
-        """Return the answer to a question of the server."""
-        compute = self.compute
-        return answer_question(self.client, question, compute.engine, compute.samples, self.logic)
+        """Return the answer to a question of the server; keep what hooks share in the round."""
+        engine, samples = self.compute.engine, self.compute.samples
+        answer, within = answer_question(
+            self.client, question, engine, samples, self.logic, self.ledger.within
+        )
+        if within is not self.ledger.within:
+            self.ledger = replace(self.ledger, within=within)
+            self.keep(self.ledger)
+        return answer
 
 
 class ClientMemory:
@@ -104,8 +112,9 @@ class ClientMemory:
         """Write the ledger beside the old one, then replace the old one."""
         self._kept = ledger
         states = (ledger.settled, ledger.passed, ledger.pending)
-        if self._path is None or not any(state and state.memory for state in states):
-            return  # no hook has memory: there is nothing to save
+        has_memory = ledger.within.round or any(state and state.memory for state in states)
+        if self._path is None or not has_memory:
+            return  # there is nothing to save
         self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         write_checkpoint(self._path, ledger.settled.round, ledger.tree())
 

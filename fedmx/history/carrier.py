@@ -236,9 +236,10 @@ class JournalClients:
                     if isinstance(entry.event, AnswerArrived) and not entry.event.measured
                 ]
                 asked = [one for one in dict.fromkeys(answering) if one in command.clients]
-                self._answers = {
-                    answer.client: answer for answer, _ in self._executor.ask(question, asked)
-                }
+                self._answers = {}
+                for result in self._executor.ask(question, asked, self._ledgers):
+                    result.keep(self._ledgers)
+                    self._answers[result.answer.client] = result.answer
             case Cancel(client):
                 self._cancel(client)
             case _:

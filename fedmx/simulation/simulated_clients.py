@@ -232,9 +232,10 @@ class SimulatedClients:
             answers = [self._device_times(question, client) for client in clients]
         else:
             answers = []
-            for answer, traffic in self._executor.ask(question, clients):
-                self._count(answer.client, traffic)
-                answers.append(answer)
+            for result in self._executor.ask(question, clients, self._ledgers):
+                self._count(result.answer.client, result.traffic)
+                result.keep(self._ledgers)
+                answers.append(result.answer)
         self._events.extend(Answered(answer) for answer in answers)
 
     def _send(self, task: Task) -> None:

@@ -41,7 +41,9 @@ class Fleet:
             for process in self._running:
                 assert process.finished() == server.reason
 
-    def start_again(self, server: Server, client: int, memory: Path) -> None:
+    def start_again(
+        self, server: Server, client: int, memory: Path, modules: Path | None = None
+    ) -> None:
         """Kill a client; when the server has seen that it is gone, start it in a new process."""
         assert isinstance(server.network, RemoteClients)
         listener = server.network.listener
@@ -49,7 +51,7 @@ class Fleet:
         # A task that was on its way to the dead client would have been sent, and counted, twice.
         until(lambda: identity(client) not in listener.peers, lambda: f"{client} is still there")
         self._running[client] = ClientProcess(self._python)
-        self._start(server, client, memory)
+        self._start(server, client, memory, modules)
 
     def end(self) -> None:
         """Kill what still runs."""

@@ -62,6 +62,13 @@ KINDS: dict[str, dict[str, Any]] = {
             "hooks": [{"name": "fedshare", "warm_up": 2}],
         }
     },
+    "round memory": {
+        "logic": {
+            "selector": {"name": "uniform", "fraction": 0.7},
+            "hooks": ["kind_parts:Shares"],
+            "trainer": "kind_parts:Counts",
+        }
+    },
 }
 MODELS = """
 from mxnet.gluon import nn
@@ -80,9 +87,87 @@ class Normed(nn.HybridSequential):
 """
 
 
+PARTS = """
+import os
+import signal
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fedmx import ClientSide, Hook, LocalSgd, ServerSide
+
+
+@dataclass(frozen=True)
+class Counts(LocalSgd):
+    "Hands a hook the client's counts of labels."
+
+    def train(self, task, engine, data, correct, context):
+        assert "counts" not in context.round_memory, "the memory is that before the task"
+        context.round_memory["counts"] = np.bincount(data.y, minlength=10)
+        return super().train(task, engine, data, correct, context)
+
+
+@dataclass(frozen=True)
+class Shares(Hook):
+    "A number that an answer draws, and the trainer's counts, reach `send` and later answers."
+
+    kills: str = ""  # the file that a client process leaves when it ends before its task
+
+    def server(self):
+        return _Server()
+
+    def client(self):
+        return _Client(self.kills)
+
+
+class _Server(ServerSide):
+    asks = frozenset({"cohort", "returned"})
+
+    def ask(self, moment, clients, context):
+        return {}
+
+    def on_answers(self, moment, answers, context):
+        if moment == "returned":
+            self.sent = {client: slot["sent"].tolist() for client, slot in answers.items()}
+
+    def on_accepted(self, update, context):
+        assert context.slot["sent"].tolist() == self.sent[update.client]
+
+    def conclude(self, state, context):
+        total = sum(sum(one) for one in self.sent.values())
+        context.record(total=total)
+        return replace(state, weights=state.weights + np.float32(1e-6 * total))
+
+
+class _Client(ClientSide):
+    def __init__(self, kills):
+        self.kills = kills
+
+    def answer(self, moment, question, context):
+        if moment == "cohort":
+            assert not context.round_memory, "a round begins with an empty memory"
+            context.round_memory["key"] = int(context.rng("key").integers(1, 9))
+            return {}
+        return {"sent": context.round_memory["sent"]}
+
+    def receive(self, task, context):
+        if self.kills and (task.client, task.round) == (2, 2) and not Path(self.kills).exists():
+            Path(self.kills).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
+
+    def send(self, update, context):
+        shared = context.round_memory
+        shared["sent"] = context.slot["sent"] = shared["key"] * shared["counts"]
+        return update
+"""
+
+
 def write_models(folder: Path) -> None:
-    """Write the module with the models that experiments here name."""
+    """Write the modules with the models and parts that experiments here name."""
     (folder / "kind_models.py").write_text(MODELS)
+    (folder / "kind_parts.py").write_text(PARTS)
 
 
 def experiment(folder: Path, **changed: Any) -> Experiment:

@@ -136,7 +136,13 @@ class MemoryCarrier:
             self._arrived.extend(told or [ClientLost(question.round, client, "no answer")])
 
     def _answer_of(self, question: Question, client: int) -> Answer:
-        return answer_question(client, question, self.engine, self.clients[client], self.logic)
+        ledger, data = self.ledgers.get(client, ClientLedger()), self.clients[client]
+        told, within = answer_question(
+            client, question, self.engine, data, self.logic, ledger.within
+        )
+        if within.round:
+            self.ledgers[client] = replace(ledger, within=within)
+        return told
 
     def _send(self, task: Task) -> None:
         last = task.last_accepted_round
@@ -195,8 +201,12 @@ class MemoryCarrier:
             task.last_accepted_round, task.pass_number
         )
         data = self.clients[task.client]
-        update, after = answer(task, ledger.start, self.engine, data, self.logic)
-        self.ledgers[task.client] = ledger.trained(after)
+        memory = ledger.within.at(task.round, task.step)
+        update, after = answer(
+            task, ledger.start, self.engine, data, self.logic, round_memory=memory
+        )
+        within = ledger.within.passed(task.round, task.step, memory)
+        self.ledgers[task.client] = ledger.trained(after, within)
         return update
 
     def memory(self, client: int, state: ServerState) -> ClientState:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedmx.simulation.executors.executor import Executor, SerialExecutor, TrainResult, Work
-from layers.logic import Answer, ClientLedger, Question, Task, Traffic
+from fedmx.simulation.executors.executor import (
+    AnswerResult,
+    Executor,
+    SerialExecutor,
+    TrainResult,
+    Work,
+)
+from layers.logic import ClientLedger, Question, Task
 from layers.logic.core.attack import Collusion
 from layers.logic.core.state import frozen
 from layers.logic.seeds import generator
@@ -74,9 +80,11 @@ class ColludingExecutor:
         honest = self._honest[task.client] = _Honest(work)
         return Work(work.down_bytes, honest.result, honest.cancel)
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+    def ask(
+        self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]
+    ) -> Sequence[AnswerResult]:
         """Return the answers of clients; liars answer as the others do."""
-        return self.executor.ask(question, clients)
+        return self.executor.ask(question, clients, ledgers)
 
     def _begin(self, round: int) -> None:
         for one in self._honest.values():

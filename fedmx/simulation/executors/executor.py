@@ -25,6 +25,8 @@ from layers.logic import (
     Update,
 )
 from layers.logic.core.messages import EMPTY
+from layers.logic.core.state import RoundMemory
+from layers.logic.core.survey import HOOKS
 from layers.logic.round.pipeline import Trace
 from layers.network import wire_size
 
@@ -59,6 +61,28 @@ class Work:
     cancel: Callable[[], None]
 
 
+@dataclass(frozen=True, eq=False)
+class AnswerResult:
+    """A client's answer to a question.
+
+    Attributes:
+        answer: the answer, as the server receives it.
+        traffic: bytes of the question and of the answer on the wire.
+        within: the memory of the client's hooks within the round, after the answer.
+    """
+
+    answer: Answer
+    traffic: Traffic
+    within: RoundMemory
+
+    def keep(self, ledgers: dict[int, ClientLedger]) -> None:
+        """Note the memory within the round in the client's ledger."""
+        client = self.answer.client
+        if self.answer.question in HOOKS and (self.within.round or client in ledgers):
+            ledger = ledgers.get(client, ClientLedger())
+            ledgers[client] = replace(ledger, within=self.within)
+
+
 class Executor(Protocol):
     """Does the work of simulated clients; each of its workers can work for any client."""
 
@@ -68,8 +92,15 @@ class Executor(Protocol):
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
         """Submit a task, in the order in which results are needed; its work may begin at once."""
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
-        """Return the answers of clients in their order, each with its bytes on the wire.
+    def ask(
+        self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]
+    ) -> Sequence[AnswerResult]:
+        """Return the answers of clients in their order.
+
+        Args:
+            question: the question.
+            clients: the clients.
+            ledgers: the ledgers of these and other clients; none: it is empty.
 
         Raises:
             ClientFailed: a client's code failed.
@@ -141,18 +172,21 @@ class SerialExecutor:
         received, size = self._received(task)
         return Work(size, lambda: self._train(received, ledger), lambda: None)
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+    def ask(
+        self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]
+    ) -> Sequence[AnswerResult]:
         """Ask clients one after the other."""
         answers = []
         for client in clients:
             asked, down_bytes = carried(question)
             try:
-                reply = self.participant(client, ClientLedger()).answer(asked)
-                answer, up_bytes = carried(reply)
+                participant = self.participant(client, ledgers.get(client, ClientLedger()))
+                answer, up_bytes = carried(participant.answer(asked))
             except Exception as error:
                 what = f"survey {question.name!r}: {type(error).__name__}: {error}"
                 raise ClientFailed(client, 0, what) from error
-            answers.append((answer, Traffic(down_bytes, up_bytes)))
+            within = participant.ledger.within
+            answers.append(AnswerResult(answer, Traffic(down_bytes, up_bytes), within))
         return answers
 
     def _received(self, task: Task) -> tuple[Task, int]:

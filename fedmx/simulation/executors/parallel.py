@@ -13,7 +13,13 @@ import numpy as np
 
 from fedmx.log import Log
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.executor import ExecutorFailed, TrainResult, Work, WorkerTraceback
+from fedmx.simulation.executors.executor import (
+    AnswerResult,
+    ExecutorFailed,
+    TrainResult,
+    Work,
+    WorkerTraceback,
+)
 from fedmx.simulation.executors.worker import (
     JOBS,
     Answers,
@@ -24,10 +30,13 @@ from fedmx.simulation.executors.worker import (
     ScoredRows,
     Train,
     TrainedUpdate,
+    within_round,
 )
 from layers.compute.scores import Scores
-from layers.logic import Answer, ClientFailed, ClientLedger, Question, Task, Traffic
+from layers.logic import ClientFailed, ClientLedger, Question, Task, Traffic
 from layers.logic.clock.devices import trained_samples
+from layers.logic.core.state import NO_ROUND
+from layers.logic.core.survey import HOOKS
 from layers.network import wire_size
 
 log = Log("fedmx.executors")
@@ -218,22 +227,28 @@ class ParallelExecutor:
 
         return Work(wire_size(CODEC.encode(task).size), result, lambda: self._cancel(job))
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+    def ask(
+        self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]
+    ) -> Sequence[AnswerResult]:
         """Ask clients, several in each job."""
         job_clients = min(-(-len(clients) // (4 * self._backend.size)), MAX_CLIENTS_PER_JOB)
         jobs = []
         for start in range(0, len(clients), job_clients or 1):
             some = tuple(clients[start : start + job_clients])
             cost = sum(self._samples[client] for client in some)
-            message = AskClients(question, some)
+            kept = {client: ledgers[client] for client in some if client in ledgers}
+            within = within_round(kept) if question.name in HOOKS else {}
+            message = AskClients(question, some, within)
             jobs.append(self._job(f"survey {question.name!r}", cost, message, some[0]))
         down_bytes = wire_size(CODEC.encode(question).size)
-        answers: list[tuple[Answer, Traffic]] = []
+        answers: list[AnswerResult] = []
         try:
             for reply in self._replies(jobs):
                 assert isinstance(reply, Answers)
                 for answer, up_bytes in zip(reply.answers, reply.up_bytes, strict=True):
-                    answers.append((answer, Traffic(down_bytes, up_bytes)))
+                    after = reply.within.get(answer.client)
+                    memory = NO_ROUND if after is None else after.decode().within
+                    answers.append(AnswerResult(answer, Traffic(down_bytes, up_bytes), memory))
         except ClientFailed as error:
             what = f"survey {question.name!r}: {error.what}"
             raise ClientFailed(error.client, 0, what) from error.__cause__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,6 +95,15 @@ class EncodedLedger:
         return ClientLedger.of_tree(decode_tree(self.text, self.arrays))
 
 
+def within_round(ledgers: Mapping[int, ClientLedger]) -> dict[int, EncodedLedger]:
+    """Return the encoded memory of clients within a round, of those that have one."""
+    return {
+        client: EncodedLedger.of(ClientLedger(within=ledger.within))
+        for client, ledger in ledgers.items()
+        if ledger.within.round
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class Train:
     """Out: a client's task and its ledger."""
@@ -114,18 +123,23 @@ class TrainedUpdate:
 
 @dataclass(frozen=True, eq=False)
 class AskClients:
-    """Out: a question to several clients."""
+    """Out: a question to several clients, and of some their memory within the round."""
 
     question: Question
     clients: tuple[int, ...]
+    within: dict[int, EncodedLedger]
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Back: the clients' answers in the same order, and the bytes of each on the wire."""
+    """Back: the clients' answers in the same order, and the bytes of each on the wire.
+
+    Also, of some clients, their memory within the round.
+    """
 
     answers: tuple[Answer, ...]
     up_bytes: tuple[int, ...]
+    within: dict[int, EncodedLedger]
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,12 +324,15 @@ class Worker:
                         ledger = EncodedLedger.of(participant.ledger)
                         return JOBS.encode(TrainedUpdate(update, _wire_bytes(update), ledger))
                     case AskClients():
-                        answers = []
+                        answers, ledgers = [], {}
                         for client in job.clients:  # the failure names the last one
-                            participant = serial.participant(client, ClientLedger())
+                            encoded = job.within.get(client)
+                            known = ClientLedger() if encoded is None else encoded.decode()
+                            participant = serial.participant(client, known)
                             answers.append(participant.answer(job.question))
+                            ledgers[client] = participant.ledger
                         sizes = tuple(_wire_bytes(answer) for answer in answers)
-                        return JOBS.encode(Answers(tuple(answers), sizes))
+                        return JOBS.encode(Answers(tuple(answers), sizes, within_round(ledgers)))
                     case Score():
                         assembly.engine.load(job.weights, job.buffers)
                         samples = assembly.data.test_samples

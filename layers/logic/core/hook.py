@@ -14,7 +14,7 @@ from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.engine import Data
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
-from layers.logic.core.state import ServerState
+from layers.logic.core.state import Memory, ServerState
 from layers.logic.seeds import generator
 
 Auxiliary: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]
@@ -134,6 +134,10 @@ class ClientContext(Context):
         initial: float32 (d,), the model that the run starts from, for a trainer; empty if a client
             does not know it.
         own: bool (d,), which weights stay on this client, for a trainer; empty if all are sent.
+        round_memory: named arrays, numbers and texts that the trainer and the client sides of all
+            hooks share within the round: what one puts into it, those that are called later find
+            there, from the first `answer` to the last. It begins empty, also if the server repeats
+            the round, or if the client has lost its memory.
     """
 
     run_seed: int = 0
@@ -141,6 +145,7 @@ class ClientContext(Context):
     assets: Mapping[str, Data] = field(default_factory=dict)
     initial: np.ndarray = field(default_factory=lambda: EMPTY)
     own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
+    round_memory: Memory = field(default_factory=dict)
 
     def run_rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator that makes the same draws in every round of a client."""
@@ -277,7 +282,10 @@ class ClientSide:
     """The client's end of a hook; by default every method returns its argument unchanged."""
 
     def answer(self, moment: Moment, question: Slot, context: ClientContext) -> Slot:
-        """Return the answer to the server side's question; memory is not available."""
+        """Return the answer to the server side's question.
+
+        Of the client's memory only `context.round_memory` is available.
+        """
         return {}
 
     def receive(self, task: Task, context: ClientContext) -> Task:

@@ -18,7 +18,9 @@ Slot: TypeAlias = "dict[str, Value]"
 
 
 PASS = "pass"
-"""The key of the slot that numbers the pass of a lane, in tasks and updates from the second on."""
+"""The key of the slot that numbers the pass of a lane, in tasks and updates from the second on.
+
+It also numbers the questions of hooks at one moment, and their answers."""
 
 NUMBER = "number"
 
@@ -120,7 +122,12 @@ class Task:
     @property
     def pass_number(self) -> int:
         """The pass of the client's lane that it belongs to, from 1 (see `Plan.passes`)."""
-        return _pass_number(self.slots)
+        return pass_number(self.slots)
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """Its place among the client's steps in a round (see `RoundMemory`)."""
+        return 1, self.pass_number
 
     def without_vectors(self) -> Task:
         """Return the task without vectors and slots, as the server's state keeps it in flight."""
@@ -212,7 +219,7 @@ class Update:
     def pass_number(self) -> int:
         """The pass of the client's lane to which it belongs, from 1; 0: a pass that does not
         exist."""
-        return _pass_number(self.slots)
+        return pass_number(self.slots)
 
     @property
     def cannot_train(self) -> bool:
@@ -236,7 +243,8 @@ def in_pass(slots: Mapping[str, Slot], number: int) -> dict[str, Slot]:
     return dict(slots) if number == 1 else {**slots, PASS: {NUMBER: number}}
 
 
-def _pass_number(slots: Mapping[str, Slot]) -> int:
+def pass_number(slots: Mapping[str, Slot]) -> int:
+    """Return the number that `in_pass` gave slots; 0: it is none."""
     if PASS not in slots:
         return 1
     number = slots[PASS].get(NUMBER)

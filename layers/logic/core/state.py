@@ -131,6 +131,53 @@ MOST_KEPT = 2  # rounds whose memory a client has: before and after its last upd
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class RoundMemory:
+    """The memory that a client's trainer and hooks share within one round.
+
+    A round has steps in a fixed order: answers before the task, the task, answers after it. A step
+    that is repeated starts from the same memory as the first time. An earlier step than the last
+    one means that the server repeats the round, so the memory is empty again.
+
+    Attributes:
+        round: number of the round, as questions and tasks have it; 0: there is no memory.
+        step: the last step, which is greater than all earlier ones of the round.
+        before: the memory before that step.
+        after: the memory after that step.
+    """
+
+    round: int = 0
+    step: tuple[int, int] = (0, 0)
+    before: Mapping[str, Any] = field(default_factory=dict)
+    after: Mapping[str, Any] = field(default_factory=dict)
+
+    def at(self, round: int, step: tuple[int, int]) -> Memory:
+        """Return a copy of the memory that a step starts from, with read-only arrays."""
+        if round != self.round or step < self.step:
+            return {}
+        return reopened(self.before if step == self.step else self.after)
+
+    def passed(self, round: int, step: tuple[int, int], after: Memory) -> RoundMemory:
+        """Return the memory after a step, with copies of the arrays in `after`."""
+        before = self.at(round, step)
+        if not before and not after:
+            return NO_ROUND
+        return RoundMemory(round, step, before, _copied(after))
+
+    def tree(self) -> dict[str, Any]:
+        """Return the memory as named arrays and numbers."""
+        before, after = dict(self.before), dict(self.after)
+        return {"round": self.round, "step": self.step, "before": before, "after": after}
+
+    @classmethod
+    def of_tree(cls, tree: Mapping[str, Any]) -> RoundMemory:
+        """Return the memory that `tree` was made from."""
+        return cls(tree["round"], tuple(tree["step"]), tree["before"], tree["after"])
+
+
+NO_ROUND = RoundMemory()  # one for all clients whose parts share nothing
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class ClientLedger:
     """A client's memory before and after its last update, which may or may not be accepted.
 
@@ -143,11 +190,13 @@ class ClientLedger:
         pending: the memory after the last update, valid if it is accepted; None: there is none.
         passed: the memory after the pass before that of the last update; None: it was of the first
             pass.
+        within: the memory within the last round, whether the update is accepted or not.
     """
 
     settled: ClientState = field(default_factory=ClientState)
     pending: ClientState | None = None
     passed: ClientState | None = None
+    within: RoundMemory = NO_ROUND
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -175,34 +224,36 @@ class ClientLedger:
                 last_accepted_round,
                 pass_number - 1,
             ):
-                return ClientLedger(self.settled, passed=state)
+                return replace(self, pending=None, passed=state)
         for state in (self.pending, self.settled) if pass_number == 1 else ():
             if state is not None and state.round == last_accepted_round:
-                return ClientLedger(state)
-        return ClientLedger(ClientState(last_accepted_round))
+                return ClientLedger(state, within=self.within)
+        return ClientLedger(ClientState(last_accepted_round), within=self.within)
 
     def accepted(self, client: int, state: ServerState) -> ClientState:
         """Return the memory after the last update of this client that the server accepted."""
         return self.settle(state.last_accepted.get(client, 0)).settled
 
-    def trained(self, after: ClientState) -> ClientLedger:
+    def trained(self, after: ClientState, within: RoundMemory) -> ClientLedger:
         """Return the settled ledger with the memory after an update, which may be accepted."""
-        return ClientLedger(self.settled, after, self.passed)
+        return replace(self, pending=after, within=within)
 
     def tree(self) -> dict[str, Any]:
         """Return the ledger as named arrays and numbers."""
         pending = None if self.pending is None else self.pending.tree()
         passed = {} if self.passed is None else {"passed": self.passed.tree()}
-        return {"settled": self.settled.tree(), "pending": pending, **passed}
+        within = {"within": self.within.tree()} if self.within.round else {}
+        return {"settled": self.settled.tree(), "pending": pending, **passed, **within}
 
     @classmethod
     def of_tree(cls, tree: Mapping[str, Any]) -> ClientLedger:
         """Return the ledger that `tree` was made from."""
-        pending, passed = tree["pending"], tree.get("passed")
+        pending, passed, within = tree["pending"], tree.get("passed"), tree.get("within")
         return cls(
             ClientState.of_tree(tree["settled"]),
             None if pending is None else ClientState.of_tree(pending),
             None if passed is None else ClientState.of_tree(passed),
+            NO_ROUND if within is None else RoundMemory.of_tree(within),
         )
 
 
@@ -219,6 +270,15 @@ def _reopened(value: Any) -> Any:
         return frozen(value.view())
     if isinstance(value, Mapping):
         return reopened(value)
+    return value
+
+
+def _copied(value: Any) -> Any:
+    """Return a memory whose arrays are copies: a part may go on changing its own."""
+    if isinstance(value, np.ndarray):
+        return frozen(value.copy())
+    if isinstance(value, Mapping):
+        return {key: _copied(one) for key, one in value.items()}
     return value
 
 

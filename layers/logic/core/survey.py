@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.core.engine import ArrayData, Data, Engine
 from layers.logic.core.hook import MOMENTS, Moment
-from layers.logic.core.messages import EMPTY, Slot, Training
+from layers.logic.core.messages import EMPTY, Slot, Training, pass_number
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.vectors import sketch
@@ -63,6 +63,16 @@ class Question:
         if self.name not in QUESTIONS and self.name not in HOOKS:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
 
+    @property
+    def number(self) -> int:
+        """Its number among the questions of hooks at one moment, from 1."""
+        return pass_number(self.slots)
+
+    @property
+    def step(self) -> tuple[int, int]:
+        """Its place among the client's steps in a round (see `RoundMemory`)."""
+        return 2 * MOMENTS.index(HOOKS[self.name]), self.number
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -83,6 +93,11 @@ class Answer:
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
+
+    @property
+    def number(self) -> int:
+        """The number of the question that it answers."""
+        return pass_number(self.slots)
 
 
 def _labels(client: int, question: Question, engine: Engine, data: Data) -> Slot:

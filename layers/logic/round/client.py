@@ -14,7 +14,7 @@ from layers.logic.core.engine import Data, Engine
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.mask import MASK
 from layers.logic.core.messages import Offer, Task, Update, in_pass, no_update
-from layers.logic.core.state import ClientState
+from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER
 from layers.logic.numeric.vectors import largest, norm
@@ -32,10 +32,12 @@ def answer(
     logic: Logic,
     assets: Mapping[str, Data] = NO_ASSETS,
     trace: Trace | None = None,
+    round_memory: Memory | None = None,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory for the case that the update is accepted.
 
     It depends on its arguments alone, and is the same in a simulation and in a deployed client.
+    Trainer and hooks may change `round_memory`.
 
     On a model with which neither losses nor updates are finite, the update says so instead
     (`Update.cannot_train`), and the memory is unchanged.
@@ -48,11 +50,12 @@ def answer(
         logic: the logic, equal to the server's.
         assets: the assets that every client was given, by name.
         trace: takes the task and the update after each step; None: nothing does.
+        round_memory: what trainer and hooks share within the round; None: nothing yet.
 
     Raises:
         LogicError: a hook declares an asset that is missing.
     """
-    pipeline = logic.client_pipeline(task, memory, assets, trace)
+    pipeline = logic.client_pipeline(task, memory, assets, trace, round_memory)
     if trace is not None:
         trace.append("client", "task", task)
     mask = logic.mask
@@ -145,9 +148,16 @@ def _trainer_context(pipeline: ClientPipeline, logic: Logic) -> ClientContext:
 
 
 def answer_question(
-    client: int, question: Question, engine: Engine, data: Data, logic: Logic
-) -> Answer:
+    client: int,
+    question: Question,
+    engine: Engine,
+    data: Data,
+    logic: Logic,
+    within: RoundMemory = NO_ROUND,
+) -> tuple[Answer, RoundMemory]:
     """Return a client's answer to a survey, or to a question of the server sides of hooks.
+
+    It comes with the memory within the round after it.
 
     Args:
         client: number of the client.
@@ -155,10 +165,13 @@ def answer_question(
         engine: trains or evaluates, if the answer needs it.
         data: the client's own samples.
         logic: the logic, equal to the server's.
+        within: the memory within the last round, as the client's ledger has it.
     """
-    if question.name in HOOKS:
-        return logic.answer_hooks(client, question)
-    return answer_survey(client, question, engine, data)
+    if question.name not in HOOKS:
+        return answer_survey(client, question, engine, data), within
+    round_memory = within.at(question.round, question.step)
+    answer = logic.answer_hooks(client, question, round_memory)
+    return answer, within.passed(question.round, question.step, round_memory)
 
 
 def offer_of(update: Update, upload_s: float = 0.0) -> Offer:

@@ -24,7 +24,7 @@ from layers.logic.core.hook import Facilities, Hook
 from layers.logic.core.mask import Initial, Mask
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
-from layers.logic.core.state import ClientState, ServerState
+from layers.logic.core.state import ClientState, Memory, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
@@ -212,6 +212,7 @@ class Logic:
         state: ClientState,
         assets: Mapping[str, Data],
         trace: Trace | None = None,
+        round_memory: Memory | None = None,
     ) -> ClientPipeline:
         """Return new client sides for `task`, each with the assets that its hook declares."""
         hooks = keyed(self.hooks)
@@ -219,14 +220,18 @@ class Logic:
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         memory = state.memory
         number = self.clients or 0
-        return ClientPipeline(sides, memory, task, self.layout, given, self.seed, number, trace)
+        return ClientPipeline(
+            sides, memory, task, self.layout, given, self.seed, number, trace, round_memory
+        )
 
-    def answer_hooks(self, client: int, question: Question) -> Answer:
+    def answer_hooks(self, client: int, question: Question, round_memory: Memory) -> Answer:
         """Return the answer of the client sides to the server sides' question.
+
+        It may change `round_memory`.
 
         Raises:
             LogicError: the question is for a hook that this client does not have.
         """
         sides = {key: hook.client() for key, hook in keyed(self.hooks).items()}
         number = self.clients or 0
-        return answer_hooks(question, client, sides, self.layout, self.seed, number)
+        return answer_hooks(question, client, sides, self.layout, self.seed, number, round_memory)

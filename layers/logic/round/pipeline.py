@@ -255,12 +255,14 @@ class ClientPipeline:
         seed: int,
         clients: int = 0,
         trace: Trace | None = None,
+        round_memory: Memory | None = None,
     ) -> None:
         self._sides = sides
         self._trace = trace
         self._memory: dict[str, Memory] = {
             key: reopened(memory.get(key, {})) for key in (*sides, TRAINER)
         }
+        shared = {} if round_memory is None else round_memory
         self._contexts = {
             key: ClientContext(
                 round=task.round,
@@ -273,6 +275,7 @@ class ClientPipeline:
                 slot=dict(task.slots.get(key, {})),
                 assets=assets.get(key, {}),
                 clients=clients,
+                round_memory=shared,
             )
             for key in self._memory
         }
@@ -349,9 +352,12 @@ def answer_hooks(
     sides: Mapping[str, ClientSide],
     layout: Layout,
     seed: int,
-    clients: int = 0,
+    clients: int,
+    round_memory: Memory,
 ) -> Answer:
-    """Return the answer of the client sides to the server sides' question, without memory.
+    """Return the answer of the client sides to the server sides' question.
+
+    It may change `round_memory`; the sides have no other memory here.
 
     Raises:
         LogicError: the question is for a hook that this client does not have.
@@ -369,6 +375,7 @@ def answer_hooks(
             layout=layout,
             memory=MappingProxyType({}),
             clients=clients,
+            round_memory=round_memory,
         )
         slots[key] = sides[key].answer(moment, slot, context)
     return Answer(client, question.name, {}, question.round, slots)

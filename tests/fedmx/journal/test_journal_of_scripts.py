@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,8 +16,8 @@ from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.history.carrier import JournalClients
 from fedmx.history.recorded import follow
 from fedmx.journal.journal import Journal, JournalError, UpdateArrived, journals_of
-from fedmx.simulation.executors.executor import TrainResult
-from layers.logic import Answer, ClientLedger, Offer, Question, StateLost, Task, Traffic, Verdict
+from fedmx.simulation.executors.executor import AnswerResult, TrainResult
+from layers.logic import ClientLedger, Offer, Question, StateLost, Task, Verdict
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
@@ -52,7 +52,9 @@ class HonestExecutor:
     def submit(self, task: Task, ledger: ClientLedger) -> Honest:
         return Honest(task, ledger)
 
-    def ask(self, question: Question, clients: Sequence[int]) -> Sequence[tuple[Answer, Traffic]]:
+    def ask(
+        self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]
+    ) -> Sequence[AnswerResult]:
         raise AssertionError("nobody is asked")
 
 

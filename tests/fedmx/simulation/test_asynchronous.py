@@ -36,6 +36,7 @@ from layers.logic.catalogue.presets import fedavg
 from layers.logic.clock import Devices, VirtualClock
 from layers.logic.clock.devices import Fleet
 from layers.logic.core.messages import Training
+from layers.logic.core.state import NO_ROUND
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.round.exchange import Account, Accounts, Command, Event, SendTask, SetTimer
 from tests.logic.memory_carrier import a_logic, a_state, same_bits
@@ -192,7 +193,7 @@ class Quadratics:
             settled = ledger.settle(task.last_accepted_round)
             data = self.clients[task.client]
             update, after = answer(task, settled.start, engine, data, self.logic)
-            return TrainResult(update, 10, settled.trained(after))
+            return TrainResult(update, 10, settled.trained(after, NO_ROUND))
 
         return Work(100, train, lambda: None)
 

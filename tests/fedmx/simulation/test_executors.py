@@ -174,7 +174,7 @@ def test_a_client_that_cannot_answer_is_named_with_the_question() -> None:
     nothing: Any = None
     executor = SerialExecutor(nothing, nothing, no_samples)
     with pytest.raises(ClientFailed) as caught:
-        executor.ask(Question("labels", round=2), [3, 4])
+        executor.ask(Question("labels", round=2), [3, 4], {})
     failed = caught.value
     assert (failed.client, failed.round) == (3, 0)
     assert failed.what == "survey 'labels': OSError: no samples of 3"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedmx.protocol.messages import CODEC
-from fedmx.simulation.executors.executor import TrainResult
+from fedmx.simulation.executors.executor import AnswerResult, TrainResult
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import (
     Answer,
@@ -28,6 +28,7 @@ from layers.logic import (
     Verdict,
 )
 from layers.logic.core.report import Overhead
+from layers.logic.core.state import NO_ROUND
 from layers.logic.round.exchange import Account, Accounts, Ask, Begin, SendTask
 from layers.network import wire_size
 
@@ -71,9 +72,11 @@ class Executor:
         self.work.append(Work(task, ledger))
         return self.work[-1]
 
-    def ask(self, question: Question, clients: Sequence[int]) -> list[tuple[Answer, Traffic]]:
+    def ask(
+        self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]
+    ) -> list[AnswerResult]:
         answers = [Answer(client, question.name, {}, question.round) for client in clients]
-        return [(answer, Traffic(7, 11 + answer.client)) for answer in answers]
+        return [AnswerResult(one, Traffic(7, 11 + one.client), NO_ROUND) for one in answers]
 
 
 def tasks(clients: Sequence[int], offer: bool = False) -> dict[int, Task]:

@@ -19,6 +19,7 @@ from layers.logic import (
     Verdict,
     run_round,
 )
+from layers.logic.core.state import NO_ROUND, RoundMemory
 from tests.logic.memory_carrier import (
     Fixed,
     MemoryCarrier,
@@ -199,3 +200,20 @@ def test_ledgers_go_into_a_tree_and_come_back() -> None:
     resumed, _ = run_rounds(2, early, other)
     assert same_bits(resumed.weights, straight.weights)
     assert ClientLedger.of_tree(ClientLedger().tree()).pending is None
+
+
+def test_a_step_that_is_repeated_starts_from_the_same_memory_within_the_round() -> None:
+    answered, trained, told = (0, 1), (1, 1), (2, 1)
+    kept = NO_ROUND.passed(3, answered, {"key": 5, "share": np.zeros(2)})
+    array = np.ones(2)
+    kept = kept.passed(3, trained, {"key": 5, "share": array})
+    array += 1
+    for same in (kept, RoundMemory.of_tree(kept.tree())):
+        assert same.at(3, trained)["share"].tolist() == [0, 0], "the task again"
+        assert same.at(3, told)["share"].tolist() == [1, 1], "what it was when the step ended"
+        assert not same.at(3, told)["share"].flags.writeable
+        assert same.at(3, answered) == {}, "the server repeats the round"
+        assert same.at(4, told) == {}, "another round"
+    assert kept.passed(4, answered, {}) is NO_ROUND
+    ledger = ClientLedger(ClientState(2)).trained(ClientState(3), kept)
+    assert ledger.settle(3).within is ledger.settle(2).within is ledger.settle(1).within is kept

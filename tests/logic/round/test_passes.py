@@ -22,6 +22,7 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.aggregators.median import Median
+from layers.logic.core.state import NO_ROUND
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.rounded import Rounded
@@ -132,9 +133,9 @@ def test_a_round_that_is_run_again_starts_from_the_memories_before_it() -> None:
 def test_a_client_that_is_asked_again_for_the_same_pass_starts_from_the_same_memory() -> None:
     before = ClientState(3, {"a": {"x": 3}})
     one, two = (ClientState(5, {"a": {"x": 50 + number}}, number) for number in (1, 2))
-    ledger = ClientLedger(before).settle(3).trained(one)
+    ledger = ClientLedger(before).settle(3).trained(one, NO_ROUND)
     assert ledger.settle(5, 2).start is one
-    ledger = ledger.settle(5, 2).trained(two)
+    ledger = ledger.settle(5, 2).trained(two, NO_ROUND)
     assert ledger.rounds == (3, 5)
     for same in (ledger, ClientLedger.of_tree(ledger.tree())):
         assert same.settle(5, 2).start.memory == one.memory, "the second pass again"
