@@ -115,7 +115,7 @@ class Connection(asyncio.BufferedProtocol):
         self._linger_s = linger_s
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._at_a_time = self._written_at_a_time = MOST_BYTES
+        self.at_a_time = self._written_at_a_time = MOST_BYTES
         self._writing_paused = False
         self._taken: deque[memoryview] = deque()  # from the session, not yet written
         self._holds = Hold.NOTHING
@@ -223,7 +223,7 @@ class Connection(asyncio.BufferedProtocol):
         own. This is safe: asyncio fills it and OpenSSL copies it without a turn of the loop in
         between. asyncio has no public way, so a Python without these names just uses more memory.
         """
-        self._at_a_time = self._written_at_a_time = at_a_time
+        self.at_a_time = self._written_at_a_time = at_a_time
         protocol: Any = getattr(self._transport, "_ssl_protocol", None)
         if getattr(protocol, "in_parts", protocol is None):  # OpenSSL keeps no larger buffers
             self._written_at_a_time = min(WRITTEN_FOR_READ * at_a_time, MOST_BYTES)
@@ -234,7 +234,7 @@ class Connection(asyncio.BufferedProtocol):
     def sealed_buffer(self) -> memoryview:
         """Return where to receive encrypted bytes: at the most the rest of a message, or few."""
         left = 0 if self._holds else self.session.message_left
-        size = max(self._at_a_time, min(left + left // SEALED_SHARE, MOST_BYTES))
+        size = max(self.at_a_time, min(left + left // SEALED_SHARE, MOST_BYTES))
         return self._sealed[:size]
 
     def catch_up(

@@ -4,7 +4,8 @@ asyncio gives each connection a buffer of 256 KiB before its first byte. So this
 connections begin with a small one. After the handshake they share one for what they receive.
 
 OpenSSL keeps two buffers for each connection, a third larger than the most bytes that it was given
-at a time. So it is given small parts, between large reads and writes of the socket.
+at a time. So it is given parts, between large reads and writes of the socket. The more connections
+there are, the smaller the parts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from layers.network.connection import Connection
 
 BUFFER_BYTES = 4096  # read at a time during the handshake
 HANDSHAKE_BYTES = 64 * 1024  # received until the certificate is verified; OpenSSL bounds the rest
-OPENED_BYTES = 64 * 1024  # received bytes that OpenSSL is given at a time
+OPENED_BYTES = 64 * 1024  # received bytes that OpenSSL is given at a time, at the least
 SEALED_BYTES = 32 * 1024  # and bytes to send: two records of TLS
 
 
@@ -66,8 +67,9 @@ class _Securing(SSLProtocol):
                 super().buffer_updated(nbytes)  # type: ignore[misc]
             return
         received = self._ssl_buffer[:nbytes]
-        for start in range(0, nbytes, OPENED_BYTES):
-            self._ssl_buffer_view = received[start : start + OPENED_BYTES]
+        size = max(OPENED_BYTES, self._connection.at_a_time)
+        for start in range(0, nbytes, size):
+            self._ssl_buffer_view = received[start : start + size]
             super().buffer_updated(len(self._ssl_buffer_view))  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
@@ -92,10 +94,11 @@ class _Securing(SSLProtocol):
         """
         tls: Any = self  # with names that only asyncio knows
         backlog, sealed = tls._write_backlog, []
+        most = max(SEALED_BYTES, tls._connection.at_a_time)
         with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLSyscallError):
             while backlog and not self._must_wait():
                 data = memoryview(backlog[0])  # a slice of bytes would copy all the rest
-                size = tls._sslobj.write(data[:SEALED_BYTES])
+                size = tls._sslobj.write(data[:most])
                 tls._write_buffer_size -= size
                 if size < len(data):
                     backlog[0] = data[size:]

@@ -9,11 +9,11 @@ import nbclient
 import nbformat
 import pytest
 
-pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
+pytestmark = pytest.mark.timeout(900)  # many processes on a busy machine
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
-PATIENCE_S = 280  # a sweep starts a process for each of its runs
+PATIENCE_S = 870  # a sweep starts a process for each of its runs
 SHOWN = {"first_idea": 5, "compare_over_seeds": 3, "own_data_and_model": 2}
 """How many cells show a figure, a table or an object, at the least."""
 

@@ -330,7 +330,7 @@ def test_tls_connections_share_one_receive_buffer(
             connector.start()
             await_event(listener, Joined)
             await_event(connector, Connected)
-            sizes.append({one._at_a_time for one in listener._connections})
+            sizes.append({one.at_a_time for one in listener._connections})
         assert sizes == [{MOST_BYTES}] * 4 + [{MOST_BYTES // 2}] * 2
         for number, connector in enumerate(connectors):
             connector.send(Task(number, weights))
@@ -343,6 +343,6 @@ def test_tls_connections_share_one_receive_buffer(
         for connector in connectors[2:]:
             connector.close()
             await_event(listener, Left)
-        until(lambda: {one._at_a_time for one in listener._connections} == {MOST_BYTES})
+        until(lambda: {one.at_a_time for one in listener._connections} == {MOST_BYTES})
         for connector in connectors:
             connector.close()
