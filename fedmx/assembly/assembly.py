@@ -55,6 +55,7 @@ class Assembly:
         told_words: the words of the data set's tokens, where the data are missing; None: read them
             from the data.
         start_file: the file with the initial weights; None: the experiment's `compute.start`.
+        deployed: whether its clients are elsewhere, so that their secrets are not here.
 
     Raises:
         ExperimentError: `experiment` is no `Experiment`.
@@ -66,6 +67,7 @@ class Assembly:
     classes: int | None = None
     told_words: tuple[str, ...] | None = None
     start_file: Path | None = None
+    deployed: bool = False
 
     def __post_init__(self) -> None:
         given: object = self.experiment

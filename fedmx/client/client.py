@@ -270,7 +270,9 @@ class Client:
                 "announce; let it serve an experiment with these hooks"
             )
         self._memory = memory = ClientMemory(self.memory, setup.run, setup.client)
-        return Participant(setup.client, logic, compute, memory.load(), memory.keep)
+        return Participant(
+            setup.client, logic, compute, memory.load(), memory.keep, secret=memory.secret
+        )
 
     def _handle_question(self, participant: Participant, question: Question) -> None:
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
 from fedmx.run.durable import PRIVATE_FOLDER
+from fedmx.run.secret_file import kept_key
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import Compute
 from layers.logic import (
@@ -23,6 +24,7 @@ from layers.logic import (
 )
 from layers.logic.clock.devices import trained_samples
 from layers.logic.round.pipeline import Trace
+from layers.logic.secrets import Secret
 
 
 def _discard(ledger: ClientLedger) -> None:
@@ -41,6 +43,7 @@ class Participant:
         keep: saves the new ledger; called before the update is sent.
         assets: the samples that every client was given, by name of the asset.
         trace: takes the task and the update after each step; None: nothing does.
+        secret: the client's secret; None: it follows the seed.
     """
 
     client: int
@@ -50,6 +53,7 @@ class Participant:
     keep: Callable[[ClientLedger], None] = _discard
     assets: Mapping[str, Samples] = field(default_factory=dict)
     trace: Trace | None = None
+    secret: Secret | None = None
 
     def train(self, task: Task) -> Update:
         """Return the update for a task; keep the memory that is valid if the update is accepted."""
@@ -65,6 +69,7 @@ class Participant:
             self.assets,
             self.trace,
             round_memory,
+            self.secret,
         )
         if update.cannot_train:  # the server may step back to a round whose memory is still here
             return update
@@ -77,7 +82,7 @@ class Participant:
         """Return the answer to a question of the server; keep what hooks share in the round."""
         engine, samples = self.compute.engine, self.compute.samples
         answer, within = answer_question(
-            self.client, question, engine, samples, self.logic, self.ledger.within
+            self.client, question, engine, samples, self.logic, self.ledger.within, self.secret
         )
         if within is not self.ledger.within:
             self.ledger = replace(self.ledger, within=within)
@@ -86,10 +91,10 @@ class Participant:
 
 
 class ClientMemory:
-    """The ledger of one client in one run.
+    """The ledger and the secret of one client in one run.
 
     Args:
-        folder: the folder of ledgers, one file for each run and client; None: in this process only.
+        folder: the folder of both, with files for each run and client; None: in this process only.
         run: name of the run.
         client: number of the client.
     """
@@ -97,6 +102,9 @@ class ClientMemory:
     def __init__(self, folder: Path | None, run: str, client: int) -> None:
         self._path = None if folder is None else folder / f"{run}-client-{client}.safetensors"
         self._kept: ClientLedger | None = None
+        kept = None if self._path is None else self._path.with_suffix(".secret")
+        self._secret_path = kept
+        self.secret = Secret.fresh() if kept is None else Secret(lambda: kept_key(kept))
 
     def load(self) -> ClientLedger:
         """Return the saved ledger, or an empty one.
@@ -119,10 +127,11 @@ class ClientMemory:
         write_checkpoint(self._path, ledger.settled.round, ledger.tree())
 
     def discard(self) -> None:
-        """Remove the ledger of a run that has ended."""
+        """Remove the ledger and the secret of a run that has ended."""
         self._kept = None
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        for path in (self._path, self._secret_path):
+            if path is not None:
+                path.unlink(missing_ok=True)
 
 
 WEIGHT = 0.5  # of the last measurement against those before it

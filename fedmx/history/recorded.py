@@ -93,7 +93,12 @@ class RecordedRun:
         Raises:
             RunError: the file of its initial weights is gone or has changed.
         """
-        return Assembly(self.experiment, self.files, start_file=kept_start(self.folder))
+        return Assembly(
+            self.experiment,
+            self.files,
+            start_file=kept_start(self.folder),
+            deployed=self.deployed,
+        )
 
     @property
     def deployed(self) -> bool:
@@ -300,7 +305,10 @@ def _step_back_before(server: Server, round: int, journals: Mapping[int, Journal
 
 def _server(run: RecordedRun, strict: bool) -> Server:
     last = max(run.round_records(), default=0)
-    return following(run.assembly, run.journals, last, foreign=run.deployed, strict=strict)
+    server = following(run.assembly, run.journals, last, foreign=run.deployed, strict=strict)
+    if run.deployed:
+        server.secret = run.folder.secret
+    return server
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@
       live.json           of a server: its current or last status; rewritten every second
       operator.json       of a server: what its operator has said, if anything
       control.sock        of a running server: where `fedmx ctl` reaches it
+      secret.key          of a server: the key of its draws that nobody may foresee; never packed
       lock                the process that runs it holds this file
 
 Each record and each document has a checksum. Damaged parts are named; the rest is read.
@@ -57,6 +58,8 @@ from fedmx.run.identity import (
     write_ending,
 )
 from fedmx.run.records import RunRecords, plain
+from fedmx.run.secret_file import SECRET, kept_key, read_key
+from layers.logic.secrets import Secret
 
 EXPERIMENT = "experiment.yaml"
 
@@ -149,6 +152,26 @@ class RunFolder(RunRecords):
         """
         if round < self.forked_after:
             raise self.fork_lost("the checkpoint that the fork begins with is")
+
+    @property
+    def secret(self) -> Secret:
+        """The secret of the server that made the folder.
+
+        A draw raises an error where the file is gone, as in a copy without it, and for runs of
+        before there were secrets.
+        """
+        path = self.path / SECRET
+        if path.exists():
+            return Secret(lambda: read_key(path))
+        return Secret.elsewhere(f"its server ({path})")
+
+    def draw_secret(self) -> None:
+        """Draw the secret of a server that begins, unless the folder has one.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        kept_key(self.path / SECRET)
 
     def has_data(self, sha256: str) -> bool:
         """Return whether the run began with these data; True for old runs without a record."""

@@ -20,6 +20,7 @@ from layers.logic.checks.parts import possible_mistakes
 from layers.logic.core.attack import attack_in
 from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import check_by_slices
+from layers.logic.secrets import Secret
 from layers.logic.storage import UpdateStore
 
 log = Log("fedmx.server")
@@ -76,6 +77,7 @@ def server_of(
         scores=scores,
         callbacks=callbacks,
         experiment=experiment,
+        secret=Secret.fresh() if clients.foreign else None,
         initial_state=None if start is None else ServerState(0, start.weights, start.buffers),
         store=_store_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.foreign

@@ -121,6 +121,10 @@ def recorded(
             stack.enter_context(server)
         folder.truncate_after(server.state.round)
         server.folder = folder
+        if server.network.foreign:
+            if server.state.round == 0:
+                folder.draw_secret()
+            server.secret = folder.secret
         server.remember(folder.rounds())
         server.keep_assets(folder.assets_path)
         server.keep_updates(folder.path)

@@ -34,6 +34,7 @@ from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState, TooFewUpdates
 from layers.logic.core.state import EXCLUDED
 from layers.logic.round.round import RoundMachine
+from layers.logic.secrets import Secret
 from layers.logic.storage import UpdateStore
 
 Scorer: TypeAlias = "Callable[[np.ndarray, np.ndarray, int], Scores | None]"
@@ -65,6 +66,7 @@ class Server(Shown):
         callbacks: are called after each round, and may end the run.
         experiment: the experiment; None: the server was made of parts by hand.
         folder: the run's folder; None: the run is not recorded.
+        secret: the server's secret; None: it follows the seed.
         initial_state: the state before the first round; None: the initial model is drawn from the
             logic's seed.
         state: the state after the last round.
@@ -94,6 +96,7 @@ class Server(Shown):
     callbacks: Sequence[Callback] = ()
     experiment: Experiment | None = None
     folder: RunFolder | None = None
+    secret: Secret | None = None
     initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
@@ -277,7 +280,9 @@ class Server(Shown):
     def _run_round(self, population: Mapping[int, int]) -> tuple[ServerState, RoundReport, Journal]:
         """Run the next round; return the state after it, its report and its journal."""
         carrier = self.network
-        facilities = replace(self.logic.facilities, trains=partial(trains, self.compute))
+        facilities = replace(
+            self.logic.facilities, trains=partial(trains, self.compute), secret=self.secret
+        )
         round = RoundMachine(
             self.state,
             replace(self.logic, facilities=facilities),

@@ -28,6 +28,7 @@ from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import RoundMemory
 from layers.logic.core.survey import HOOKS
 from layers.logic.round.pipeline import Trace
+from layers.logic.secrets import Secret
 from layers.network import wire_size
 
 
@@ -133,6 +134,7 @@ class SerialExecutor:
         engine: trains for one client after the other.
         samples_of: returns a client's samples.
         assets: the samples of the assets that every client has, by name; None: none.
+        secret: the secret of every client; None: each one's follows the seed.
     """
 
     def __init__(
@@ -141,11 +143,13 @@ class SerialExecutor:
         engine: MXNetEngine,
         samples_of: Callable[[int], Samples],
         assets: Mapping[str, Samples] | None = None,
+        secret: Secret | None = None,
     ) -> None:
         self._logic = logic
         self._engine = engine
         self._samples_of = samples_of
         self._assets = assets or {}
+        self._secret = secret
         self._weights = EMPTY
         self.trace: Trace | None = None  # takes each step of a client's task and update
 
@@ -153,7 +157,8 @@ class SerialExecutor:
     def of(cls, assembly: Assembly) -> SerialExecutor:
         """Return the executor of an experiment."""
         assets = assembly.asset_samples
-        return cls(assembly.logic, assembly.engine, assembly.samples_of, assets)
+        secret = Secret.elsewhere("each client") if assembly.deployed else None
+        return cls(assembly.logic, assembly.engine, assembly.samples_of, assets, secret)
 
     def __enter__(self) -> SerialExecutor:
         return self
@@ -164,7 +169,13 @@ class SerialExecutor:
         """Return a client that can train or answer."""
         compute = Compute(self._engine, self._samples_of(client))
         return Participant(
-            client, self._logic, compute, ledger, assets=self._assets, trace=self.trace
+            client,
+            self._logic,
+            compute,
+            ledger,
+            assets=self._assets,
+            trace=self.trace,
+            secret=self._secret,
         )
 
     def submit(self, task: Task, ledger: ClientLedger) -> Work:

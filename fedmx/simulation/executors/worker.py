@@ -62,6 +62,7 @@ class Build:
         data: the user's data folder; None: from the environment.
         cache: the folder for downloads; None: from the environment.
         download: whether to download missing data.
+        deployed: see `Assembly`.
         contents: the contents of the arrays that come with this message.
     """
 
@@ -71,6 +72,7 @@ class Build:
     data: str | None
     cache: str | None
     download: bool
+    deployed: bool
     contents: DataIndex
 
 
@@ -216,6 +218,7 @@ def build_of(assembly: Assembly, contents: DataIndex) -> bytes:
         data=None if files.root is None else str(files.root.absolute()),
         cache=None if files.cache is None else str(files.cache.absolute()),
         download=files.download,
+        deployed=assembly.deployed,
         contents=contents,
     )
     return bytes(JOBS.encode(build))
@@ -349,7 +352,8 @@ def _assembly_of(build: Build, arrays: Sequence[np.ndarray]) -> Assembly:
     data, cache = (None if one is None else Path(one) for one in (build.data, build.cache))
     # The simulation has made the same parts, from modules that it allows.
     experiment = Experiment.parse(build.experiment, build.source, folder=folder, modules=None)
-    assembly = Assembly(experiment, Files(data, cache, build.download))
+    files = Files(data, cache, build.download)
+    assembly = Assembly(experiment, files, deployed=build.deployed)
     use_arrays(assembly, build.contents, arrays)
     return assembly
 

@@ -15,6 +15,7 @@ from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.engine import Data
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
 from layers.logic.core.state import Memory, ServerState
+from layers.logic.secrets import Secret, SecretDraws
 from layers.logic.seeds import generator
 
 Auxiliary: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], np.ndarray]
@@ -67,12 +68,14 @@ class Facilities:
         asset_sizes: the number of samples of each asset, by name.
         trains: says whether a model can be trained on samples of the server; None: only clients
             can tell.
+        secret: the server's secret; None: the draws follow the seed, as in a simulation.
     """
 
     auxiliary: Auxiliary | None = None
     train_on_asset: TrainsOnAsset | None = None
     asset_sizes: Mapping[str, int] = field(default_factory=dict)
     trains: Trains | None = None
+    secret: Secret | None = None
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Context:
         start: float32 (d,), the weights that the round, or the local training, started from.
         clients: N, the number of clients that take part; 0 on a client whose logic does not say. A
             hook that uses it provides `Trait.COUNTS_CLIENTS`.
+        own_secret: the secret of `secret`, different for each hook, end, round and client.
     """
 
     round: int
@@ -103,10 +107,26 @@ class Context:
     slot: Slot = field(default_factory=dict)
     start: np.ndarray = field(default_factory=lambda: EMPTY)
     clients: int = 0
+    own_secret: Secret = field(default_factory=lambda: Secret.elsewhere("an end"), repr=False)
 
     def rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator for one purpose; each call starts the same draws again."""
         return generator(self.seed, purpose)
+
+    def secret(self, purpose: str, *covered: np.ndarray) -> SecretDraws:
+        """Return draws that nobody can foresee who lacks the secret of this end.
+
+        In a simulation they follow the seed. A deployed server or client has a secret of its own,
+        which it never sends. Each call starts the same draws again.
+
+        Args:
+            purpose: what the draws are for.
+            covered: the values that they hide (see `Secret.draws`).
+
+        Raises:
+            SecretMissing: a deployed run is followed again where its secret is not.
+        """
+        return self.own_secret.draws(purpose, *covered)
 
     def keep(self, **values: Any) -> None:
         """Keep named arrays and numbers in this side's memory.

@@ -11,6 +11,7 @@ from functools import cached_property
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.messages import Slot, Training
 from layers.logic.errors import LogicError
+from layers.logic.secrets import Secret
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Population:
         in_flight: the clients that still work on an earlier task, which the plan of the last round
             kept.
         total: N, the number of clients of the experiment; None: of the clients with samples.
+        secret: the server's secret for the selection of this round, for a selector whose choice
+            nobody may foresee.
     """
 
     samples: Mapping[int, int]
@@ -36,6 +39,9 @@ class Population:
     over_select: float = 1.0
     in_flight: tuple[int, ...] = ()
     total: int | None = None
+    secret: Secret = field(
+        default_factory=lambda: Secret.elsewhere("the server"), repr=False, compare=False
+    )
 
     @cached_property
     def sizes(self) -> ClientSizes:

@@ -20,6 +20,7 @@ from layers.logic.core.trainer import TRAINER
 from layers.logic.numeric.vectors import largest, norm
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ClientPipeline, Trace
+from layers.logic.secrets import Secret
 
 NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
 
@@ -33,6 +34,7 @@ def answer(
     assets: Mapping[str, Data] = NO_ASSETS,
     trace: Trace | None = None,
     round_memory: Memory | None = None,
+    secret: Secret | None = None,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory for the case that the update is accepted.
 
@@ -51,11 +53,12 @@ def answer(
         assets: the assets that every client was given, by name.
         trace: takes the task and the update after each step; None: nothing does.
         round_memory: what trainer and hooks share within the round; None: nothing yet.
+        secret: the client's secret; None: it follows the seed, as in a simulation.
 
     Raises:
         LogicError: a hook declares an asset that is missing.
     """
-    pipeline = logic.client_pipeline(task, memory, assets, trace, round_memory)
+    pipeline = logic.client_pipeline(task, memory, assets, trace, round_memory, secret)
     if trace is not None:
         trace.append("client", "task", task)
     mask = logic.mask
@@ -154,6 +157,7 @@ def answer_question(
     data: Data,
     logic: Logic,
     within: RoundMemory = NO_ROUND,
+    secret: Secret | None = None,
 ) -> tuple[Answer, RoundMemory]:
     """Return a client's answer to a survey, or to a question of the server sides of hooks.
 
@@ -166,11 +170,12 @@ def answer_question(
         data: the client's own samples.
         logic: the logic, equal to the server's.
         within: the memory within the last round, as the client's ledger has it.
+        secret: the client's secret; None: it follows the seed, as in a simulation.
     """
     if question.name not in HOOKS:
         return answer_survey(client, question, engine, data), within
     round_memory = within.at(question.round, question.step)
-    answer = logic.answer_hooks(client, question, round_memory)
+    answer = logic.answer_hooks(client, question, round_memory, secret)
     return answer, within.passed(question.round, question.step, round_memory)
 
 

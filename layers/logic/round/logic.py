@@ -30,6 +30,7 @@ from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
 from layers.logic.round.hook_order import check_order, in_order, keyed
 from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, Trace, answer_hooks
+from layers.logic.secrets import Secret
 from layers.logic.selectors.uniform import Uniform
 
 
@@ -181,6 +182,12 @@ class Logic:
     def _parts(self) -> tuple[Part, ...]:
         return (self.selector, self.aggregator, *self.hooks, self.trainer)
 
+    @property
+    def secret(self) -> Secret:
+        """The secret of the server; in a simulation it follows the seed."""
+        given = self.facilities.secret
+        return Secret.of_seed(self.seed, "server") if given is None else given
+
     def server_pipeline(
         self, state: ServerState, clients: int, trace: Trace | None = None
     ) -> ServerPipeline:
@@ -195,6 +202,7 @@ class Logic:
             self.seed,
             clients,
             self.facilities,
+            self.secret,
             self.max_update,
             trace,
         )
@@ -213,18 +221,31 @@ class Logic:
         assets: Mapping[str, Data],
         trace: Trace | None = None,
         round_memory: Memory | None = None,
+        secret: Secret | None = None,
     ) -> ClientPipeline:
-        """Return new client sides for `task`, each with the assets that its hook declares."""
+        """Return new client sides for `task`, each with the assets that its hook declares.
+
+        Args:
+            task: the task.
+            state: the memory of the client's hooks and trainer.
+            assets: the assets that every client was given, by name.
+            trace: takes the task and the update after each step; None: nothing does.
+            round_memory: what trainer and hooks share within the round; None: nothing yet.
+            secret: the client's secret; None: it follows the seed.
+        """
         hooks = keyed(self.hooks)
         sides = {key: hook.client() for key, hook in hooks.items()}
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         memory = state.memory
         number = self.clients or 0
+        own = secret or Secret.of_seed(self.seed, "client", task.client)
         return ClientPipeline(
-            sides, memory, task, self.layout, given, self.seed, number, trace, round_memory
+            sides, memory, task, self.layout, given, self.seed, own, number, trace, round_memory
         )
 
-    def answer_hooks(self, client: int, question: Question, round_memory: Memory) -> Answer:
+    def answer_hooks(
+        self, client: int, question: Question, round_memory: Memory, secret: Secret | None = None
+    ) -> Answer:
         """Return the answer of the client sides to the server sides' question.
 
         It may change `round_memory`.
@@ -234,4 +255,7 @@ class Logic:
         """
         sides = {key: hook.client() for key, hook in keyed(self.hooks).items()}
         number = self.clients or 0
-        return answer_hooks(question, client, sides, self.layout, self.seed, number, round_memory)
+        own = secret or Secret.of_seed(self.seed, "client", client)
+        return answer_hooks(
+            question, client, sides, self.layout, self.seed, own, number, round_memory
+        )

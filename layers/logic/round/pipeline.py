@@ -26,6 +26,7 @@ from layers.logic.core.state import Memory, ServerState, reopened
 from layers.logic.core.survey import HOOKS, Answer, Question
 from layers.logic.core.trainer import TRAINER
 from layers.logic.errors import LogicError
+from layers.logic.secrets import Secret
 from layers.logic.seeds import derive
 
 End: TypeAlias = Literal["server", "client"]
@@ -64,6 +65,7 @@ class ServerPipeline:
         seed: int,
         clients: int,
         facilities: Facilities,
+        secret: Secret,
         max_update: float | None = None,
         trace: Trace | None = None,
     ) -> None:
@@ -72,6 +74,7 @@ class ServerPipeline:
         self._state = state
         self._clients = clients
         self._facilities = facilities
+        self._secret = secret.part("round", state.round + 1)
         self._max_update = max_update
         self._training = training
         # How each client was told to train: a late update comes of an earlier round's task.
@@ -232,6 +235,7 @@ class ServerPipeline:
             slot=dict(slot or {}),
             start=self._state.weights,
             clients=self._clients,
+            own_secret=self._secret.part(key, -1 if client is None else client, *again),
             base=None if client is None else self._state.base_of(client),
             shared_seed=self._shared_seed,
             auxiliary=self._facilities.auxiliary,
@@ -253,6 +257,7 @@ class ClientPipeline:
         layout: Layout,
         assets: Mapping[str, Mapping[str, Data]],
         seed: int,
+        secret: Secret,
         clients: int = 0,
         trace: Trace | None = None,
         round_memory: Memory | None = None,
@@ -276,6 +281,7 @@ class ClientPipeline:
                 assets=assets.get(key, {}),
                 clients=clients,
                 round_memory=shared,
+                own_secret=secret.part(key, task.round, task.pass_number),
             )
             for key in self._memory
         }
@@ -352,6 +358,7 @@ def answer_hooks(
     sides: Mapping[str, ClientSide],
     layout: Layout,
     seed: int,
+    secret: Secret,
     clients: int,
     round_memory: Memory,
 ) -> Answer:
@@ -376,6 +383,7 @@ def answer_hooks(
             memory=MappingProxyType({}),
             clients=clients,
             round_memory=round_memory,
+            own_secret=secret.part(key, question.round, moment),
         )
         slots[key] = sides[key].answer(moment, slot, context)
     return Answer(client, question.name, {}, question.round, slots)
