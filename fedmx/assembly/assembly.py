@@ -29,6 +29,7 @@ from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack, hold_back
 from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
 from layers.compute.engines.mxnet.model_zoo import ZOOS
+from layers.compute.losses.loss import Loss
 from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
@@ -161,7 +162,8 @@ class Assembly:
             return logic
         if logic.assets:
             facilities = Facilities(
-                train_on_asset=lambda name, *how: self._trained(self.asset_samples[name], *how),
+                train_on_asset=self._trained_on_asset,
+                outputs_on_asset=self._outputs_on_asset,
                 asset_sizes={name: len(rows) for name, rows in self.held_back.assets.items()},
             )
         if logic.held_out:
@@ -177,12 +179,22 @@ class Assembly:
         buffers: np.ndarray,
         training: Training,
         seed: int,
+        loss: Loss | None = None,
+        arrays: Mapping[str, np.ndarray] | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return a model's weights and buffers after training on these samples."""
         engine = self.engine
         engine.load(weights, buffers)
-        engine.train(samples, training, seed, loss=engine.loss_alone)
+        engine.train(samples, training, seed, loss=loss or engine.loss_alone, arrays=arrays or {})
         return engine.weights.copy(), engine.buffers.copy()
+
+    def _trained_on_asset(self, name: str, *how: Any, **loss: Any) -> tuple[np.ndarray, np.ndarray]:
+        return self._trained(self.asset_samples[name], *how, **loss)
+
+    def _outputs_on_asset(self, name: str, weights: np.ndarray, buffers: np.ndarray) -> np.ndarray:
+        """Return what a model computes for the samples of an asset."""
+        self.engine.load(weights, buffers)
+        return self.engine.outputs(self.asset_samples[name]).logits
 
     @cached_property
     def _held_out_samples(self) -> Samples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,15 +12,21 @@ import pytest
 
 from fedmx import Experiment, simulate
 from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.losses.references import FedProto as FedProtoLoss
 from layers.compute.losses.references import Moon as MoonLoss
-from layers.logic import Facilities, Task, Training
+from layers.logic import Facilities, ServerState, Task, Training, Update
 from layers.logic.aggregators.mean import Mean
 from tests.compute.losses.test_losses import (
     CLASSES,
     DATA,
     INPUTS,
     PREVIOUS,
+    PROTOTYPES,
     RECEIVED,
+    TEACHER,
+    fedproto,
+    forward,
+    log_softmax,
     moon,
     two_layers,
 )
@@ -127,13 +134,90 @@ def test_moon_draws_representations_to_the_received_model_and_from_the_previous_
         task = Task(1, 0, 7, training, weights.astype(np.float32), np.zeros(0, np.float32))
         engine.load(task.weights, task.buffers)
         import_module("moon").Moon().train(task, engine, DATA, None, context)
-        w, start, before = weights, weights, trained[-1] if trained else weights
-        for _ in range(STEPS):
-            mean = lambda one: moon(one, start, before).mean()  # noqa: B023, E731
-            slopes = [(mean(w + e) - mean(w - e)) / 2e-5 for e in 1e-5 * np.eye(w.size)]
-            w = w - RATE * np.array(slopes)
-        trained.append(w)
-        np.testing.assert_allclose(engine.weights, w, rtol=1e-4, atol=1e-5)
+        before = trained[-1] if trained else weights
+        losses = partial(moon, received=weights, previous=before)
+        trained.append(descended(losses, weights, RATE, STEPS))
+        np.testing.assert_allclose(engine.weights, trained[-1], rtol=1e-4, atol=1e-5)
+
+
+def descended(losses, start: np.ndarray, rate: float, steps: int) -> np.ndarray:
+    """The weights after steps of gradient descent, with gradients from finite differences."""
+    mean = lambda one: losses(one).mean()  # noqa: E731
+    w = start
+    for _ in range(steps):
+        slopes = [(mean(w + e) - mean(w - e)) / 2e-5 for e in 1e-5 * np.eye(w.size)]
+        w = w - rate * np.array(slopes)
+    return w
+
+
+def test_feddf_draws_the_mean_model_to_the_mean_output_of_the_clients_models() -> None:
+    hook = import_module("feddf").FedDF(steps=STEPS, batch_size=0, learning_rate=RATE)
+    engine = MXNetEngine(two_layers, (INPUTS,), CLASSES)
+
+    def outputs(name: str, weights, buffers):
+        engine.load(weights, buffers)
+        return engine.outputs(DATA).logits
+
+    def trained(name: str, weights, buffers, training, seed, **loss):
+        engine.load(weights, buffers)
+        engine.train(DATA, training, seed, **loss)
+        return engine.weights.copy(), buffers
+
+    start, none = RECEIVED.astype(np.float32), np.zeros(0, np.float32)
+    context = SimpleNamespace(
+        start=start,
+        training=Training(),
+        seed=7,
+        outputs_on_asset=outputs,
+        train_on_asset=trained,
+    )
+    models, side = (PREVIOUS, TEACHER), hook.server()
+    for model in models:
+        delta = (model - RECEIVED).astype(np.float32)
+        side.on_accepted(SimpleNamespace(delta=delta, buffers=none), context)
+    mean = sum(models) / 2
+    state = side.conclude(ServerState(0, mean.astype(np.float32), none), context)
+    teachers = np.exp(log_softmax(sum(forward(one)[1] for one in models) / 2))
+
+    def divergence(w: np.ndarray) -> np.ndarray:
+        return (teachers * (np.log(teachers) - log_softmax(forward(w)[1]))).sum(1)
+
+    wanted = descended(divergence, mean, RATE, STEPS)
+    np.testing.assert_allclose(state.weights, wanted, rtol=1e-4, atol=1e-5)
+    assert divergence(wanted).mean() < divergence(mean).mean()
+
+
+def test_fedproto_trains_near_the_prototypes_and_sends_those_of_its_own_model() -> None:
+    idea = import_module("fedproto")
+    engine = MXNetEngine(two_layers, (INPUTS,), CLASSES, loss=FedProtoLoss(0.6))
+    memory: dict[str, np.ndarray] = {}
+    shared = {"prototypes": PROTOTYPES.astype(np.float32)}
+    context = SimpleNamespace(memory=memory, keep=memory.update, round_memory=shared, slot={})
+    training = Training(steps=STEPS, learning_rate=RATE, batch_size=0)
+    task = Task(1, 0, 7, training, RECEIVED.astype(np.float32), np.zeros(0, np.float32))
+    idea.OwnModel().train(task, engine, DATA, None, context)
+    wanted = descended(fedproto, RECEIVED, RATE, STEPS)
+    np.testing.assert_allclose(memory["weights"], wanted, rtol=1e-4, atol=1e-5)
+    update = Update(1, 0, len(DATA), STEPS, engine.weights - task.weights, task.buffers)
+    assert idea.Prototypes().client().send(update, context).delta.size == 0, "no weights travel"
+    h = forward(wanted)[0]
+    for label in range(CLASSES):
+        own = h[DATA.y == label]
+        assert context.slot["counts"][label] == len(own)
+        np.testing.assert_allclose(context.slot["sums"][label], own.sum(0), rtol=1e-4, atol=1e-5)
+
+
+def test_fedprotos_prototypes_are_means_over_the_samples_of_all_clients() -> None:
+    side, memory = import_module("fedproto").Prototypes().server(), {}
+    counts = (np.array([1, 3, 0]), np.array([1, 0, 0]))
+    for count, values in zip(counts, (2.0, 6.0), strict=True):
+        sums = count[:, None] * np.full((3, 2), values, np.float32)
+        side.on_accepted(None, SimpleNamespace(slot={"counts": count, "sums": sums}))
+    context = SimpleNamespace(memory=memory, keep=memory.update)
+    state = ServerState(0, np.zeros(2, np.float32), np.zeros(0, np.float32))
+    assert side.conclude(state, context) is state
+    assert memory["prototypes"].tolist()[:2] == [[4, 4], [2, 2]]
+    assert np.isnan(memory["prototypes"][2]).all(), "no client has this class"
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in IDEAS.glob("*.yaml")))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field
 from enum import IntEnum
 from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -22,12 +22,40 @@ Auxiliary: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], np.ndar
 """A function that trains on samples of the server: it takes weights (d,), buffers (b,), how to
 train, and a seed, and returns the weights (d,) after training."""
 
-TrainsOnAsset: TypeAlias = Callable[
-    [str, np.ndarray, np.ndarray, Training, int], tuple[np.ndarray, np.ndarray]
-]
-"""A function that trains on the samples of an asset: it takes the asset's name, weights (d,),
-buffers (b,), how to train, and a seed, and returns the weights (d,) and buffers (b,) after it."""
 
+class TrainsOnAsset(Protocol):
+    """A function that trains on the samples of an asset."""
+
+    def __call__(
+        self,
+        name: str,
+        weights: np.ndarray,
+        buffers: np.ndarray,
+        training: Training,
+        seed: int,
+        /,
+        *,
+        loss: Any = None,
+        arrays: Mapping[str, np.ndarray] | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weights (d,) and buffers (b,) after training.
+
+        Args:
+            name: the asset.
+            weights: float32 (d,), the weights before.
+            buffers: float32 (b,), the buffers before.
+            training: how to train.
+            seed: seed of every random draw.
+            loss: what the steps minimise, such as `Distillation(reference=None)`; None: the
+                cross-entropy of the model.
+            arrays: the arrays that the loss reads, by name, such as "soft_labels" (n, classes);
+                None: none.
+        """
+
+
+OutputsOnAsset: TypeAlias = Callable[[str, np.ndarray, np.ndarray], np.ndarray]
+"""A function that returns a model's outputs, float32 (n, outputs), for the n samples of an asset:
+it takes the asset's name, weights (d,) and buffers (b,)."""
 
 Trains: TypeAlias = Callable[[np.ndarray, np.ndarray, Training, int], bool]
 """A function that says whether a model can be trained on samples of the server: it takes weights
@@ -65,6 +93,7 @@ class Facilities:
     Attributes:
         auxiliary: trains a model on the samples that the server keeps (`Hook.held_out`).
         train_on_asset: trains a model on an asset.
+        outputs_on_asset: returns the outputs of a model for an asset.
         asset_sizes: the number of samples of each asset, by name.
         trains: says whether a model can be trained on samples of the server; None: only clients
             can tell.
@@ -73,6 +102,7 @@ class Facilities:
 
     auxiliary: Auxiliary | None = None
     train_on_asset: TrainsOnAsset | None = None
+    outputs_on_asset: OutputsOnAsset | None = None
     asset_sizes: Mapping[str, int] = field(default_factory=dict)
     trains: Trains | None = None
     secret: Secret | None = None
@@ -186,6 +216,7 @@ class ServerContext(Context):
             are not checked.
         auxiliary: trains a model on the samples that the server keeps (`Facilities.auxiliary`).
         train_on_asset: trains a model on an asset (`Facilities.train_on_asset`).
+        outputs_on_asset: returns a model's outputs for an asset (`Facilities.outputs_on_asset`).
         asset_sizes: the number of samples of each asset, by name.
         max_update: the largest norm of an update, as a multiple of the model's norm plus 1; None:
             no bound.
@@ -197,6 +228,7 @@ class ServerContext(Context):
     answers: Mapping[str, Mapping[int, Slot]] = field(default_factory=dict)
     auxiliary: Auxiliary | None = None
     train_on_asset: TrainsOnAsset | None = None
+    outputs_on_asset: OutputsOnAsset | None = None
     asset_sizes: Mapping[str, int] = field(default_factory=dict)
     max_update: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)

@@ -240,6 +240,7 @@ class ServerPipeline:
             shared_seed=self._shared_seed,
             auxiliary=self._facilities.auxiliary,
             train_on_asset=self._facilities.train_on_asset,
+            outputs_on_asset=self._facilities.outputs_on_asset,
             asset_sizes=self._facilities.asset_sizes,
             max_update=self._max_update,
             answers=self._state.memory.get(SURVEY, {}),

@@ -18,6 +18,7 @@ from layers.compute.data.dataset import Normalise, materialise
 from layers.compute.data.datasets import Raw
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.label_free import Iid
+from layers.compute.losses.references import Distillation
 from layers.logic import Training
 from layers.logic.seeds import derive
 
@@ -187,6 +188,34 @@ def test_the_server_warms_up_on_the_shared_samples_alone() -> None:
     made.engine.train(made.asset_samples["shared"], training, seed)
     assert server.weights.tobytes() == found.tobytes() == made.engine.weights.tobytes()
     assert found.tobytes() != weights.tobytes()
+
+
+def test_the_server_computes_on_the_shared_samples_and_learns_given_probabilities() -> None:
+    made = assembly(SHARING)
+    facilities, engine, shared = (
+        made.server_logic.facilities,
+        made.engine,
+        made.asset_samples["shared"],
+    )
+    assert facilities.train_on_asset is not None
+    assert facilities.outputs_on_asset is not None
+    weights, buffers = engine.initial(3)
+    logits = facilities.outputs_on_asset("shared", weights, buffers)
+    engine.load(weights, buffers)
+    assert logits.tobytes() == engine.outputs(shared).logits.tobytes()
+    one_class = np.zeros_like(logits)
+    one_class[:, 7] = 1
+    found, _ = facilities.train_on_asset(
+        "shared",
+        weights,
+        buffers,
+        Training(steps=60, batch_size=0, learning_rate=0.5),
+        11,
+        loss=Distillation(reference=None, weight=1.0),
+        arrays={"soft_labels": one_class},
+    )
+    after = facilities.outputs_on_asset("shared", found, buffers)
+    assert (after.argmax(1) == 7).all(), "the labels of the samples do not matter"
 
 
 def test_the_server_trains_on_its_held_out_samples_alone() -> None:
