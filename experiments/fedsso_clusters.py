@@ -2,11 +2,13 @@
 
 Usage: python experiments/fedsso_clusters.py [SEED ...]
 
-A seed draws the initial model and the partition; the default is seeds 1, 2 and 3.
+A seed draws the initial model and the partition; the default is seeds 1, 2 and 3. The clusters by
+the whole step, and the clients in none, are stored in records/fedsso-clusters.json.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 
 import numpy as np
@@ -27,6 +29,7 @@ CLIENTS = {
     "E1": "an account a client",
 }
 SKETCH = 64
+STORED = HERE / "records" / "fedsso-clusters.json"
 
 
 def settings() -> dict[str, Cell]:
@@ -46,15 +49,20 @@ def strata(setting: Cell, seed: int, sketch: int) -> np.ndarray:
 
 
 def main(seeds: list[int]) -> None:
-    """Print a line per setting and seed."""
+    """Print a line per setting and seed, and store the clusters."""
+    stored: dict[str, dict[str, list[int]]] = {}
     print(f"{'':38}{'by the whole step':>24}{f'by {SKETCH} values of it':>24}")
     columns = f"{'clients':>9}{'seed':>5}" + 2 * f"{'clusters':>12}{'in none':>12}"
     print(f"{'setting':<34}{columns}".rstrip())
     for name, setting in settings().items():
         for seed in seeds:
             found = [strata(setting, seed, sketch) for sketch in (0, SKETCH)]
+            clusters = stored.setdefault(name, {"clusters": [], "in none": []})
+            clusters["clusters"].append(int(found[0].max()) + 1)
+            clusters["in none"].append(int((found[0] < 0).sum()))
             counts = "".join(f"{one.max() + 1:>12}{(one < 0).sum():>12}" for one in found)
             print(f"{name:<34}{len(found[0]):>9}{seed:>5}{counts}", flush=True)
+    STORED.write_text(json.dumps(stored, indent=1) + "\n")
 
 
 if __name__ == "__main__":

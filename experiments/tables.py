@@ -1,14 +1,14 @@
-"""The tables of docs/papers.md, from the records: the papers' figures and fedmx's.
+"""The tables of docs/papers.md and of the pages in docs/papers, from the records.
 
     python experiments/tables.py
 
-rewrites the parts of the page between the marks ``<!-- overview -->`` and
-``<!-- tables of DOCUMENT -->`` and their ends; the rest of the page is written by hand.
-papers/*/tables.yaml defines the tables.
+rewrites the parts of the pages between the marks ``<!-- overview -->`` and ``<!-- tables -->`` and
+their ends; the rest is written by hand. papers/*/tables.yaml defines the tables.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import Counter
@@ -18,13 +18,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cells import HERE, cells, matching, parsed
+from cells import DOCUMENTS, HERE, cells, matching, parsed
+from criteria import verdicts
 from measures import Measure, verdict
 from records import Record, load
 from summaries import summary
 from texts import Numbers
 
 PAGE = HERE.parent / "docs" / "papers.md"
+FOLDER = HERE.parent / "docs" / "papers"
 BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->\n"
 
 
@@ -85,6 +87,7 @@ class Row:
         hours: of all seeds together.
         verdict: ``within``, ``outside`` or ``open``.
         reason: why it differs, from an experiment; None if that is open.
+        other_target: the verdict with the table's other target.
     """
 
     name: str
@@ -95,16 +98,27 @@ class Row:
     hours: float
     verdict: str
     reason: Reason | None = None
+    other_target: str = "open"
 
     @property
     def count_as(self) -> str:
         """The column of the overview that counts the row."""
-        if self.verdict == "outside":
-            return "outside, with a reason" if self.reason else "outside, without a reason"
-        return self.verdict
+        if self.verdict != "outside":
+            return self.verdict
+        if self.reason:
+            return "outside, with a reason"
+        if self.other_target == "within":
+            return "outside, explained by another target"
+        return "outside, without a reason"
 
 
-COUNTED = ("within", "outside, with a reason", "outside, without a reason", "open")
+COUNTED = (
+    "within",
+    "outside, with a reason",
+    "outside, explained by another target",
+    "outside, without a reason",
+    "open",
+)
 
 
 @dataclass(frozen=True)
@@ -113,6 +127,9 @@ class Table:
 
     Attributes:
         tries: whether the table tries another reading, so that the overview counts it apart.
+        other_target: one other target for all cells. A cell that is outside, and within with this
+            target, is explained by it.
+        stored: a file in records/ with the values of each cell, by seed, instead of runs.
     """
 
     document: str
@@ -127,6 +144,8 @@ class Table:
     note: str = ""
     figure: str = ""
     tries: bool = False
+    other_target: float | None = None
+    stored: str = ""
 
     @classmethod
     def parse(cls, tree: Mapping[str, Any]) -> Table:
@@ -138,16 +157,30 @@ class Table:
 
     def rows(self) -> list[Row]:
         """Return a row for each of the paper's figures, and for each of its claims."""
+        if self.stored:
+            return [self._stored(name, float(figure)) for name, figure in self.paper.items()]
         records = load(self.group) if self.group else {}
         rows = [self._row(name, float(figure), records) for name, figure in self.paper.items()]
         return rows + [self._claim(**claim) for claim in self.claims]
 
+    def _stored(self, name: str, figure: float) -> Row:
+        values = json.loads((HERE / "records" / self.stored).read_text())[name][self.measure.of]
+        seeds = f"{len(values)} of {len(values)}"
+        judged = verdict(self.measure, values, figure)
+        return Row(name, f"{figure:g}", self._median(values), seeds, "", 0.0, judged)
+
     def _claim(
-        self, claim: str, ours: str, verdict: str, reason: Mapping[str, Any] | None = None
+        self,
+        claim: str,
+        ours: str,
+        holds: Sequence[str] = (),
+        reason: Mapping[str, Any] | None = None,
     ) -> Row:
         """Return the row of a claim; its runs are those whose numbers it names."""
         numbers = Numbers(self.group, progress=True)
         text = numbers.fill(ours)
+        found = verdicts(holds, numbers)
+        verdict = "open" if None in found else "within" if all(found) else "outside"
         begun = [record for record in numbers.runs.values() if record is not None]
         seeds = f"{len(begun)} of {len(numbers.runs)}" if numbers.runs else ""
         rounds, hours = f"{sum(one.rounds for one in begun):,}", sum(one.hours for one in begun)
@@ -185,14 +218,24 @@ class Table:
         if of_all and not all(one.reason for one in found):
             rounds += f" of {sum(cell.experiment().rounds for cell in planned):,}"
         reason = self._shown(_by_pattern(self.reasons, name), judged)
-        paper = self.measure.theirs_text(figure)
-        return Row(name, paper, text, seeds, rounds, hours, judged, reason)
+        paper, other = self.measure.theirs_text(figure), "open"
+        if self.other_target and judged == "outside":
+            again = replace(self, measure=replace(self.measure, target=self.other_target))
+            other = replace(again, other_target=None)._row(name, figure, records).verdict
+        return Row(name, paper, text, seeds, rounds, hours, judged, reason, other)
 
     def _shown(self, reason: Reason | None, verdict: str) -> Reason | None:
         """Return the reason with its numbers if the row is outside and records show it."""
         if not reason or verdict != "outside" or not reason.is_shown:
             return None
         return replace(reason, text=Numbers(self.group).fill(reason.text))
+
+    def explained(self, row: Row) -> str:
+        """Return the other target that explains a row, as the page prints it."""
+        if row.count_as != "outside, explained by another target" or self.other_target is None:
+            return ""
+        target = f"{100 * self.other_target:g} %" if self.other_target < 1 else self.other_target
+        return f"; within to {target}"
 
     def _median(self, ours: Sequence[float]) -> str:
         """Return the median of the seeds and their range; infinity: one has missed the target."""
@@ -224,59 +267,80 @@ def tables() -> list[Table]:
     return [Table.parse(tree) for document in parsed("tables.yaml") for tree in document]
 
 
-def page(text: str) -> str:
-    """Return the page with its generated parts updated."""
+def pages() -> Iterator[tuple[Path, str]]:
+    """Yield each page and its text with the generated part updated."""
     made = tables()
-    text = _put(text, "overview", "".join(_overview(made)))
-    for document in dict.fromkeys(table.document for table in made):
-        own = [table for table in made if table.document == document]
-        text = _put(text, f"tables of {document}", "".join(map(_section, own)))
-    return text
+    yield PAGE, _put(PAGE, "overview", "".join(_overview(made)))
+    for folder in DOCUMENTS:
+        own = [table for table in made if _folder_of(table.document) == folder]
+        path = FOLDER / f"{folder}.md"
+        yield path, _put(path, "tables", "".join([*_counts_of(own), *map(_section, own)]))
 
 
 def main() -> None:
-    """Update the page's tables."""
-    PAGE.write_text(page(PAGE.read_text()))
+    """Update the pages' tables."""
+    for path, text in pages():
+        path.write_text(text)
 
 
-def _put(text: str, name: str, part: str) -> str:
-    before, begin, rest = text.partition(BEGIN.format(name))
+def _folder_of(document: str) -> str:
+    return {"STC with projection": "stc"}.get(document, document.lower())
+
+
+def _put(path: Path, name: str, part: str) -> str:
+    before, begin, rest = path.read_text().partition(BEGIN.format(name))
     _, end, after = rest.partition(END.format(name))
-    assert begin, f"{Path(PAGE.name)}: no mark {BEGIN.format(name)!r}"
-    assert end, f"{Path(PAGE.name)}: no mark {END.format(name)!r}"
-    return f"{before}{begin}\n{part}\n{end}{after}"
+    assert begin, f"{path.name}: no mark {BEGIN.format(name)!r}"
+    assert end, f"{path.name}: no mark {END.format(name)!r}"
+    return f"{before}{begin}\n{part.rstrip()}\n\n{end}{after}"
 
 
 def _overview(made: list[Table]) -> Iterator[str]:
     own = [table for table in made if not table.tries]
-    tries = [table for table in made if table.tries]
     total = sum(map(_counts, own), Counter[str]())
     yield (
         f"Of {total.total()} rows, {total['within']} are within the paper's range, "
         f"{total['outside, with a reason']} are outside with a demonstrated reason, "
-        f"{total['outside, without a reason']} are outside without one, and {total['open']} are "
-        "open: not run, or not run far enough.\n\n"
+        f"{total['outside, explained by another target']} are outside and explained by another "
+        f"target of their table, {total['outside, without a reason']} are outside without a "
+        f"reason, and {total['open']} are open: not run, or not run far enough.\n\n"
         f"{_instructions()}\n\n"
     )
-    yield from summary()
-    yield "\nThe rows, table by table:\n\n"
-    yield from _counted(own)
-    yield "\nThese tables use another interpretation of a paper, and are not counted above:\n\n"
-    yield from _counted(tries)
+    words: dict[str, bool | None] = {"within": True, "outside": False, "open": None}
+    judged = {(one.document, one.name): [words[row.verdict] for row in one.rows()] for one in own}
+    yield from summary(judged)
+    yield "\nThe rows, document by document:\n\n"
+    yield from _head("document", "tables and figures")
+    for document in dict.fromkeys(table.document for table in own):
+        chosen = [table for table in own if table.document == document]
+        link = f"[{document}](papers/{_folder_of(document)}.md)"
+        yield _line(f"{link} | {len(chosen)}", sum(map(_counts, chosen), Counter[str]()))
 
 
 def _counts(table: Table) -> Counter[str]:
     return Counter(row.count_as for row in table.rows())
 
 
-def _counted(made: list[Table]) -> Iterator[str]:
-    """Return the lines of a table of the numbers of rows."""
-    yield "| document | table or figure | rows | " + " | ".join(COUNTED) + " |\n"
-    yield "|---|---|--:|" + "--:|" * len(COUNTED) + "\n"
-    for table in made:
-        counts = _counts(table)
-        numbers = " | ".join(str(counts[column]) for column in COUNTED)
-        yield f"| {table.document} | {table.name} | {counts.total()} | {numbers} |\n"
+def _head(*columns: str) -> Iterator[str]:
+    yield "| " + " | ".join([*columns, "rows", *COUNTED]) + " |\n"
+    yield "|" + "---|" * len(columns) + "--:|" * (1 + len(COUNTED)) + "\n"
+
+
+def _line(names: str, counts: Counter[str]) -> str:
+    numbers = " | ".join(str(counts[column]) for column in COUNTED)
+    return f"| {names} | {counts.total()} | {numbers} |\n"
+
+
+def _counts_of(made: list[Table]) -> Iterator[str]:
+    """Return the tables of the numbers of rows of a document."""
+    for tries in (False, True):
+        chosen = [table for table in made if table.tries is tries]
+        if tries and chosen:
+            yield "\nThese tables use another interpretation. The overview does not count them:\n\n"
+        if chosen:
+            yield from _head("table or figure")
+        yield from (_line(table.name, _counts(table)) for table in chosen)
+    yield "\n"
 
 
 def _instructions() -> str:
@@ -289,7 +353,7 @@ def _instructions() -> str:
 
 
 def _section(table: Table) -> str:
-    lines = [f"### {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
+    lines = [f"## {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
     if table.note:
         lines.append(Numbers(table.group).fill(table.note.strip()) + "\n\n")
     if table.group:
@@ -303,7 +367,7 @@ def _section(table: Table) -> str:
         )
         lines += [
             f"| {row.name} | {row.paper} | {row.ours} | {row.seeds} | {row.rounds} | "
-            f"{row.hours:.2f} | {row.verdict} |\n"
+            f"{row.hours:.2f} | {row.verdict}{table.explained(row)} |\n"
             for row in rows[: len(table.paper)]
         ]
         lines += _reasons(rows[: len(table.paper)])
@@ -317,8 +381,8 @@ def _section(table: Table) -> str:
             runs = f"{row.seeds} | {row.rounds} | {row.hours:.2f}" if row.seeds else " | | "
             lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
         lines += _reasons(rows[len(table.paper) :])
-    if (PAGE.parent / "papers" / f"{table.figure}.svg").is_file():
-        lines.append(f"\n![{table.name}, {table.document}](papers/{table.figure}.svg)\n")
+    if (FOLDER / f"{table.figure}.svg").is_file():
+        lines.append(f"\n![{table.name}, {table.document}]({table.figure}.svg)\n")
     return "".join([*lines, "\n"])
 
 

@@ -15,6 +15,7 @@ Seeds without the number, such as those that have not reached a target, are coun
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -52,14 +53,27 @@ class Numbers:
         assert "{" not in filled, f"no number: {filled[filled.index('{') :][:60]}"
         return filled
 
-    def _number(self, match: re.Match[str]) -> str:
-        measure = _measure(match)
+    def value(self, match: re.Match[str]) -> float | None:
+        """Return a number itself; infinity: not reached; None: a run is not far enough for it."""
+        measure, found = _measure(match), self._found(match)
+        short = [one for one in found.values() if _may_change(one, measure)]
+        if not found or short:
+            return None
+        values = [measure.of_record(one) for one in found.values()]
+        reached = [math.inf if value is None else value for value in values]
+        return {"greatest": max, "least": min}.get(match["of"], statistics.median)(reached)
+
+    def _found(self, match: re.Match[str]) -> dict[Cell, Record]:
+        """Return the records of the cells that a number names."""
         group, _, name = match["cell"].rpartition("/")
         group = group or self.group
         planned, records = matching(group, name), load(group)
         assert planned, f"{match[0]}: there is no cell {group}/{name}"
         self.runs.update({one: records.get(one.name) for one in planned})
-        found = {one: records[one.name] for one in planned if one.name in records}
+        return {one: records[one.name] for one in planned if one.name in records}
+
+    def _number(self, match: re.Match[str]) -> str:
+        measure, found = _measure(match), self._found(match)
         if not found:
             return "not run"
         values = [
@@ -81,11 +95,14 @@ class Numbers:
         A target that was reached stays reached.
         """
         under_way = [one for one in found if not found[one].reason]
-        if not self.progress or not under_way or measure.what in ("first", "clock", "rounds"):
+        settled = measure.what in ("first", "clock", "rounds")
+        if (
+            not self.progress
+            or settled
+            or not any(_may_change(found[one], measure) for one in under_way)
+        ):
             return ""
         rounds = max(found[one].rounds for one in under_way)
-        if measure.rounds is not None and 0 < measure.rounds <= rounds:
-            return ""
         return f" (in {_of_planned(rounds, under_way)})"
 
 
@@ -103,6 +120,13 @@ def _measure(match: re.Match[str]) -> Measure:
         factor=float(match["factor"] or 1),
         rounds=int(match["rounds"]) if match["rounds"] else None,
     )
+
+
+def _may_change(record: Record, measure: Measure) -> bool:
+    """Return whether more rounds of a run that is under way may change its number."""
+    if record.reason or (measure.rounds is not None and 0 < measure.rounds <= record.rounds):
+        return False
+    return measure.what not in ("first", "clock") or measure.of_record(record) is None
 
 
 def _is_short(record: Record, measure: Measure) -> bool:

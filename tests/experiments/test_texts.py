@@ -110,10 +110,20 @@ def test_notes_reasons_and_main_claims_have_their_numbers(monkeypatch: pytest.Mo
     assert "best 98.90" in section
     assert "Outside, B50: the seed, 2. Shown by" in section
 
-    claim = summaries.Claim("d", "it learns", "{thesis-2nn-draws/B10-s1 last accuracy %}", "yes")
-    monkeypatch.setattr(summaries, "claims", lambda: [claim])
-    *_, line = summaries.summary()
-    assert line == "| d | it learns | 97.00 (in 4 of 4,000 rounds) | yes |\n"
+    claim = summaries.Claim("d", "it learns", "{thesis-2nn-draws/B10-s1 last accuracy %}")
+    last = "{thesis-2nn-draws/B10-s1 last@4 accuracy %}"
+    for holds, rows, answer in (
+        ((), "", "open"),
+        ((f"{last} > 96",), "", "yes"),
+        ((f"{last} > 96", f"{last} > 98"), "", "in part"),
+        ((f"{last} > 98",), "", "no"),
+        ((f"{last} > 98", "{thesis-2nn-draws/B10-s1 last accuracy %} > 0"), "", "open"),
+        ((), "figure 2", "in part"),
+    ):
+        made = [replace(claim, holds=holds, rows=rows)]
+        monkeypatch.setattr(summaries, "claims", lambda made=made: made)
+        *_, line = summaries.summary({("d", "figure 2"): [True, False]})
+        assert line == f"| d | it learns | 97.00 (in 4 of 4,000 rounds) | {answer} |\n"
 
 
 @pytest.mark.parametrize("pattern", ["scaffold", "scaffold-s1"])
