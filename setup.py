@@ -10,9 +10,17 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 RAY = "ray>=2.40"
+# Where MXNet 1.9.1 has a wheel; elsewhere fedmx has its other engines. The wheel asks for numpy
+# below 2, which has no wheel for Python 3.13: pip could not install the two. There, MXNet comes by
+# `pip install --no-deps mxnet==1.9.1`.
+MXNET_WHEELS = (
+    "(sys_platform == 'linux' and (platform_machine == 'x86_64' or platform_machine == 'aarch64'))"
+    " or (sys_platform == 'darwin' and platform_machine == 'x86_64')"
+)
 MLFLOW = "mlflow-skinny>=2.9"
 ONNX = "onnx>=1.16"
 PANDAS = "pandas>=1.5"
+TORCH = "torch>=2.1"
 PROMETHEUS = "prometheus-client>=0.20"
 WANDB = "wandb>=0.19.11"  # the first with reinit="create_new"
 
@@ -52,12 +60,10 @@ setup(
     },
     python_requires=">=3.10,<3.14",
     install_requires=[
-        # MXNet's wheel asks for numpy below 2, which has no wheel for Python 3.13: pip could not
-        # install the two. There, MXNet comes by `pip install --no-deps mxnet==1.9.1`.
-        'mxnet==1.9.1; python_version < "3.13"',
+        f"mxnet==1.9.1; python_version < '3.13' and ({MXNET_WHEELS})",
         "graphviz>=0.8.1,<0.9",  # this and `requests` are what else MXNet needs
         "requests>=2.20,<3",
-        "gluoncv>=0.10.5.post0,<0.11",
+        f"gluoncv>=0.10.5.post0,<0.11; {MXNET_WHEELS}",
         "numpy>=1.21,<3",
         "scikit-learn",
         "scipy>=1.15",  # the first whose bootstrap takes `rng`
@@ -86,6 +92,7 @@ setup(
         "mlflow": [MLFLOW],
         "pandas": [PANDAS],
         "ray": [RAY],
+        "torch": [TORCH],
         "wandb": [WANDB],
         "test": [
             "pytest>=8",

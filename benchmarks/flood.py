@@ -172,8 +172,9 @@ class Lines(logging.Handler):
 def measure_rounds(folder: Path, clients: int, rounds: int, limit_s: float) -> None:
     from fedmx import RemoteClients, Server
     from layers.compute.data.dataset import Samples
-    from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-    from layers.compute.engines.mxnet.models import cnn3
+    from layers.compute.engines.architectures import cnn3
+    from layers.compute.engines.engine import Compute
+    from layers.compute.engines.mxnet.engine import MXNetEngine
     from layers.logic import Logic
     from layers.logic.selectors.uniform import Uniform
 

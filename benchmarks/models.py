@@ -1,6 +1,9 @@
 """Microseconds per local step of every paper's model, in fedmx and bare PyTorch, side by side.
 
     python benchmarks/models.py [--isa avx2] [--models lenet5 lstm] [--turns 15] [--seconds 0.5]
+    python benchmarks/models.py --engine mxnet torch numpy --models 2nn lenet5
+
+With `--engine`, the sides are engines of fedmx, and the ratio is that to the first one.
 
 Each side runs in a separate process, with one thread, and they take turns (A B A B ...), so that
 other work on the machine affects both. A turn is a stretch of local steps of the given length. The
@@ -20,7 +23,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -55,13 +59,18 @@ CASES = {
     "lstm": Case(10, (TOKENS,), 1.0),
 }
 Take = Callable[[int], None]
+PYTORCH = "PyTorch"  # without fedmx
+ENGINES = MXNET, TORCH, NUMPY = "mxnet", "torch", "numpy"
 
 
 def main() -> int:
     options = _options()
     if options.side:
-        _answer({"fedmx": fedmx_steps, "torch": torch_steps}[options.side], options.models[0])
+        steps = torch_steps if options.side == PYTORCH else partial(fedmx_steps, options.side)
+        _answer(steps, options.models[0])
         return 0
+    if options.engine:
+        return compare_engines(options)
     print(
         f"Microseconds a local step, one thread, instruction set {options.isa}, "
         f"{options.turns} turns of {options.seconds} s each\n\n"
@@ -71,7 +80,7 @@ def main() -> int:
     )
     above = []
     for model in options.models:
-        ours, theirs = measure(model, options)
+        ours, theirs = measure(model, options, (MXNET, PYTORCH))
         ratio = statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
         case = CASES[model]
         if ratio > case.bar:
@@ -95,17 +104,36 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--torch", default="/tmp/peers/torch/bin/python", help="the Python that has PyTorch"
     )
-    parser.add_argument("--side", choices=["fedmx", "torch"], help=argparse.SUPPRESS)
+    parser.add_argument("--engine", nargs="+", choices=ENGINES, default=[], metavar="ENGINE")
+    parser.add_argument("--side", choices=[PYTORCH, *ENGINES], help=argparse.SUPPRESS)
     add_option(parser)
     return parser.parse_args()
 
 
-def measure(model: str, options: argparse.Namespace) -> tuple[list[float], list[float]]:
-    """Return microseconds per step of each turn, of fedmx and of PyTorch."""
-    sides = [
-        Side(python, name, model, options.isa)
-        for name, python in (("fedmx", sys.executable), ("torch", options.torch))
-    ]
+def compare_engines(options: argparse.Namespace) -> int:
+    """Print the time of a step on each engine, and its ratio to that of the first."""
+    first = options.engine[0]
+    print(
+        f"Microseconds a local step, one thread, instruction set {options.isa}, "
+        f"{options.turns} turns of {options.seconds} s each; in brackets the ratio to {first}\n\n"
+        f"| model | batch | {' | '.join(options.engine)} |\n"
+        f"|---|--:|{'--:|' * len(options.engine)}",
+        flush=True,
+    )
+    for model in options.models:
+        turns = measure(model, options, options.engine)
+        cells = [f"{statistics.median(turns[0]):,.0f}"]
+        for one in turns[1:]:
+            ratio = statistics.median(a / b for a, b in zip(one, turns[0], strict=True))
+            cells.append(f"{statistics.median(one):,.0f} ({ratio:.2f})")
+        print(f"| {model} | {CASES[model].batch} | {' | '.join(cells)} |", flush=True)
+    return 0
+
+
+def measure(model: str, options: argparse.Namespace, names: Sequence[str]) -> list[list[float]]:
+    """Return microseconds per step of each turn, of each side."""
+    pythons = {MXNET: sys.executable, NUMPY: sys.executable}
+    sides = [Side(pythons.get(name, options.torch), name, model, options.isa) for name in names]
     try:
         # Each side takes as many steps as fill a turn of its own.
         steps = [max(1, round(options.seconds * 1e6 / side.take(3))) for side in sides]
@@ -120,8 +148,7 @@ def measure(model: str, options: argparse.Namespace) -> tuple[list[float], list[
     finally:
         for side in sides:
             side.end()
-    ours, theirs = zip(*turns, strict=True)
-    return list(ours), list(theirs)
+    return [list(one) for one in zip(*turns, strict=True)]
 
 
 class Side:
@@ -172,17 +199,16 @@ def _answer(prepare: Callable[[str], Take], model: str) -> None:
         answers.flush()
 
 
-def fedmx_steps(model: str) -> Take:
+def fedmx_steps(name: str, model: str) -> Take:
     import numpy as np
 
-    from layers.compute.engines.mxnet.engine import MXNetEngine
-    from layers.compute.engines.mxnet.models import build_model
+    from fedmx.components.engines import engine_of, models_of
 
     case = CASES[model]
     x, y = data(case)
-    engine = MXNetEngine(
-        build_model(model), case.shape, 2 if _is_text(case) else 10, example_dtype=str(x.dtype)
-    )
+    dtype = {"example_dtype": str(x.dtype)} if _is_text(case) else {}
+    build = models_of(name)[model]
+    engine = engine_of(name)(build, case.shape, 2 if _is_text(case) else 10, **dtype)
     samples = SimpleNamespace(x=x, y=np.asarray(y))
     plan = {"epochs": 1, "batch_size": case.batch, "learning_rate": RATE}
 

@@ -98,8 +98,9 @@ def measure(kind: str, folder: Path, clients: int, seconds: float) -> None:
     """Print the rates of one kind."""
     from fedmx import RemoteClients, Server
     from layers.compute.data.dataset import Samples
-    from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-    from layers.compute.engines.mxnet.models import two_nn
+    from layers.compute.engines.architectures import two_nn
+    from layers.compute.engines.engine import Compute
+    from layers.compute.engines.mxnet.engine import MXNetEngine
     from layers.logic import Logic
     from layers.logic.round.patience import Patience
     from layers.logic.selectors.uniform import Uniform

@@ -37,8 +37,11 @@ STAY_ON_PURPOSE = ("multiprocessing.resource_tracker", "tests/fedmx/fork_server.
 
 STDERR = pytest.StashKey[int]()
 NO_SKIPS = os.environ.get("FEDMX_NO_SKIPS") == "1"
-# The one kind of test that may skip all the same: one environment has one interpreter.
-MAY_SKIP = "needs_second_python"
+# Tests that may skip all the same: one environment has one interpreter, and PyTorch is an extra.
+MAY_SKIP = {
+    "needs_second_python": "compares two interpreters, and may skip even with FEDMX_NO_SKIPS=1",
+    "needs_torch": "needs PyTorch, and may skip even with FEDMX_NO_SKIPS=1; .ci/torch runs it",
+}
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +77,7 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if item.get_closest_marker(MAY_SKIP) is None:
+    if not any(item.get_closest_marker(one) for one in MAY_SKIP):
         _refuse_skip(report)
     return report
 
@@ -95,8 +98,8 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("FEDMX_DATA", "FEDMX_VECTORS"):
         if os.environ.get(name):
             os.environ[name] = str(Path(os.environ[name]).absolute())
-    text = "compares two interpreters, and may skip even with FEDMX_NO_SKIPS=1"
-    config.addinivalue_line("markers", f"{MAY_SKIP}: {text}")
+    for name, text in MAY_SKIP.items():
+        config.addinivalue_line("markers", f"{name}: {text}")
     config.stash[STDERR] = os.dup(2)
 
 

@@ -15,7 +15,7 @@ LAYERS = ("network", "logic", "compute")
 FRONT_AND_LAYERS = ("fedmx", "layers")
 
 SOCKETS = {"socket", "ssl", "asyncio", "selectors", "socketserver"}
-TRAINING = {"mxnet", "gluoncv"}
+TRAINING = {"mxnet", "gluoncv", "torch"}
 # What a part may not import, besides the other layers and the front.
 FORBIDDEN = {
     "fedmx": TRAINING,
@@ -157,8 +157,9 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 package = importlib.import_module({package!r})
 for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-    if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+    if module.name.endswith("__main__") or ".engines.torch" in module.name:
+        continue  # PyTorch is an extra
+    importlib.import_module(module.name)
 print("\\n".join(sys.modules))
 """
 
@@ -179,7 +180,7 @@ def modules_after_loading(package: str, absent: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("layer", "absent"),
     [
-        ("logic", {"mxnet", "gluoncv", "msgpack", "cryptography", "fedmx"}),
+        ("logic", {"mxnet", "gluoncv", "torch", "msgpack", "cryptography", "fedmx"}),
         ("network", {"mxnet", "gluoncv", "sklearn", "scipy", "fedmx"}),
         ("compute", {"msgpack", "cryptography", "fedmx"}),
     ],

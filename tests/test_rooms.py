@@ -22,9 +22,19 @@ PARTS = ("fedmx", "layers")
 OUTSIDE = {
     "layers/network": {"cryptography", "msgpack", "numpy"},
     "layers/logic": {"numpy", "sklearn"},
-    "layers/compute": {"gluoncv", "mxnet", "numpy", "onnx", "scipy", "sklearn", "threadpoolctl"},
+    "layers/compute": {
+        "gluoncv",
+        "mxnet",
+        "numpy",
+        "onnx",
+        "scipy",
+        "sklearn",
+        "threadpoolctl",
+        "torch",
+    },
 }
-MXNET_ROOM = "layers/compute/engines/mxnet"
+# The libraries of each engine, which only its room may import.
+ENGINES = {"mxnet": {"mxnet", "gluoncv"}, "torch": {"torch"}}
 
 
 @cache
@@ -154,11 +164,12 @@ def test_a_layer_imports_from_outside_only_what_it_may(layer: str) -> None:
     assert wrong == set()
 
 
-def test_mxnet_lives_in_one_room() -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_library_of_an_engine_lives_in_one_room(engine: str) -> None:
     wrong = [
         module
         for module, path in modules().items()
-        if any(name.partition(".")[0] in {"mxnet", "gluoncv"} for name, _ in imported(path))
-        and not room(module).startswith(MXNET_ROOM)
+        if any(name.partition(".")[0] in ENGINES[engine] for name, _ in imported(path))
+        and not room(module).startswith(f"layers/compute/engines/{engine}")
     ]
     assert wrong == []

@@ -18,7 +18,9 @@ from fedmx.assembly.data import ExperimentData, divided
 from fedmx.assembly.logic import keeps_places, logic_of, preset_of
 from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
+from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
+from fedmx.components.engines import engine_of, models_of
 from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -27,8 +29,7 @@ from layers.compute import bits
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack, hold_back
-from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-from layers.compute.engines.mxnet.model_zoo import ZOOS
+from layers.compute.engines.engine import Compute, Engine
 from layers.compute.losses.loss import Loss
 from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
@@ -88,30 +89,49 @@ class Assembly:
         )
 
     @cached_property
-    def engine(self) -> MXNetEngine:
+    def engine(self) -> Engine:
         """The engine, with the experiment's model.
 
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
         bits.require(self.experiment.compute.bits)  # before any data are loaded
-        model, shape, classes = self.experiment.compute.model, self.data.shape, self.data.classes
-        zoo = model.name.partition(":")[0]
-        if zoo in ZOOS and model.object is None and "classes" not in model.settings:
+        section, shape, classes = self.experiment.compute, self.data.shape, self.data.classes
+        model, models = section.model, self._models
+        family = model.name.partition(":")[0] + ":"
+        if family in models and model.object is None and "classes" not in model.settings:
             settings = {**model.settings, "classes": classes}
             model = dataclasses.replace(model, settings=settings)
         provided: dict[str, Any] = {"classes": classes}
         if self._model_takes_words:
             provided["words"] = self.data.words
-        make = bind("model", model, **provided)
-        given = self.experiment.compute.loss
-        loss = None if given is None else build("loss", given)
-        return MXNetEngine(make, shape, classes, seed=self.experiment.seed, loss=loss)
+        make = bind("model", model, models, **provided)
+        loss = None if section.loss is None else build("loss", section.loss)
+        engine = engine_of(section.engine)
+        return engine(make, shape, classes, seed=self.experiment.seed, loss=loss)
+
+    @property
+    def _models(self) -> Mapping[str, Any]:
+        """The models of the engine.
+
+        Raises:
+            ExperimentError: the experiment names a model of another engine.
+        """
+        engine, model = self.experiment.compute.engine, self.experiment.compute.model
+        models, entry = models_of(engine), read_catalogue()["models"].get(model.name)
+        if entry is not None and model.object is None and engine not in entry.engines:
+            raise ExperimentError(
+                model.problem(
+                    f"model {model.name} is not on the engine {engine}, which has "
+                    f"{', '.join(models)}; set compute.engine to {' or '.join(entry.engines)}"
+                )
+            )
+        return models
 
     @property
     def _model_takes_words(self) -> bool:
         """Whether the model takes the words of the data set's tokens."""
-        model = resolve("model", self.experiment.compute.model)
+        model = resolve("model", self.experiment.compute.model, self._models)
         return "words" in signature_of(model).settings
 
     @cached_property

@@ -12,7 +12,7 @@ from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from layers.compute.data.partitions.biased import Biased
-from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.engine import Engine
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAimSplit
@@ -73,7 +73,7 @@ def keeps_places(experiment: Experiment, selector: Selector) -> bool:
 
 
 def logic_of(
-    experiment: Experiment, preset: Preset, data: ExperimentData, model: Callable[[], MXNetEngine]
+    experiment: Experiment, preset: Preset, data: ExperimentData, model: Callable[[], Engine]
 ) -> Logic:
     """Return the logic of an experiment.
 
@@ -131,7 +131,7 @@ def logic_of(
     return logic
 
 
-def _mask_of(patterns: Sequence[str], engine: MXNetEngine) -> Mask:
+def _mask_of(patterns: Sequence[str], engine: Engine) -> Mask:
     """Return the mask of the tensors that stay on each client.
 
     Raises:
@@ -144,7 +144,7 @@ def _mask_of(patterns: Sequence[str], engine: MXNetEngine) -> Mask:
     return Mask(engine.layout, own, engine.buffers_layout)
 
 
-def _initial(experiment: Experiment, preset: Preset, engine: MXNetEngine) -> Initial | None:
+def _initial(experiment: Experiment, preset: Preset, engine: Engine) -> Initial | None:
     """Return the initial model, which clients draw from the seed, if they need it.
 
     With `compute.start` they do not know it: that file is the server's.

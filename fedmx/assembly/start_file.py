@@ -22,8 +22,8 @@ from fedmx.errors import ExperimentError
 from fedmx.run.checkpoint import METADATA_KEY, read_checkpoint
 from fedmx.run.durable import RunError, sha256_of
 from fedmx.run.folder import RunFolder
-from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.parameters import Layout
+from layers.compute.engines.engine import Engine
+from layers.compute.engines.layout import Layout
 from layers.compute.errors import ComputeError
 
 Tensors = Mapping[str, NDArray[Any]]
@@ -57,7 +57,7 @@ class Start:
         return {"file": str(self.path.absolute()), "sha256": self.sha256, "kept_sha256": kept}
 
 
-def read_start(path: Path, engine: MXNetEngine) -> Start:
+def read_start(path: Path, engine: Engine) -> Start:
     """Return the weights in a file, in the engine's order.
 
     Args:
@@ -102,7 +102,7 @@ def _file_of(path: Path) -> Path:
     return folder.checkpoint_path(checkpoint.round)
 
 
-def _tensors(file: Path, engine: MXNetEngine) -> Tensors:
+def _tensors(file: Path, engine: Engine) -> Tensors:
     """Return the named tensors in a file.
 
     Raises:
@@ -127,7 +127,7 @@ def _tensors(file: Path, engine: MXNetEngine) -> Tensors:
     except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as error:
         if file.suffix != ".onnx":
             raise ComputeError(f"is not a safetensors or ONNX file ({error})") from None
-    from layers.compute.engines.mxnet.to_onnx import onnx_tensors
+    from layers.compute.engines.onnx_file import onnx_tensors
 
     # A graph also has its own constants.
     model = engine.definition.shapes
@@ -135,7 +135,7 @@ def _tensors(file: Path, engine: MXNetEngine) -> Tensors:
     return {name: value for name, value in found.items() if name in model}
 
 
-def _check_size(shapes: Mapping[str, Sequence[int]], engine: MXNetEngine) -> None:
+def _check_size(shapes: Mapping[str, Sequence[int]], engine: Engine) -> None:
     """Check by a file's header that it does not hold far more values than the model.
 
     Raises:
@@ -150,7 +150,7 @@ def _check_size(shapes: Mapping[str, Sequence[int]], engine: MXNetEngine) -> Non
         )
 
 
-def _of_checkpoint(file: Path, engine: MXNetEngine) -> Tensors:
+def _of_checkpoint(file: Path, engine: Engine) -> Tensors:
     """Return the tensors of a checkpoint, which holds flat vectors."""
     state = read_checkpoint(file).state["server"]
     tensors: dict[str, NDArray[Any]] = {}
@@ -166,7 +166,7 @@ def _of_checkpoint(file: Path, engine: MXNetEngine) -> Tensors:
     return tensors
 
 
-def _by_own_names(tensors: Tensors, engine: MXNetEngine) -> dict[str, NDArray[np.float32]]:
+def _by_own_names(tensors: Tensors, engine: Engine) -> dict[str, NDArray[np.float32]]:
     """Return the model's weights and buffers by the engine's names.
 
     Raises:
@@ -210,17 +210,12 @@ def _by_own_names(tensors: Tensors, engine: MXNetEngine) -> dict[str, NDArray[np
     return own_values
 
 
-def _names_in_file(tensors: Tensors, engine: MXNetEngine) -> dict[str, str]:
+def _names_in_file(tensors: Tensors, engine: Engine) -> dict[str, str]:
     """Map the names in the file to the engine's; the file uses the engine's names or PyTorch's."""
-    from layers.compute.engines.mxnet.to_torch import torch_module
-
     own = {name: name for name in engine.definition.shapes}
-    try:
-        module = torch_module(engine.definition)
-    except ComputeError:
-        return own
-    torch = {**module.tensors, **{name: name for name in module.counters}}
-    return max((own, torch), key=lambda names: len(names.keys() & tensors.keys()))
+    return max(
+        (own, engine.names_in_pytorch()), key=lambda names: len(names.keys() & tensors.keys())
+    )
 
 
 def _joined(own: Mapping[str, NDArray[np.float32]], layout: Layout) -> NDArray[np.float32]:

@@ -104,6 +104,7 @@ def server(
             seed=experiment.seed,
             mode="server",
             digest=experiment.digest(),
+            engine=experiment.compute.engine,
             modules=str(file.resolve().parent),
             code=own_code(file.resolve().parent),
             parameters=deployed.state.weights.size,

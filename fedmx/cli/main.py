@@ -17,6 +17,7 @@ from fedmx.cli import certs, ctl, data, deploy, names, run, runs, sweep, time_tr
 from fedmx.cli.options import show_help_without_command, take_plainly
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
+from fedmx.components.engines import start_mxnet_quietly
 from fedmx.components.text import new_option, renamed_text
 from fedmx.errors import FedmxError
 
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str]) -> int:
             return _show_error(message, INTERNAL_ERROR, True)
         return _show_error(text, USER_ERROR, debug)
     finally:
-        _start_mxnet()
+        start_mxnet_quietly()
     if code == INTERRUPTED:  # typer returns it for an uncaught KeyboardInterrupt
         return _show_error("interrupted", INTERRUPTED, False)
     return code if isinstance(code, int) else 0
@@ -151,16 +152,3 @@ def _close_stdout() -> int:
     """Discard further output: the reader of a pipe has exited (``fedmx list | head``)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return INTERNAL_ERROR
-
-
-def _start_mxnet() -> None:
-    """Start MXNet if it was imported and not used.
-
-    Otherwise it starts when the process exits, and writes a line to stderr.
-    """
-    if "mxnet" in sys.modules:
-        with contextlib.suppress(Exception):
-            from layers.compute.engines.mxnet.runtime import one_thread
-
-            with one_thread():
-                pass

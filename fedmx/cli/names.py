@@ -18,6 +18,7 @@ import typer
 
 from fedmx.cli.options import AsJson, Overrides, options, place
 from fedmx.cli.output import show_text
+from fedmx.components.engines import ENGINES
 from fedmx.errors import FedmxError
 from fedmx.shell_line import shell_line
 
@@ -92,6 +93,9 @@ def list_(
             autocompletion=_kinds,
         ),
     ] = None,
+    engine: Annotated[
+        str | None, typer.Option(metavar="|".join(ENGINES), help="Only the models of this engine.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List the names for experiment files."""
@@ -99,7 +103,12 @@ def list_(
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
 
-    index = read_catalogue()
+    index = dict(read_catalogue())
+    if engine is not None:
+        if engine not in ENGINES:
+            raise FedmxError(unknown("engine", engine, list(ENGINES)))
+        models = index["models"].items()
+        index["models"] = {name: entry for name, entry in models if engine in entry.engines}
     if kind is not None and kind not in index:
         raise FedmxError(unknown("kind", kind, list(index)))
     if as_json:

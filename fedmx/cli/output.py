@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from fedmx.components import engines
 from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
@@ -54,11 +55,9 @@ def error_text(error: BaseException) -> str | None:
 
 def not_installed(package: str) -> str:
     """Return the text about a missing package."""
-    if package == "mxnet":  # pip does not install it beside numpy 2, though it works there
-        todo = "pip install --no-deps mxnet==1.9.1"
-    else:
-        todo = "install fedmx with pip, or `make venv`"
-    return f"the package {package} is not installed; {todo}"
+    if package in (engines.MXNET, engines.TORCH):
+        return engines.not_installed(package)
+    return f"the package {package} is not installed; install fedmx with pip, or `make venv`"
 
 
 def printable(text: str) -> str:

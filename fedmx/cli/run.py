@@ -76,6 +76,7 @@ def run(
             seed=experiment.seed,
             mode="simulation",
             digest=experiment.digest(),
+            engine=experiment.compute.engine,
             modules=str(own),
             code=own_code(own),
             parameters=server.state.weights.size,
@@ -209,12 +210,10 @@ def _tell_other_code(folder: RunFolder) -> None:
 
 def _tell_other_versions(folder: RunFolder) -> None:
     """Log what decides bits and has changed since the run began, and keep it in the folder."""
-    from fedmx.history.recorded import other_versions
-    from fedmx.run import gather_facts
+    from fedmx.history.recorded import facts_here, other_versions
 
     facts = {name: fact for name, fact in folder.facts.items() if name != "code"}
-    now = gather_facts(seed=0, mode="simulation", digest="")
-    found = other_versions(facts, now)
+    found = other_versions(facts, facts_here(folder))
     if found:
         with folder.lock():
             folder.note_resumed(found)

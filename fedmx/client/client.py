@@ -30,7 +30,7 @@ from fedmx.protocol.messages import (
     Setup,
 )
 from layers.compute.bits import OtherInstructionsError, one_blas_thread
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.network import (
     CertificateExpires,

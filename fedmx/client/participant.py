@@ -11,7 +11,7 @@ from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
 from fedmx.run.durable import PRIVATE_FOLDER
 from fedmx.run.secret_file import kept_key
 from layers.compute.data.dataset import Samples
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.logic import (
     Answer,
     ClientLedger,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -241,11 +242,15 @@ def _has(one: type, *methods: str) -> bool:
     return all(callable(getattr(one, method, None)) for method in methods)
 
 
-def _is_block(one: type) -> bool:
-    """Return whether a class is a Gluon block; MXNet is not imported to tell."""
-    return any(
-        base.__name__ == "Block" and base.__module__ == "mxnet.gluon.block" for base in one.__mro__
-    )
+_MODELS = {
+    ("mxnet.gluon.block", "Block"),
+    ("torch.nn.modules.module", "Module"),
+}
+
+
+def _is_model(one: type) -> bool:
+    """Return whether a class is a model of an engine, whose library is not imported to tell."""
+    return any((base.__module__, base.__name__) in _MODELS for base in one.__mro__)
 
 
 def _is_data(one: type) -> bool:
@@ -266,7 +271,11 @@ WANTED: dict[str, Wanted] = {
     "partition": Wanted.method("split", "Partition"),
     "schedule": Wanted.method("learning_rate", "Schedule"),
     "loss": Wanted.subclass(Loss),
-    "model": Wanted("a subclass of Gluon's Block", "Block", _is_block),
+    "model": Wanted(
+        "a subclass of Gluon's Block, or of PyTorch's Module for compute.engine: torch",
+        "Block, or -> Module for compute.engine: torch",
+        _is_model,
+    ),
     "data set": Wanted(
         "a class with the method load, or with client, sizes and test",
         "Dataset, or -> dict or -> tuple for arrays",
@@ -294,7 +303,9 @@ def problem_with(kind: str, found: Any) -> str | None:
     kind_of_result = typing.get_origin(result) or result
     if inspect.isclass(kind_of_result) and wanted.fits(kind_of_result):
         return None
-    if isinstance(result, str) and result.rpartition(".")[2] == wanted.result.partition(",")[0]:
+    if isinstance(result, str) and result.rpartition(".")[2] in re.findall(
+        r"\b[A-Z]\w+", wanted.result
+    ):
         return None
     return (
         f"is a function whose return annotation does not say that its result is the {kind}; "

@@ -12,11 +12,12 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fedmx.components.engines import ENGINES, models_of
 from fedmx.components.text import unknown
 
 PATH = Path(__file__).with_suffix(".json")
@@ -81,6 +82,7 @@ class Entry:
         required: the settings that must be given.
         open: whether it takes other settings, too.
         parts: the noun of the kind of part that a setting takes, by the setting's name.
+        engines: the engines that have a model.
     """
 
     about: str
@@ -89,6 +91,7 @@ class Entry:
     required: tuple[str, ...] = ()
     open: bool = False
     parts: Mapping[str, str] = field(default_factory=dict)
+    engines: tuple[str, ...] = ()
 
 
 Catalogue = Mapping[str, Mapping[str, Entry]]
@@ -113,8 +116,6 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     """
     from layers.compute.data.datasets import DATASETS, FEDERATED
     from layers.compute.data.partitions import PARTITIONS
-    from layers.compute.engines.mxnet.model_zoo import ZOOS
-    from layers.compute.engines.mxnet.models import MODELS
     from layers.compute.losses import LOSSES
     from layers.compute.schedule import SCHEDULES
     from layers.logic import AGGREGATORS, ATTACKS, HOOKS, PRESETS, SELECTORS, TRAINERS
@@ -127,7 +128,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "hooks": HOOKS,
         "attacks": ATTACKS,
         "trainers": TRAINERS,
-        "models": {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}},
+        "models": {key: one for name in ENGINES for key, one in models_of(name).items()},
         "data": {**DATASETS, **FEDERATED},
         "partitions": PARTITIONS,
         "schedules": SCHEDULES,
@@ -140,10 +141,15 @@ def components() -> Mapping[str, Mapping[str, Any]]:
 
 def catalogue_of_components() -> Catalogue:
     """Return the catalogue as the components themselves say it."""
-    return {
+    described = {
         kind: {name: _described(one, name.endswith(":")) for name, one in named.items()}
         for kind, named in components().items()
     }
+    described["models"] = {
+        name: replace(entry, engines=tuple(one for one in ENGINES if name in models_of(one)))
+        for name, entry in described["models"].items()
+    }
+    return described
 
 
 def write_catalogue(path: Path = PATH) -> None:
@@ -185,13 +191,14 @@ def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
 
 
 def _kept(entry: Entry) -> dict[str, Any]:
-    """Return an entry in its form in the file, without parts if it has none."""
-    return {key: value for key, value in asdict(entry).items() if key != "parts" or value}
+    """Return an entry in its form in the file, without the parts and engines that it has not."""
+    kept = asdict(entry)
+    return {key: one for key, one in kept.items() if key not in ("parts", "engines") or one}
 
 
 def _entry(kept: Mapping[str, Any]) -> Entry:
     """Return an entry from its form in the file."""
-    tuples = {name: tuple(kept[name]) for name in ("settings", "required")}
+    tuples = {name: tuple(kept.get(name, ())) for name in ("settings", "required", "engines")}
     return Entry(**{**kept, **tuples})
 
 

@@ -15,7 +15,7 @@ from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.version import FEATURE
 from layers.compute.data.datasets import Files
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.logic import Logic
 from layers.network import ClientTLS, Connector
 

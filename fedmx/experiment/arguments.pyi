@@ -293,6 +293,8 @@ class ComputeKeys(TypedDict, total=False):
     bits: Literal["native", "portable"]
     """Vector instructions of every process of the run: the CPU's own, or AVX2 everywhere, so
     that machines of different kinds agree."""
+    engine: Literal["mxnet", "torch", "numpy"]
+    """The library that trains and evaluates the model: mxnet, torch or numpy."""
     loss: Loss | None
     """What local training minimises; null: the model's own loss, softmax cross-entropy for
     most. Evaluation uses the model's own loss."""

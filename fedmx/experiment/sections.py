@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from fedmx.components.component import Component, component_at, default_at
+from fedmx.components.engines import EngineName
 from fedmx.components.section import (
     MAX_COUNT,
     Count,
@@ -202,6 +203,12 @@ class ComputeSection(Section):
     ] = "native"
     """Vector instructions of every process of the run: the CPU's own, or AVX2 everywhere, so that
     machines of different kinds agree ([more](same-bits.md))."""
+    engine: Annotated[
+        EngineName,
+        Rules("unless default", "the rounds before it were computed by this engine"),
+    ] = "mxnet"
+    """The library that trains and evaluates the model: `mxnet`, `torch` or `numpy`
+    ([more](engines.md))."""
     loss: Annotated[Annotated[Component, component_at("loss")] | None, Rules("unless default")] = (
         None
     )

@@ -25,9 +25,9 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.folder import kept_start
 from fedmx.server.personal import PersonalModels
 from fedmx.version import __version__
-from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.mxnet.exported_graph import Graph
-from layers.compute.engines.mxnet.parameters import Definition
+from layers.compute.engines.definition import Definition
+from layers.compute.engines.engine import Engine
+from layers.compute.errors import ComputeError
 from layers.logic import ClientLedger, ServerState
 
 
@@ -39,6 +39,7 @@ class TrainedModel:
         run: the run folder's name.
         name: the model's name in the experiment, as a valid Python name.
         round: the round of the weights.
+        engine: the name of the engine.
         last: whether the run is done, and these are its last weights.
         definition: the model without its weights.
         values: the value of each parameter, buffer and constant, float32, by its structural name.
@@ -48,6 +49,7 @@ class TrainedModel:
     run: str
     name: str
     round: int
+    engine: str
     last: bool
     definition: Definition
     values: Mapping[str, NDArray[Any]]
@@ -97,7 +99,7 @@ class TrainedModel:
         notes = {
             "model": model.name,
             "settings": json.dumps(model.settings, sort_keys=True),
-            "input": _input_text(experiment, engine.definition),
+            "input": _input_text(experiment, engine),
             "output": _output_text(engine.definition.outputs),
             "run": folder.name,
             "round": str(round),
@@ -107,10 +109,10 @@ class TrainedModel:
         name = re.sub(r"\W", "_", model.name.rpartition(":")[2], flags=re.ASCII)
         name = f"model_{name}" if name[:1].isdigit() else name
         last = folder.status == "done"
-        return cls(folder.name, name, round, last, engine.definition, values, notes)
+        return cls(folder.name, name, round, engine.NAME, last, engine.definition, values, notes)
 
 
-def _load(folder: RunFolder, engine: MXNetEngine) -> int:
+def _load(folder: RunFolder, engine: Engine) -> int:
     """Load the newest weights into the engine; return their round."""
     path, round = _weights_of(folder)
     try:
@@ -168,13 +170,12 @@ def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
     return Assembly(experiment, shape=tuple(shape), classes=classes, told_words=words)
 
 
-def _input_text(experiment: Experiment, definition: Definition) -> str:
+def _input_text(experiment: Experiment, engine: Engine) -> str:
     """Return a description of the model's input."""
-    whole = f"(n, {', '.join(map(str, definition.example_shape))})"
+    whole = f"(n, {', '.join(map(str, engine.example_shape))})"
     normalise = experiment.compute.normalise
     if normalise is None:
-        tokens = definition.symbol is not None and Graph.of(definition).takes_tokens
-        kind = "int64 tokens" if tokens else "float32"
+        kind = "int64 tokens" if engine.takes_tokens else "float32"
         return f"{kind} {whole}, as the data set {experiment.compute.data.name} has them"
     value = "x"
     if normalise.scale != 1:
@@ -221,6 +222,20 @@ class Exported:
     source: str = ""
 
 
+def _with_graph(model: TrainedModel) -> Any:
+    """Return the definition of a model on MXNet, which has the model's graph.
+
+    Raises:
+        ComputeError: it is on another engine.
+    """
+    if model.engine != "mxnet":
+        raise ComputeError(
+            f"the run is on the engine {model.engine}, whose models have no graph to export; "
+            "export its weights as safetensors"
+        )
+    return model.definition
+
+
 def as_onnx(model: TrainedModel, path: Path) -> Exported:
     """Return a model as an ONNX file.
 
@@ -229,7 +244,7 @@ def as_onnx(model: TrainedModel, path: Path) -> Exported:
     """
     from layers.compute.engines.mxnet.to_onnx import onnx_model
 
-    return Exported({path: onnx_model(model.definition, model.values, model.notes)})
+    return Exported({path: onnx_model(_with_graph(model), model.values, model.notes)})
 
 
 def as_safetensors(model: TrainedModel, path: Path) -> Exported:
@@ -251,7 +266,7 @@ def as_torch(model: TrainedModel, path: Path) -> Exported:
     beside = path.with_suffix(".py")
     check_module_name(path)
     check_output(beside, "the module is Python", (".py",))
-    module, state = torch_state(model.definition, model.values)
+    module, state = torch_state(_with_graph(model), model.values)
     source = f'"""{_torch_docstring(model, path)}"""\n\n{module.source}'
     return Exported(
         {

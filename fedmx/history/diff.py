@@ -60,6 +60,7 @@ def diff(
     )
     found, rounds = divergence_of(mine, theirs)
     facts = mine.folder.facts, theirs.folder.facts
+    engines = [run.experiment.compute.engine for run in (mine, theirs)]
     why, step = _before_a_fork(found, mine, theirs), None
     if not why:
         try:
@@ -80,6 +81,7 @@ def diff(
         divergence=found,
         step=step,
         not_replayed=why,
+        engines=tuple(engines) if len(set(engines)) > 1 else (),
     )
 
 
@@ -188,6 +190,7 @@ class DiffReport:
         divergence: the first round whose records differ; None: all rounds that both have agree.
         step: the result of replaying it in both runs; None: it was not replayed.
         not_replayed: why a replay was left out; empty: none was.
+        engines: the engines of the two runs, if they differ.
     """
 
     runs: tuple[str, str]
@@ -199,6 +202,7 @@ class DiffReport:
     divergence: Divergence | None
     step: OtherStep | None = None
     not_replayed: str = ""
+    engines: tuple[str, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -218,6 +222,8 @@ class DiffReport:
             text = f"the data differ ({', '.join(self.data)}); {text}"
         if self.versions:
             text = f"{text}; {', '.join(self.versions)}"
+        if self.engines:
+            text = f"another engine, {' against '.join(self.engines)}; {text}"
         return text
 
     def record(self) -> dict[str, Any]:
@@ -234,6 +240,7 @@ class DiffReport:
             "divergence": None if self.divergence is None else self.divergence.record(),
             "step": None if self.step is None else self.step.record(),
             "not_replayed": self.not_replayed,
+            "engines": list(self.engines),
         }
 
     def _found(self) -> str:

@@ -271,6 +271,7 @@ def _make_folder(
         seed=experiment.seed,
         mode="simulation",
         digest=experiment.digest(),
+        engine=experiment.compute.engine,
         **({} if own is None else {"modules": str(own), "code": own_code(own)}),
         parameters=server.state.weights.size,
         buffers=server.state.buffers.size,

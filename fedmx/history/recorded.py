@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.components.engines import MXNET
 from fedmx.components.user_code import own_code
 from fedmx.experiment import Experiment
 from fedmx.history.carrier import JournalClients
@@ -120,6 +121,12 @@ class RecordedRun:
 
 
 BUILD = " build"
+
+
+def facts_here(folder: RunFolder) -> dict[str, Any]:
+    """Return the facts that a run on the engine of a recorded run has in this process."""
+    engine = folder.facts.get("engine", MXNET)  # runs of earlier versions do not have it
+    return gather_facts(seed=0, mode="simulation", digest="", engine=engine)
 
 
 def other_versions(facts: Mapping[str, Any], others: Mapping[str, Any]) -> list[str]:
@@ -411,7 +418,7 @@ def _clients_keep_memory(run: RecordedRun) -> bool:
 def _warn_of_differences(run: RecordedRun) -> None:
     """Log a warning for each difference to the recorded run that can decide bits."""
     folder, assembly = run.folder, run.assembly
-    found = other_versions(folder.facts, gather_facts(seed=0, mode="simulation", digest=""))
+    found = other_versions(folder.facts, facts_here(folder))
     if found:
         log.warning(
             "other_bits_possible",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import fedmx
+from fedmx.components.engines import start_mxnet_quietly
 from fedmx.components.text import dotted
 from fedmx.components.user_code import NamedCode, named_code
 from fedmx.errors import FedmxError
@@ -22,9 +23,9 @@ from fedmx.experiment.sections import CheckpointSection
 from fedmx.history.divergence import Divergence, RoundRecords, other_bits, other_records
 from fedmx.history.pack import MODULES, Data, PackError, PackFile, roots_of
 from fedmx.history.packing import Recorded, check_records, data_facts
-from fedmx.history.recorded import RecordedRun, other_versions, rerun
+from fedmx.history.recorded import RecordedRun, facts_here, other_versions, rerun
 from fedmx.journal.journal import JournalError
-from fedmx.run import RunFolder, gather_facts
+from fedmx.run import RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain
 from fedmx.server.round import Round
@@ -33,7 +34,6 @@ from fedmx.server.stop import Stop
 from fedmx.simulation.simulate import simulate
 from layers.compute.bits import NATIVE, is_portable, portable_environment
 from layers.compute.data.datasets import DataError
-from layers.compute.engines.mxnet.runtime import one_thread
 from layers.compute.errors import ComputeError
 from layers.logic import BrokenModel, LogicError, ServerState, TooFewUpdates
 
@@ -145,7 +145,7 @@ def verify(
             recorded=recorded,
             outcome="not run",
             code=tuple(_code_lines(pack, code)),
-            versions=tuple(_versions(folder, gather_facts(seed=0, mode="simulation", digest=""))),
+            versions=tuple(_versions(folder, facts_here(folder))),
         )
         if found.code and not trust:
             return replace(
@@ -283,7 +283,7 @@ def main() -> None:
                 modules=None if options["trust"] else (),
                 overrides=options["overrides"],
             )
-            here = gather_facts(seed=0, mode="simulation", digest="")
+            here = facts_here(run.folder)
             tell({"facts": here})
             data = Data.model_validate(options["data"], strict=False)
             divergence = run_again(run, data, tell)
@@ -291,8 +291,7 @@ def main() -> None:
             tell({"error": " ".join(str(error).split())})
         else:
             tell({"divergence": None if divergence is None else divergence.record()})
-    with one_thread():
-        pass  # MXNet, if nothing used it, would write a line when the process ends
+    start_mxnet_quietly()
 
 
 def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from fedmx.components.engines import MXNET, PACKAGES
 from fedmx.components.text import unknown
 from fedmx.run.durable import (
     PRIVATE_FOLDER,
@@ -28,7 +29,7 @@ from fedmx.run.durable import (
 )
 from fedmx.shell_line import shell_line
 from fedmx.version import __version__
-from layers.compute.bits import instructions, variables
+from layers.compute.bits import cores, instructions, variables
 
 FORMAT = 3
 FILE = "run.json"
@@ -163,15 +164,19 @@ def _not_a_run_reason(path: Path) -> str:
     return "not a run folder (it has no run.json); give one, as in runs/NAME-DATE-TIME"
 
 
-PACKAGES = ("mxnet", "numpy")
-
 _MACHINE = ("builds", "python", "instructions", "variables", "threads", "code")
-DECIDING = ("fedmx", *PACKAGES, *_MACHINE)
+_PACKAGES = dict.fromkeys(one for packages in PACKAGES.values() for one in packages)
+DECIDING = ("engine", "fedmx", *_PACKAGES, *_MACHINE)
 """The facts that, with the experiment, determine the bits of a run."""
 
 
 def gather_facts(
-    *, seed: int, mode: Literal["simulation", "server"], digest: str, **more: Any
+    *,
+    seed: int,
+    mode: Literal["simulation", "server"],
+    digest: str,
+    engine: str = MXNET,
+    **more: Any,
 ) -> dict[str, Any]:
     """Return the facts of a run that starts now.
 
@@ -182,18 +187,20 @@ def gather_facts(
         seed: the experiment's seed.
         mode: simulation or server.
         digest: the experiment's digest.
+        engine: the engine, whose packages are recorded.
         **more: other facts, added as they are.
     """
     return {
         "fedmx": __version__,
-        **{package: _version(package) for package in PACKAGES},
-        "builds": {package: _build(package) for package in PACKAGES},
+        "engine": engine,
+        **{package: _version(package) for package in PACKAGES[engine]},
+        "builds": {package: _build(package) for package in PACKAGES[engine]},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu": _cpu(),
         "instructions": instructions(),
         "variables": variables(),
-        "threads": int(os.environ.get("OMP_NUM_THREADS") or len(os.sched_getaffinity(0))),
+        "threads": int(os.environ.get("OMP_NUM_THREADS") or cores()),
         "seed": seed,
         "mode": mode,
         "digest": digest,

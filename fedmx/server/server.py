@@ -29,7 +29,7 @@ from fedmx.server.step_back import StepsBack
 from fedmx.server.stop import Stop, after_last
 from fedmx.server.trial import trains
 from layers.compute.bits import one_blas_thread
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState, TooFewUpdates
 from layers.logic.core.state import EXCLUDED

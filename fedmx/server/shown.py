@@ -12,7 +12,7 @@ from fedmx.display import card, frame_of, scalars
 from fedmx.report.quantities import duration, mebibytes, number, percent
 from fedmx.run import RunFolder, export_weights
 from fedmx.server.carrier import RunCarrier
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.logic import ServerState
 
 if TYPE_CHECKING:

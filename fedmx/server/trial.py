@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from layers.compute.data.dataset import Samples
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.logic import Training
 
 MOST_SAMPLES = 1000

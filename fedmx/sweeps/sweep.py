@@ -20,6 +20,7 @@ from fedmx.sweeps.cells import Axis, axis_of, cells_of, check_axes, check_overri
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import Options, RunProgress, Show, SweepProgress, run_all
 from fedmx.sweeps.result import SweepResult
+from layers.compute.bits import cores
 
 SEEDS = 6  # the fewest that give every interval; see fedmx.report.statistics
 
@@ -295,7 +296,7 @@ def _fit_beside(experiment: Experiment, executor: str | None) -> int:
     """Return how many runs of a sweep fit on this machine in parallel."""
     if (executor is not None and executor != "serial") or experiment.executor.name != "serial":
         return 1  # each run has its own workers
-    return len(os.sched_getaffinity(0))
+    return cores()
 
 
 def _seeds(number: int) -> int:

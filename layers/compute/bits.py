@@ -33,7 +33,16 @@ PORTABLE_ENVIRONMENT: Mapping[str, str] = {
 }
 NUMPYS_NOTICE = "ignore:During parsing environment variable:RuntimeWarning"
 NEEDED = ("avx2", "fma")
-_DECIDING = ("MXNET_", "DNNL_", "ONEDNN_", "MKLDNN_", "MKL_CBWR", "OPENBLAS_CORETYPE", "NPY_")
+_DECIDING = (
+    "MXNET_",
+    "DNNL_",
+    "ONEDNN_",
+    "ATEN_",
+    "MKLDNN_",
+    "MKL_CBWR",
+    "OPENBLAS_CORETYPE",
+    "NPY_",
+)
 _KINDS = ("avx512f", "avx2", "avx", "sse4_1")
 
 
@@ -102,6 +111,13 @@ def variables() -> dict[str, str]:
         for name, value in sorted(os.environ.items())
         if name.startswith(_DECIDING) and name not in own and "VERBOSE" not in name
     }
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @lru_cache(maxsize=1)

@@ -55,6 +55,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "compute": {**TREE["compute"], "model": "kind_models:Normed", "loss": "distillation"}
     },
     "dropout": {"compute": {**TREE["compute"], "model": "kind_models:Dropping"}},
+    "numpy": {
+        "compute": {**TREE["compute"], "engine": "numpy", "loss": "distillation"},
+        "logic": {"preset": {"name": "scaffold", "fraction": 0.7}},
+    },
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
     "assets": {
         "logic": {

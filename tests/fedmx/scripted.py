@@ -20,7 +20,8 @@ from fedmx import RemoteClients, Server
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from layers.compute.data.dataset import Samples
-from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
+from layers.compute.engines.engine import Compute
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import Logic, PendingOffers, Task, Update, Verdict
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector

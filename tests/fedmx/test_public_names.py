@@ -76,6 +76,7 @@ def test_importing_fedmx_loads_only_the_loader_of_mxnet(tmp_path: Path) -> None:
     loaded = run_python(code, tmp_path).stdout.split()
     compute = "layers.compute"
     packages = {compute, f"{compute}.errors", f"{compute}.engines", f"{compute}.engines.mxnet"}
+    packages |= {f"{compute}.engines.one_thread"}
     packages |= {f"{compute}.engines.mxnet.runtime", f"{compute}.engines.mxnet.loading"}
     assert {name for name in loaded if ".loading." not in name} == packages
     code = "import sys, fedmx; print([name for name in ('mxnet', 'numpy') if name in sys.modules])"

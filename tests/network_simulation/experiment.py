@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from layers.compute.engines.mxnet.engine import Compute
+from layers.compute.engines.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import Contribution, Hook, Logic, Question, ServerState, Training
 from layers.logic.aggregators.mean import Mean

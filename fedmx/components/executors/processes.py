@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from fedmx.components.section import CountOrAll, Executor
@@ -15,8 +14,9 @@ def _override(argument: str) -> str | None:
 
 def _start(number: int | str) -> Any:
     from fedmx.simulation.executors.processes import ProcessBackend
+    from layers.compute.bits import cores
 
-    return ProcessBackend(number if isinstance(number, int) else len(os.sched_getaffinity(0)))
+    return ProcessBackend(number if isinstance(number, int) else cores())
 
 
 EXECUTOR = Executor(

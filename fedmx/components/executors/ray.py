@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fedmx.components.engines import start_mxnet_quietly
 from fedmx.components.section import Count, Executor, Section
 
 
@@ -23,10 +24,8 @@ def _override(address: str) -> str:
 
 def _start(section: RaySection) -> Any:
     from fedmx.simulation.executors.ray import RayBackend
-    from layers.compute.engines.mxnet.runtime import one_thread
 
-    with one_thread():
-        pass  # Ray forks, which starts MXNet; inside this block MXNet starts without output
+    start_mxnet_quietly()  # Ray forks
     return RayBackend(section.workers, section.address)
 
 

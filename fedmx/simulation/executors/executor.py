@@ -13,7 +13,7 @@ from fedmx.errors import FedmxError
 from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
 from layers.compute.data.dataset import Samples
-from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
+from layers.compute.engines.engine import Compute, Engine
 from layers.logic import (
     Answer,
     ClientFailed,
@@ -140,7 +140,7 @@ class SerialExecutor:
     def __init__(
         self,
         logic: Logic,
-        engine: MXNetEngine,
+        engine: Engine,
         samples_of: Callable[[int], Samples],
         assets: Mapping[str, Samples] | None = None,
         secret: Secret | None = None,

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from mxnet.gluon import nn
 
 from layers.compute.data.dataset import Samples
-from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
-from layers.compute.engines.mxnet.training import shuffled
+from layers.compute.engines.engine import Compute
+from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.training import shuffled
 from layers.compute.errors import ComputeError
 from layers.compute.losses import Sigmoid
 from tests.compute.engines.toys import (

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.arithmetic import PART
-from layers.compute.engines.mxnet import parameters
-from layers.compute.engines.mxnet.execution import GraphCache
-from layers.compute.engines.mxnet.parameters import FlatVector, aligned, lay_out, share
-from layers.compute.engines.mxnet.training import STEPS, ReportedLoss
+from layers.compute.engines import layout as layout_of
+from layers.compute.engines.graphs import GraphCache
+from layers.compute.engines.layout import aligned, lay_out
+from layers.compute.engines.mxnet.parameters import SharedVector, share
+from layers.compute.engines.training import STEPS, ReportedLoss
 from layers.compute.errors import ComputeError
 from layers.compute.losses import CROSS_ENTROPIES, Softmax
 
@@ -28,7 +29,7 @@ def test_a_layout_leaves_no_gap_and_keeps_the_order(shapes: list[tuple[int, ...]
     layout = lay_out((f"t{i}", shape) for i, shape in enumerate(shapes))
     assert [t.shape for t in layout] == shapes
     assert [t.start for t in layout] == [0, *(t.stop for t in layout)][: len(layout)]
-    assert parameters.size(layout) == sum(int(np.prod(shape)) for shape in shapes)
+    assert layout_of.size(layout) == sum(int(np.prod(shape)) for shape in shapes)
 
 
 @settings(max_examples=30, deadline=None)
@@ -36,7 +37,7 @@ def test_a_layout_leaves_no_gap_and_keeps_the_order(shapes: list[tuple[int, ...]
 def test_numpy_and_mxnet_share_the_memory_of_a_flat_vector(
     shapes: list[tuple[int, ...]], seed: int
 ) -> None:
-    vector = FlatVector(lay_out((f"t{i}", shape) for i, shape in enumerate(shapes)))
+    vector = SharedVector(lay_out((f"t{i}", shape) for i, shape in enumerate(shapes)))
     vector.array[...] = np.random.default_rng(seed).normal(size=vector.array.size)
     for t in vector.layout:
         part = vector.array[t.start : t.stop].reshape(t.shape)
@@ -53,7 +54,7 @@ def test_a_vector_starts_on_a_64_byte_boundary() -> None:
 
 
 def test_the_readonly_view_cannot_be_written() -> None:
-    vector = FlatVector(lay_out([("a", (3,))]))
+    vector = SharedVector(lay_out([("a", (3,))]))
     assert not vector.readonly.flags.writeable
     vector.array[...] = 2
     assert vector.readonly.tolist() == [2, 2, 2]

@@ -52,7 +52,7 @@ def test_onnxruntime_gives_the_same_outputs(model: Trained, content: bytes) -> N
 def test_an_onnx_file_holds_the_weights_by_the_engines_names(
     model: Trained, content: bytes
 ) -> None:
-    from layers.compute.engines.mxnet.to_onnx import onnx_tensors
+    from layers.compute.engines.onnx_file import onnx_tensors
 
     found = onnx_tensors(content)
     expected = exported_values(Graph.of(model.engine.definition), model.values)
@@ -234,7 +234,7 @@ def test_torch_and_onnx_are_imported_only_when_they_are_used() -> None:
 )
 def test_a_file_that_is_not_onnx_is_refused(content: bytes) -> None:
     pytest.importorskip("onnx", reason="needs onnx")
-    from layers.compute.engines.mxnet.to_onnx import onnx_tensors
+    from layers.compute.engines.onnx_file import onnx_tensors
 
     with pytest.raises(ComputeError, match="not an ONNX file"):
         onnx_tensors(content)

@@ -14,7 +14,7 @@ import pytest
 from layers.compute.engines.mxnet import rewriting
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
-from layers.compute.engines.mxnet.objective import STEP_ROWS
+from layers.compute.engines.objective import STEP_ROWS
 from tests.compute.engines.digests import BUILDS, digest, digests
 from tests.compute.engines.memory import grown
 from tests.compute.engines.toys import PlainBlock, batchnorm, path, plan, samples, wide_convolutions

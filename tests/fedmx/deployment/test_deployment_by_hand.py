@@ -18,7 +18,8 @@ from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.data.dataset import Samples
-from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
+from layers.compute.engines.engine import Compute
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import (
     ClientContext,
     ClientFailed,

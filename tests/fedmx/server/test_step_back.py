@@ -16,7 +16,8 @@ from mxnet.gluon import nn
 from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.run.records import JsonLines
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.compute.engines.mxnet.engine import Compute, MXNetEngine
+from layers.compute.engines.engine import Compute
+from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import (
     BrokenModel,
     ClientContext,

@@ -1,4 +1,4 @@
-"""Models with random draws and with buffers over sockets: the bits of the simulation."""
+"""Models with random draws and with buffers, and another engine: the bits of the simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.network.conftest import Certificates
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 # What is algorithm, test_every_algorithm.py has over sockets; these are models.
-MODELS = ("dropout", "batch norm")
+MODELS = ("dropout", "batch norm", "numpy")
 
 
 @pytest.fixture(scope="module")

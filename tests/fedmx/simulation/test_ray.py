@@ -127,7 +127,7 @@ def outcome(given: Experiment) -> list[Any]:
 # They differ in what goes to workers and comes back; test_processes.py has every kind.
 ON_RAY = (
     *("projected stc", "scaffold", "passes", "online knapsack"),
-    *("asynchronous", "batch norm", "assets", "round memory"),
+    *("asynchronous", "batch norm", "assets", "round memory", "numpy"),
 )
 REPLAYED = ("projected stc", "scaffold", "online knapsack")
 

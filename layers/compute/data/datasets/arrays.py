@@ -87,7 +87,8 @@ def as_dataset(value: object, name: str) -> Dataset:
     """Return a user's Dataset, dict or tuple of arrays as a data set.
 
     A dict has the names of an `.npz` file (see `Arrays`). A tuple is x_train, y_train, x_test,
-    y_test and, if known, users_train and users_test.
+    y_test and, if known, users_train and users_test; or two datasets as PyTorch has them, for
+    training and for testing, whose items are a sample and its label.
 
     Raises:
         DataError: the value is something else, or an array has another shape, dtype or range.
@@ -99,10 +100,31 @@ def as_dataset(value: object, name: str) -> Dataset:
         return _named({str(key): array for key, array in value.items()}, name)
     if isinstance(value, tuple) and 4 <= len(value) <= 6:
         return from_arrays(*value, name=name)
+    if isinstance(value, tuple) and len(value) == 2:
+        train, test = (_items_of(one, name) for one in value)
+        return from_arrays(*train, *test, name=name)
     raise DataError(
         f"{name}: gave an object of type {type(value).__name__}; it must give a Dataset, a dict of "
-        f"{', '.join(_REQUIRED)}, or a tuple of these four arrays"
+        f"{', '.join(_REQUIRED)}, a tuple of these four arrays, or a tuple of two datasets of "
+        "PyTorch"
     )
+
+
+def _items_of(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return all samples of a dataset of PyTorch, and their labels, each as one array.
+
+    Raises:
+        DataError: it has no items, they are no pairs, or samples differ in their shape.
+    """
+    try:
+        items = [dataset[index] for index in range(len(dataset))]
+        samples, labels = zip(*items, strict=True)
+        return np.stack([np.asarray(one) for one in samples]), np.array([int(y) for y in labels])
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{name}: a {type(dataset).__name__} is not usable as data ({one_line(error)}); its "
+            "items must be pairs of a sample and its label, and all samples of one shape"
+        ) from error
 
 
 def _named(arrays: Mapping[str, Any], name: str) -> Dataset:

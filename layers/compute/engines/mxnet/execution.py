@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import json
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 from mxnet.base import _LIB, check_call
 
+from layers.compute.engines.layout import aligned
 from layers.compute.engines.mxnet.layers import Layers
 from layers.compute.engines.mxnet.parameters import (
-    FlatVector,
-    aligned,
+    SharedVector,
     constant,
     parameters,
     share,
@@ -77,7 +75,7 @@ class CompiledStep:
         names: dict[str, str],
         x: np.ndarray,
         inputs: Mapping[str, np.ndarray],
-        vectors: tuple[FlatVector, FlatVector, FlatVector],
+        vectors: tuple[SharedVector, SharedVector, SharedVector],
         constants: Mapping[str, Any],
     ):
         weights, buffers, gradient = vectors
@@ -153,7 +151,7 @@ class CompiledScorer(_Scorer):
         output: Any,
         names: dict[str, str],
         x: np.ndarray,
-        vectors: tuple[FlatVector, FlatVector],
+        vectors: tuple[SharedVector, SharedVector],
         constants: Mapping[str, Any],
     ):
         self.x = x
@@ -197,7 +195,9 @@ def settle_shapes(block: Any, x: np.ndarray) -> None:
     mx.nd.waitall()
 
 
-def put_views(block: Any, weights: FlatVector, buffers: FlatVector, gradient: FlatVector) -> None:
+def put_views(
+    block: Any, weights: SharedVector, buffers: SharedVector, gradient: SharedVector
+) -> None:
     """Make a block's parameters, buffers and gradients views of the flat vectors."""
     for name, parameter in parameters(block):
         if trainable(parameter):
@@ -226,7 +226,7 @@ class ImperativeStep:
         head_of: Callable[[Sequence[Any], Any, Mapping[str, Any]], Any],
         x: np.ndarray,
         inputs: Mapping[str, np.ndarray],
-        gradient: FlatVector,
+        gradient: SharedVector,
     ):
         self.x, self.y = x, aligned((len(x),))
         self.inputs = dict(inputs)
@@ -256,8 +256,8 @@ class ImperativeScorer(_Scorer):
         block: Any,
         layers: Layers,
         x: np.ndarray,
-        weights: FlatVector,
-        buffers: FlatVector,
+        weights: SharedVector,
+        buffers: SharedVector,
     ):
         self.x = x
         self._layers = layers
@@ -268,43 +268,3 @@ class ImperativeScorer(_Scorer):
     def run(self) -> list[np.ndarray]:
         """Return the outputs of the model and its layers, (batch, ...), for the inputs in `x`."""
         return [np.asarray(one.asnumpy()) for one in self._layers.outputs(mx.nd, self._shared)]
-
-
-T = TypeVar("T")
-
-_here = threading.local()
-
-
-class GraphCache(Generic[T]):
-    """The most recently used graphs, one for each batch size.
-
-    The memory of a bound graph grows with its batch size, so the batch sizes in the cache add up to
-    at most `rows` samples, or twice the largest batch if that is more.
-
-    MXNet keeps scratch memory and random states for each thread, and a graph must run in the thread
-    that made it. So a change of thread empties the cache.
-    """
-
-    def __init__(self, make: Callable[[int], T], rows: int):
-        self._make = make
-        self._rows = rows
-        self._made: OrderedDict[int, T] = OrderedDict()
-        self._thread: object = None
-
-    def __getitem__(self, size: int) -> T:
-        """Return the graph of this batch size, and make it if it is not in the cache."""
-        try:
-            thread = _here.mark
-        except AttributeError:  # thread numbers are reused after a thread ends
-            thread = _here.mark = object()
-        if thread is not self._thread:
-            self._made.clear()
-            self._thread = thread
-        made = self._made.get(size)
-        if made is not None:
-            self._made.move_to_end(size)
-            return made
-        made = self._made[size] = self._make(size)
-        while len(self._made) > 1 and sum(self._made) > max(self._rows, 2 * max(self._made)):
-            self._made.popitem(last=False)
-        return made

@@ -8,36 +8,30 @@ implemented here. Others run in MXNet with a seed, which changes that shared sta
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import mxnet as mx
 import numpy as np
 
+from layers.compute.engines import definition
+from layers.compute.engines.initial import RULES, draw_by_name, stream
+from layers.compute.engines.layout import FlatVector, Layout
 from layers.compute.errors import ComputeError
 
 
 @dataclass(frozen=True)
-class Definition:
-    """A model without its weights.
+class Definition(definition.Definition):
+    """A model without its weights, with its graph.
 
     Attributes:
         symbol: the model's graph from the input "data" to one output; None: it cannot be traced.
         names: the structural name of each parameter of the graph.
-        shapes: the shape of each parameter and constant, by its structural name.
-        constants: the value of each constant, float32, likewise.
-        example_shape: the shape of one input, without the batch.
-        outputs: how many outputs the model has for one input.
     """
 
     symbol: Any
     names: Mapping[str, str]
-    shapes: Mapping[str, tuple[int, ...]]
-    constants: Mapping[str, np.ndarray]
-    example_shape: tuple[int, ...]
-    outputs: int
 
 
 def parameters(block: Any) -> list[tuple[str, Any]]:
@@ -78,45 +72,6 @@ def constant(parameter: Any) -> bool:
     return isinstance(parameter, mx.gluon.Constant)
 
 
-ALIGNMENT_BYTES = 64
-
-
-class Tensor(NamedTuple):
-    """The place of a tensor in a flat vector: elements `start` to `stop`, in C order."""
-
-    name: str
-    shape: tuple[int, ...]
-    start: int
-    stop: int
-
-
-Layout = tuple[Tensor, ...]
-
-
-def lay_out(shapes: Iterable[tuple[str, tuple[int, ...]]]) -> Layout:
-    """Return the layout of named shapes, in order and without gaps."""
-    tensors, start = [], 0
-    for name, shape in shapes:
-        stop = start + prod(shape)
-        tensors.append(Tensor(name, tuple(shape), start, stop))
-        start = stop
-    return tuple(tensors)
-
-
-def size(layout: Layout) -> int:
-    """Return the number of elements of a vector with this layout."""
-    return layout[-1].stop if layout else 0
-
-
-def aligned(shape: tuple[int, ...], dtype: str = "float32") -> np.ndarray:
-    """Return zeros that start on a 64-byte boundary, where oneDNN's kernels are fastest."""
-    kind = np.dtype(dtype)
-    length = prod(shape) * kind.itemsize
-    raw = np.zeros(length + ALIGNMENT_BYTES, np.uint8)
-    offset = -raw.ctypes.data % ALIGNMENT_BYTES
-    return raw[offset : offset + length].view(kind).reshape(shape)
-
-
 def share(array: np.ndarray) -> Any:
     """Return an NDArray over the memory of a C-contiguous array, which stays writable.
 
@@ -126,97 +81,19 @@ def share(array: np.ndarray) -> Any:
     return mx.nd.from_numpy(array.view(), zero_copy=True)
 
 
-class FlatVector:
-    """One contiguous, 64-byte aligned float32 vector (d,) and an NDArray view for each tensor.
+class SharedVector(FlatVector):
+    """A flat vector with an NDArray view of each tensor.
 
     A view is a separate NDArray over its part of the memory, not an MXNet slice, because some
     operators refuse slices.
     """
 
     def __init__(self, layout: Layout):
-        self.layout = layout
-        self.array = aligned((size(layout),))
+        super().__init__(layout)
         # MXNet has no zero-length arrays, except in its numpy mode.
         self.views: dict[str, Any] = {
-            t.name: share(self.array[t.start : t.stop].reshape(t.shape))
-            for t in layout
-            if t.stop > t.start
+            name: share(tensor) for name, tensor in self.tensors().items() if tensor.size
         }
-        self.readonly = self.array.view()
-        self.readonly.flags.writeable = False
-
-
-Rule = Callable[..., np.ndarray]
-
-
-def _fans(name: str, shape: tuple[int, ...]) -> tuple[float, float]:
-    if len(shape) < 2:
-        raise ComputeError(
-            f"parameter {name} of shape {shape} cannot be initialised by Xavier, which needs two "
-            f"dimensions: give it an initialiser (init=...) in the model"
-        )
-    field = float(np.prod(shape[2:])) if len(shape) > 2 else 1.0
-    return shape[1] * field, shape[0] * field
-
-
-def _xavier(
-    rng: np.random.Generator,
-    name: str,
-    shape: tuple[int, ...],
-    rnd_type: str = "uniform",
-    factor_type: str = "avg",
-    magnitude: float = 3,
-) -> np.ndarray:
-    """Draw by Glorot & Bengio 2010, eq. 16, with MXNet's defaults."""
-    fan_in, fan_out = _fans(name, shape)
-    factor = {"avg": (fan_in + fan_out) / 2, "in": fan_in, "out": fan_out}[factor_type]
-    scale = float(np.sqrt(magnitude / factor))
-    if rnd_type == "uniform":
-        return rng.uniform(-scale, scale, shape)
-    return rng.normal(0, scale, shape)
-
-
-def _msra(
-    rng: np.random.Generator,
-    name: str,
-    shape: tuple[int, ...],
-    factor_type: str = "avg",
-    slope: float = 0.25,
-    **_: Any,
-) -> np.ndarray:
-    """Draw by He et al. 2015, eq. 15."""
-    return _xavier(rng, name, shape, "gaussian", factor_type, 2.0 / (1 + slope**2))
-
-
-def _zeros(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    return np.zeros(shape)
-
-
-def _ones(rng: np.random.Generator, name: str, shape: tuple[int, ...]) -> np.ndarray:
-    return np.ones(shape)
-
-
-RULES: dict[str, Rule] = {
-    "zero": _zeros,
-    "zeros": _zeros,
-    "one": _ones,
-    "ones": _ones,
-    "constant": lambda rng, name, shape, value=0.0: np.full(shape, value),
-    "uniform": lambda rng, name, shape, scale=0.07: rng.uniform(-scale, scale, shape),
-    "normal": lambda rng, name, shape, sigma=0.01: rng.normal(0, sigma, shape),
-    "xavier": _xavier,
-    "msraprelu": _msra,
-}
-
-# The rule for a parameter without an initialiser, by the end of its name, as in Gluon.
-DEFAULTS: tuple[tuple[str, Rule], ...] = (
-    ("weight", _xavier),
-    ("bias", _zeros),
-    ("gamma", _ones),
-    ("beta", _zeros),
-    ("mean", _zeros),
-    ("var", _ones),
-)
 
 
 _STANDARD = (
@@ -247,19 +124,12 @@ def draw(parameter: Any, name: str, seed: int, index: int) -> np.ndarray:
     Raises:
         ComputeError: it has no initialiser, and no rule fits its name or shape.
     """
-    rng = np.random.default_rng([seed, index])
     shape = tuple(parameter.shape)
     if parameter.init is None:
-        for ending, rule in DEFAULTS:
-            if parameter.name.endswith(ending):
-                return rule(rng, name, shape).astype(np.float32)
-        raise ComputeError(
-            f"parameter {name} has no initialiser and no usual name: "
-            f"give it an initialiser (init=...) in the model"
-        )
+        return draw_by_name(parameter.name, name, shape, seed, index)
     key, settings = _parse(parameter.init)
     if type(parameter.init) in (str, *_STANDARD) and key in RULES:
-        return RULES[key](rng, name, shape, **settings).astype(np.float32)
+        return RULES[key](stream(seed, index), name, shape, **settings).astype(np.float32)
     return _by_mxnet(parameter, name, shape, [seed, index])
 
 

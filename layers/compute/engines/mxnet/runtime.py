@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
+from layers.compute.engines.one_thread import OneThread, limit_libraries, restore_libraries
+
 ENVIRONMENT: Mapping[str, str] = {
     # Otherwise an executor that is bound for inference keeps fused copies of the first weights.
     # "default" rewrites nothing, as "NONE" does, and its notices can be switched off.
@@ -73,100 +75,45 @@ def _without(notice: bytes) -> Iterator[None]:
                     os.write(2, line)
 
 
-class _Thread(threading.local):
-    """The calling thread: how often its operators are limited, and their threads before that."""
+class MXNetThread(OneThread):
+    """A context in which MXNet's operators run on one OpenMP thread, and other threads run none.
 
-    def __init__(self) -> None:
-        self.limits = _Limits()
-
-
-class _Limits:
-    def __init__(self) -> None:
-        self.held = 0
-        self.before: list[int] = []
-
-
-class OneThread:
-    """A context in which operators run on one OpenMP thread, and other threads run none.
-
-    oneDNN splits a sum among its threads, so their number changes the last bits. It is set in the
-    thread that runs the operators, and restored afterwards. To enter the context again, inside of
-    itself or of `kept`, takes no time.
+    MXNet is not thread-safe. The number of OpenMP threads is set in the thread that runs the
+    operators.
 
     Attributes:
         libraries: the OpenMP libraries, as threadpoolctl has them.
-        turn: is held while operators run, since MXNet is not thread-safe.
-        thread: `thread.limits.held` is how often the calling thread is in the context or in `kept`.
     """
 
     def __init__(self) -> None:
         import mxnet as mx
         from threadpoolctl import ThreadpoolController
 
+        super().__init__()
         with _without(ENGINE_NOTICE):
             mx.nd.zeros(1).wait_to_read()
         self.libraries: list[Any] = list(
             ThreadpoolController().select(user_api="openmp").lib_controllers
         )
-        self.turn = threading.RLock()
-        self.thread = _Thread()
 
-    def __enter__(self) -> None:
-        self.turn.acquire()
-        limits = self.thread.limits
-        limits.held += 1
-        if limits.held == 1:
-            try:
-                _run_as_operator(lambda: self._limit(limits))
-            except BaseException:
-                self.__exit__()
-                raise
+    def limit(self, before: list[int]) -> None:
+        """Set the OpenMP libraries to one thread."""
+        _run_as_operator(lambda: limit_libraries(self.libraries, before))
 
-    def __exit__(self, *_error: object) -> None:
-        limits = self.thread.limits
-        limits.held -= 1
-        try:
-            if not limits.held:
-                _run_as_operator(lambda: self._restore(limits))
-        finally:
-            self.turn.release()
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Keep this thread's operators on one OpenMP thread; other threads may run theirs."""
-        limits = self.thread.limits
-        with self:
-            limits.held += 1
-        try:
-            yield
-        finally:
-            if limits is self.thread.limits:
-                with self:
-                    limits.held -= 1
-            else:  # a generator may end in another thread, whose limits this must not change
-                limits.held -= 1
-
-    def _limit(self, limits: _Limits) -> None:
-        limits.before.clear()
-        for library in self.libraries:
-            limits.before.append(library.get_num_threads())
-            library.set_num_threads(1)
-
-    def _restore(self, limits: _Limits) -> None:
-        # An interrupt may have come before `_limit` reached the last library.
-        for library, threads in zip(self.libraries, limits.before, strict=False):
-            library.set_num_threads(threads)
+    def restore(self, before: list[int]) -> None:
+        """Give the OpenMP libraries their numbers of threads again."""
+        _run_as_operator(lambda: restore_libraries(self.libraries, before))
 
 
 _starting = threading.Lock()
 
 
 @lru_cache(maxsize=1)
-def _start() -> OneThread:
-    return OneThread()
+def _start() -> MXNetThread:
+    return MXNetThread()
 
 
-def one_thread() -> OneThread:
+def one_thread() -> MXNetThread:
     """Return the context in which operators run on one OpenMP thread; it starts MXNet."""
     with _starting:
         return _start()

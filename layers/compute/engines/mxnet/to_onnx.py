@@ -21,16 +21,8 @@ import numpy as np
 
 from layers.compute.engines.mxnet.exported_graph import INPUT, OUTPUT, Graph, Node, exported_values
 from layers.compute.engines.mxnet.parameters import Definition
+from layers.compute.engines.onnx_file import TensorProto, helper, numpy_helper, onnx
 from layers.compute.errors import ComputeError, one_line
-
-try:
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-except ImportError as error:
-    raise ComputeError(
-        f"ONNX needs the package onnx, which cannot be imported ({error}): "
-        "pip install 'fedmx[export]'"
-    ) from error
 
 OPSET = 13  # the newest of MXNet 1.9.1; every runtime since 2021 reads it
 _IR_VERSION = 7  # of onnx 1.8, which introduced opset 13; the installed onnx would write its newest
@@ -70,25 +62,6 @@ def onnx_model(
     helper.set_model_props(model, dict(notes))
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())
-
-
-def onnx_tensors(content: bytes) -> dict[str, np.ndarray]:
-    """Return the named weights in an ONNX file.
-
-    Raises:
-        ComputeError: the file is not ONNX.
-    """
-    try:
-        tensors = onnx.load_from_string(content).graph.initializer
-        beside = [t.name for t in tensors if t.data_location == TensorProto.EXTERNAL]
-        found = {} if beside else {t.name: numpy_helper.to_array(t) for t in tensors}
-    except Exception as error:  # errors of protobuf and onnx have no common base class
-        raise ComputeError("it is not an ONNX file") from error
-    if beside:
-        raise ComputeError(f"its weights, such as {beside[0]}, are in a file beside it")
-    if not found:
-        raise ComputeError("it is not an ONNX file with weights")
-    return found
 
 
 def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from layers.compute.engines.mxnet.execution import CompiledStep, GraphCache, ImperativeStep
+from layers.compute.engines.graphs import GraphCache, Step
 from layers.compute.losses.loss import Given, Loss, Outputs
-
-Step: TypeAlias = "CompiledStep | ImperativeStep"
 
 # The samples of all graphs in the cache. An epoch has a graph for its batch size, and one for the
 # smaller batch at its end.

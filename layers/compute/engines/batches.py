@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.compute.engines.mxnet.objective import Feed
-from layers.compute.engines.mxnet.runtime import one_thread
-from layers.compute.engines.mxnet.training import (
+from layers.compute.engines.objective import Feed
+from layers.compute.engines.one_thread import OneThread
+from layers.compute.engines.training import (
     ReportedLoss,
     Sgd,
     TrainingPlan,
@@ -76,6 +76,7 @@ class Batches:
         plan: epochs or steps, batch size, learning rate, momentum, weight decay.
         seed: for shuffling.
         dimension: the number of weights.
+        one_thread: the context in which the engine's operators run.
         begin: called before the first mini-batch.
 
     Raises:
@@ -88,12 +89,14 @@ class Batches:
         plan: TrainingPlan,
         seed: int,
         dimension: int,
+        one_thread: OneThread,
         begin: Callable[[], None],
     ):
         samples = len(feed.y)
         self.feed = feed
         self._batch, self._steps = batch_of(plan, samples), steps_of(plan, samples)
         self._seed = seed
+        self._one_thread = one_thread
         self._begin = begin
         self.sgd = Sgd(dimension, plan.learning_rate, plan.momentum, plan.weight_decay)
         self.reported = ReportedLoss(feed.objective.loss, feed.y)
@@ -102,7 +105,7 @@ class Batches:
         return self._steps
 
     def __iter__(self) -> Iterator[Batch]:
-        with one_thread().kept():
+        with self._one_thread.kept():
             self._begin()
             for rows in shuffled(len(self.feed.y), self._batch, self._steps, self._seed):
                 yield Batch(self, rows)

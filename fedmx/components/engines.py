@@ -1,0 +1,83 @@
+"""The engines that an experiment can choose between; the library of one is imported when used."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from fedmx.errors import FedmxError
+
+if TYPE_CHECKING:
+    from layers.compute.engines.engine import Engine
+
+EngineName: TypeAlias = Literal["mxnet", "torch", "numpy"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
+
+MXNET, TORCH, NUMPY = "mxnet", "torch", "numpy"
+
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    MXNET: ("mxnet", "numpy"),
+    TORCH: ("torch", "numpy"),
+    NUMPY: ("numpy",),
+}
+"""The packages of each engine, whose versions and builds decide the bits of a run."""
+
+
+def engine_of(name: str) -> Callable[..., Engine]:
+    """Return the class of an engine.
+
+    Raises:
+        FedmxError: its library is not installed.
+    """
+    try:
+        if name == MXNET:
+            from layers.compute.engines.mxnet.engine import MXNetEngine
+
+            return MXNetEngine
+        if name == TORCH:
+            from layers.compute.engines.torch.engine import TorchEngine
+
+            return TorchEngine
+        from layers.compute.engines.numpy.engine import NumpyEngine
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES[name]:
+            raise
+        raise FedmxError(not_installed(name)) from error
+    return NumpyEngine
+
+
+def not_installed(engine: str) -> str:
+    """Return the text about an engine whose library is missing."""
+    todo = {
+        # pip does not install it beside numpy 2, though it works there
+        MXNET: "pip install --no-deps mxnet==1.9.1 where it has a wheel (Linux on x86_64), or "
+        "compute.engine: numpy",
+        TORCH: "pip install 'fedmx[torch]'",
+    }
+    return f"the package {engine} is not installed; {todo[engine]}"
+
+
+def models_of(name: str) -> Mapping[str, Callable[..., Any]]:
+    """Return the models of an engine; a name with a final colon is a family."""
+    from layers.compute.engines.architectures import ARCHITECTURES
+    from layers.compute.engines.mxnet.model_zoo import ZOOS
+    from layers.compute.engines.mxnet.models import MODELS
+
+    if name == MXNET:
+        return {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}}
+    return ARCHITECTURES
+
+
+def start_mxnet_quietly() -> None:
+    """Start MXNet if it was imported and not used.
+
+    Otherwise it starts when the process forks or exits, and writes a line to stderr.
+    """
+    if "mxnet" in sys.modules:
+        with suppress(Exception):
+            from layers.compute.engines.mxnet.runtime import one_thread
+
+            with one_thread():
+                pass

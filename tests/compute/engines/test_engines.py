@@ -1,0 +1,167 @@
+"""The engines agree: the same initial values, and one step, gradient and loss within rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmx.components.engines import engine_of
+from layers.compute.engines.architectures import ARCHITECTURES, Architecture, Dense
+from layers.compute.engines.engine import Engine
+from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.numpy.engine import NumpyEngine, one_thread
+from layers.compute.errors import ComputeError
+from layers.compute.losses import LOSSES, Loss
+from layers.compute.losses.references import Distillation
+from tests.compute.engines.toys import plan, samples
+
+MODELS = ("logistic", "2nn", "lenet5", "cnn3")
+GREY = (1, 28, 28)
+DATA = samples(24, GREY, 10)
+
+
+@pytest.fixture(params=["numpy", pytest.param("torch", marks=pytest.mark.needs_torch)])
+def other(request: pytest.FixtureRequest) -> Any:
+    """The class of an engine that is compared with MXNet's."""
+    if request.param == "torch":
+        pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
+    return engine_of(request.param)
+
+
+def built(engine: Any, name: str = "lenet5", loss: Loss | None = None) -> Engine:
+    made: Engine = engine(ARCHITECTURES[name], GREY, 10, seed=3, loss=loss)
+    return made
+
+
+@pytest.mark.parametrize("name", sorted({*ARCHITECTURES} - {"vgg11s"}))
+def test_a_name_is_the_same_model_with_the_same_initial_values(name: str, other: Any) -> None:
+    one, two = built(MXNetEngine, name), built(other, name)
+    assert one.layout == two.layout
+    assert one.weights.tobytes() == two.weights.tobytes()
+    assert one.initial(8)[0].tobytes() == two.initial(8)[0].tobytes()
+    assert one.outputs(DATA).logits == pytest.approx(two.outputs(DATA).logits, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_gradient_and_a_step_agree(name: str, other: Any) -> None:
+    one, two = built(MXNetEngine, name), built(other, name)
+    assert one.gradient(DATA) == pytest.approx(two.gradient(DATA), abs=2e-6)
+    settings = plan(steps=1, momentum=0.9, weight_decay=0.01)
+    reports = [engine.train(DATA, settings, 5) for engine in (one, two)]
+    assert one.weights == pytest.approx(two.weights, abs=1e-5)
+    assert reports[0].loss == pytest.approx(reports[1].loss, abs=1e-5)
+    assert one.evaluate(DATA).loss == pytest.approx(two.evaluate(DATA).loss, abs=1e-5)
+
+
+def trained(engine: Any, loss: Loss) -> tuple[np.ndarray, float]:
+    """The weights after two steps with a loss, and what is reported."""
+    made = built(engine, "2nn", loss)
+    rng = np.random.default_rng(0)
+    models = {name: made.initial(number)[0] for number, name in enumerate(loss.references)}
+    arrays = {
+        "soft_labels": rng.dirichlet(np.ones(10), len(DATA)).astype("f"),
+        "prototypes": np.vstack([rng.normal(size=(9, 64)), np.full((1, 64), np.nan)]),
+    }
+    given = {name: arrays[name] for name in loss.arrays}
+    report = made.train(DATA, plan(steps=2), 5, references=models, arrays=given)
+    return made.weights.copy(), report.loss
+
+
+@pytest.mark.parametrize(
+    "make",
+    [*(LOSSES[name] for name in sorted({*LOSSES} - {"sigmoid"})), lambda: Distillation(None)],
+)
+def test_every_loss_trains_alike(make: Callable[[], Loss], other: Any) -> None:
+    (weights, loss), (others, reported) = trained(MXNetEngine, make()), trained(other, make())
+    assert weights == pytest.approx(others, abs=1e-5)
+    assert loss == pytest.approx(reported, abs=1e-5)
+
+
+def test_a_model_of_two_classes_with_one_output_trains_alike(other: Any) -> None:
+    data = samples(24, (6,), 2)
+    ends = []
+    for engine in (MXNetEngine, other):
+        made = engine(
+            lambda: Architecture((Dense(5, relu=True), Dense(1))),
+            (6,),
+            2,
+            seed=1,
+            loss=LOSSES["sigmoid"](),
+        )
+        made.train(data, plan(epochs=2), 5)
+        ends.append((made.weights.copy(), made.evaluate(data).loss))
+    assert ends[0][0] == pytest.approx(ends[1][0], abs=1e-5)
+    assert ends[0][1] == pytest.approx(ends[1][1], abs=1e-5)
+
+
+def test_a_layer_has_the_name_and_the_outputs_of_the_other_engine(other: Any) -> None:
+    one, two = built(MXNetEngine), built(other)
+    for layer in ("", "1", "5"):
+        values = [engine.outputs(DATA, [layer]).layers[layer] for engine in (one, two)]
+        assert values[0] == pytest.approx(values[1], abs=1e-5)
+    with pytest.raises(ComputeError, match="layer of the model '99'"):
+        two.outputs(DATA, ["99"])
+
+
+def test_the_bits_of_a_training_come_again_and_dropout_draws_from_its_seed(other: Any) -> None:
+    engine, ends = built(other, "knapsack-cnn"), []
+    for seed in (1, 1, 2):
+        engine.load(*engine.initial(3))
+        engine.train(DATA, plan(batch_size=len(DATA), steps=2), seed)
+        ends.append(engine.weights.tobytes())
+        alone = engine.scores(DATA, 8, 8, 16).losses
+        assert alone.tobytes() == engine.scores(DATA, 8).losses[8:16].tobytes()
+    assert ends[0] == ends[1] != ends[2]
+
+
+def test_a_correction_changes_the_step_and_no_gradient_changes_the_model(other: Any) -> None:
+    engine = built(other, "2nn")
+    before = engine.weights.copy()
+    batches = engine.batches(DATA, plan(steps=1), 5)
+    (batch,) = batches
+    assert engine.batch_gradient(batch).any()
+    assert engine.weights.tobytes() == before.tobytes()
+
+    def stop(gradient: np.ndarray, weights: np.ndarray) -> None:
+        gradient[...] = 0
+
+    engine.step(batch, stop)
+    assert engine.weights.tobytes() == before.tobytes()
+    engine.step(batch)
+    assert engine.weights.tobytes() != before.tobytes()
+    assert batches.report().steps == 2
+
+
+@pytest.mark.parametrize(
+    ("layers", "shape", "said"),
+    [((Dense(3),), (4,), r"\(2, 3\)"), (ARCHITECTURES["lenet5"]().layers, (4,), r"\(4,\)")],
+)
+def test_a_model_that_does_not_fit_is_refused(
+    layers: Any, shape: tuple[int, ...], said: str, other: Any
+) -> None:
+    with pytest.raises(ComputeError, match=said):
+        other(lambda: Architecture(layers), shape, 10)
+
+
+def test_numpy_runs_on_one_thread_and_gives_the_others_back() -> None:
+    one = one_thread()
+    libraries = one._libraries
+    before = [library.get_num_threads() for library in libraries]
+    with one.kept(), one:
+        assert {library.get_num_threads() for library in libraries} == {1}
+    assert [library.get_num_threads() for library in libraries] == before
+
+
+def test_numpy_has_no_gluon_block_and_names_an_operator_that_it_lacks() -> None:
+    with pytest.raises(ComputeError, match="str"):
+        NumpyEngine(lambda: "a model", GREY, 10)
+
+    class Own(Loss):
+        def losses(self, F: Any, given: Any) -> Any:
+            return F.SequenceMask(given.outputs.logits)
+
+    with pytest.raises(ComputeError, match="SequenceMask"):
+        built(NumpyEngine, "logistic").train(DATA, plan(), 1, loss=Own())

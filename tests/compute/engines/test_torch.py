@@ -1,0 +1,166 @@
+"""The engine on PyTorch: any module on one vector, with its buffers, frozen parts and own draws."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layers.compute.data.dataset import Samples
+from layers.compute.errors import ComputeError
+from tests.compute.engines.toys import path, plan, samples
+
+pytestmark = pytest.mark.needs_torch
+
+IMAGES = samples(20, (1, 8, 8), 3)
+VALUES = samples(20, (6,), 3)
+TOKENS = Samples(np.random.default_rng(0).integers(0, 50, (20, 7)), VALUES.y)
+
+
+@pytest.fixture
+def toys() -> Any:
+    pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
+    from tests.compute.engines import torch_toys
+
+    return torch_toys
+
+
+def engine(build: Any, data: Samples, seed: int = 4, **more: Any) -> Any:
+    from layers.compute.engines.torch.engine import TorchEngine
+
+    return TorchEngine(build, data.x.shape[1:], 3, seed=seed, **more)
+
+
+def test_a_module_trains_as_by_hand(toys: Any) -> None:
+    import torch
+
+    def build() -> Any:
+        module = toys.Normed()
+        module.features[3] = torch.nn.Identity()  # without dropout
+        return module
+
+    made, twin = engine(build, IMAGES), build()
+    names = {one.name: made.weights[one.start : one.stop].reshape(one.shape) for one in made.layout}
+    state = twin.state_dict()
+    state.update({name: torch.from_numpy(value.copy()) for name, value in names.items()})
+    twin.load_state_dict(state)
+    whole = plan(steps=1, batch_size=0, momentum=0.9, weight_decay=0.01)
+    made.train(IMAGES, whole, 1)
+    after = toys.by_hand(twin, torch.from_numpy(IMAGES.x), torch.from_numpy(IMAGES.y), 0.1)
+    for layout, vector in ((made.layout, made.weights), (made.buffers_layout, made.buffers)):
+        assert layout
+        for one in layout:
+            expected = after[one.name].numpy().reshape(-1)
+            assert vector[one.start : one.stop] == pytest.approx(expected, abs=1e-6), one.name
+
+
+def test_a_training_has_the_same_bits_again_also_in_a_new_process(toys: Any) -> None:
+    made, ends = engine(toys.Normed, IMAGES), []
+    for _ in range(2):
+        made.load(*made.initial(4))
+        made.train(IMAGES, plan(epochs=2), 9)
+        ends.append((made.weights.tobytes(), made.buffers.tobytes(), made.evaluate(IMAGES)))
+    assert ends[0] == ends[1]
+    code = (
+        "import hashlib; from tests.compute.engines.test_torch import *;"
+        "from tests.compute.engines import torch_toys as toys; made = engine(toys.Normed, IMAGES);"
+        "made.train(IMAGES, plan(epochs=2), 9); print(hashlib.sha256(made.weights).hexdigest())"
+    )
+    said = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env=path(OMP_NUM_THREADS="4"),
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout.strip() == hashlib.sha256(ends[0][0]).hexdigest(), said.stderr
+
+
+def test_initial_values_are_those_that_the_module_draws_from_the_seed(toys: Any) -> None:
+    one, other = engine(toys.Normed, IMAGES, seed=1), engine(toys.Normed, IMAGES, seed=2)
+    assert one.weights.tobytes() != other.weights.tobytes()
+    assert one.initial(2)[0].tobytes() == other.weights.tobytes()
+    trained = toys.Normed()
+    by_object = engine(lambda: trained, IMAGES)
+    by_object.train(IMAGES, plan(), 1)
+    own = np.concatenate([one.detach().numpy().reshape(-1) for one in trained.parameters()])
+    assert by_object.initial(7)[0].tobytes() == own.tobytes()
+
+
+def test_evaluation_uses_the_running_statistics_and_changes_nothing(toys: Any) -> None:
+    made = engine(toys.Normed, IMAGES)
+    made.train(IMAGES, plan(), 1)
+    before = made.weights.copy(), made.buffers.copy()
+    first = made.evaluate(IMAGES)
+    made.gradient(IMAGES)
+    assert made.evaluate(IMAGES) == first
+    assert (made.weights == before[0]).all()
+    assert (made.buffers == before[1]).all()
+
+
+def test_frozen_parameters_are_in_no_vector_and_equal_in_every_process(toys: Any) -> None:
+    made = engine(toys.Adapted, VALUES)
+    assert [one.name for one in made.layout] == [
+        "down.weight",
+        "up.weight",
+        "head.weight",
+        "head.bias",
+    ]
+    frozen = made.definition.constants
+    assert set(frozen) == {"base.weight", "base.bias"}
+    again = engine(toys.Adapted, VALUES).definition.constants
+    assert all((again[name] == value).all() for name, value in frozen.items())
+    before = {name: value.copy() for name, value in frozen.items()}
+    made.train(VALUES, plan(epochs=2), 1)
+    after = made.definition.constants
+    assert all((after[name] == value).all() for name, value in before.items())
+
+
+def test_tokens_reach_an_embedding_as_whole_numbers(toys: Any) -> None:
+    made = engine(toys.Words, TOKENS)
+    assert made.takes_tokens
+    before = made.evaluate(TOKENS).loss
+    made.train(TOKENS, plan(epochs=20, learning_rate=0.5), 1)
+    assert made.evaluate(TOKENS).loss < before
+
+
+def test_a_shared_tensor_is_in_the_vector_once(toys: Any) -> None:
+    made = engine(toys.Tied, VALUES)
+    names = [one.name for one in made.layout]
+    assert names == ["one.weight", "one.bias", "two.bias", "head.weight", "head.bias"]
+    made.train(VALUES, plan(), 1)
+    assert made._module.one.weight is made._module.two.weight
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Two", "several outputs"),
+        ("counting", "momentum=None"),
+        ("in_float64", "float64|Double"),
+        ("Normed", r"\(6,\)"),
+    ],
+)
+def test_what_the_engine_cannot_train_is_refused(name: str, said: str, toys: Any) -> None:
+    with pytest.raises(ComputeError, match=said):
+        engine(getattr(toys, name), VALUES)
+
+
+def test_another_engines_model_is_refused(toys: Any) -> None:
+    with pytest.raises(ComputeError, match=r"compute\.engine: mxnet"):
+        engine(lambda: "a block", VALUES)
+
+
+def test_threads_and_determinism_are_given_back(toys: Any) -> None:
+    import torch
+
+    from layers.compute.engines.torch.engine import one_thread
+
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    with one_thread():
+        assert torch.get_num_threads() == 1
+        assert torch.are_deterministic_algorithms_enabled()
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before

@@ -1,0 +1,118 @@
+"""An experiment names its engine, which alone is imported, and the record says which it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedmx import Experiment, ExperimentError, simulate
+from fedmx.history.diff import diff
+from tests.fedmx import kinds
+from tests.fedmx.command_line import ROOT, environment, fedmx
+from tests.fedmx.recorded_runs import run_of
+
+NUMPY = {"compute": {**kinds.TREE["compute"], "model": "logistic", "engine": "numpy"}}
+
+WITHOUT = """
+import sys
+
+sys.modules.update(dict.fromkeys(("mxnet", "gluoncv", "torch")))  # importing them fails
+sys.argv[0] = "fedmx"
+from fedmx.cli.start import main
+main()
+"""
+
+
+def without_mxnet(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT, *map(str, words)],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+
+
+SMALL = ("--set", "rounds=2", "--set", "compute.train.epochs=1")
+
+
+@pytest.fixture(scope="module")
+def numpy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The digits of the quickstart on numpy, where MXNet cannot be imported."""
+    folder = tmp_path_factory.mktemp("without")
+    words = ("run", ROOT / "examples/quickstart.yaml", "--set", "compute.engine=numpy", *SMALL)
+    done = without_mxnet(folder, *words)
+    assert done.returncode == 0, done.stderr
+    (run,) = folder.glob("runs/quickstart-*")
+    return run
+
+
+def test_the_numpy_engine_runs_where_mxnet_is_missing(numpy_run: Path) -> None:
+    facts = json.loads((numpy_run / "run.json").read_text())["facts"]
+    assert facts["engine"] == "numpy"
+    assert "mxnet" not in {*facts, *facts["builds"]}
+    assert facts["numpy"]
+    assert (numpy_run / "model.safetensors").exists()
+
+
+def test_reports_exports_and_lists_need_no_mxnet(numpy_run: Path) -> None:
+    folder = numpy_run.parent
+    for words in (
+        ("report", numpy_run),
+        ("replay", numpy_run, "--round", "2"),
+        ("export", numpy_run, "--to", "safetensors", "--out", "model.safetensors"),
+        ("list",),
+        ("explain", "lenet5"),
+        ("schema",),
+    ):
+        done = without_mxnet(folder, *words)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+def test_mxnet_that_is_missing_is_named_with_the_other_engine(tmp_path: Path) -> None:
+    done = without_mxnet(tmp_path, "run", ROOT / "examples/quickstart.yaml", *SMALL)
+    assert done.returncode == 2
+    assert "mxnet" in done.stderr
+    assert "compute.engine: numpy" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_weights_of_one_engine_begin_a_run_of_another(numpy_run: Path, tmp_path: Path) -> None:
+    given = ["rounds=1", "compute.train.steps=0", f"compute.start={numpy_run}"]
+    experiment = Experiment.read(ROOT / "examples/quickstart.yaml", given)
+    (first,) = simulate(experiment)
+    last = json.loads((numpy_run / "rounds.jsonl").read_text().splitlines()[-1])
+    assert first.accuracy == pytest.approx(last["accuracy"], abs=0.005)
+
+
+LIST = ("list", "models", "--json", "--engine")
+
+
+def test_a_list_has_the_models_of_an_engine() -> None:
+    listed = {
+        engine: set(json.loads(fedmx(*LIST, engine, cwd=ROOT).out)["models"])
+        for engine in ("mxnet", "numpy")
+    }
+    assert {"logistic", "2nn", "lenet5", "cnn3"} <= listed["numpy"] < listed["mxnet"]
+    assert "lstm" not in listed["numpy"]
+    assert "'numpi'" in fedmx(*LIST, "numpi", cwd=ROOT).error_text
+
+
+def test_a_model_of_another_engine_is_refused_with_the_engines_that_have_it() -> None:
+    compute = {**NUMPY["compute"], "model": "resnet18-cifar"}
+    given = Experiment.parse(json.dumps({**kinds.TREE, "compute": compute}))
+    with pytest.raises(ExperimentError, match=r"resnet18-cifar .* numpy.*mxnet"):
+        simulate(given)
+
+
+def test_a_diff_says_first_that_the_engine_is_another(tmp_path: Path) -> None:
+    one = run_of(tmp_path, rounds=2)
+    other = run_of(tmp_path, rounds=2, compute=NUMPY["compute"])
+    found = diff(one, other)
+    assert found.sentence.startswith("another engine, mxnet against numpy;")
+    assert found.divergence is not None
+    assert found.divergence.round == 1
