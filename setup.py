@@ -19,6 +19,7 @@ MXNET_WHEELS = (
 )
 MLFLOW = "mlflow-skinny>=2.9"
 ONNX = "onnx>=1.16"
+DP_ACCOUNTING = "dp-accounting>=0.6"
 PANDAS = "pandas>=1.5"
 TORCH = "torch>=2.1"
 PROMETHEUS = "prometheus-client>=0.20"
@@ -91,6 +92,7 @@ setup(
         "metrics": [PROMETHEUS],
         "mlflow": [MLFLOW],
         "pandas": [PANDAS],
+        "privacy": [DP_ACCOUNTING],
         "ray": [RAY],
         "torch": [TORCH],
         "wandb": [WANDB],
@@ -111,6 +113,7 @@ setup(
             PROMETHEUS,
             MLFLOW,
             WANDB,
+            DP_ACCOUNTING,
             "ipykernel",
             "nbclient",
             "nbformat",

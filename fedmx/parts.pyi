@@ -158,7 +158,9 @@ from layers.logic.hooks.server_optimisers import FedAdam as FedAdam
 from layers.logic.hooks.server_optimisers import FedAvgM as FedAvgM
 from layers.logic.hooks.server_optimisers import FedYogi as FedYogi
 from layers.logic.hooks.stragglers import Stragglers as Stragglers
+from layers.logic.privacy.central import Central as Central
 from layers.logic.selectors.clustered import Clustered as Clustered
+from layers.logic.selectors.poisson import Poisson as Poisson
 from layers.logic.selectors.power_of_choice import PowerOfChoice as PowerOfChoice
 from layers.logic.selectors.uniform import BySize as BySize
 from layers.logic.selectors.uniform import RoundRobin as RoundRobin

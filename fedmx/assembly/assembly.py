@@ -15,7 +15,7 @@ import numpy as np
 
 from fedmx.assembly.assets import AssetFile, file_of_samples, samples_in
 from fedmx.assembly.data import ExperimentData, divided
-from fedmx.assembly.logic import keeps_places, logic_of, preset_of
+from fedmx.assembly.logic import keeps_places, logic_of, preset_of, privacy_of
 from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import read_catalogue
@@ -25,6 +25,7 @@ from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from fedmx.privacy.account import Account
 from layers.compute import bits
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
@@ -174,10 +175,28 @@ class Assembly:
     def _logic(self) -> Logic:
         return logic_of(self.experiment, self.preset, self.data, lambda: self.engine)
 
+    @cached_property
+    def account(self) -> Account | None:
+        """What the run spends of its privacy; None: it is not private.
+
+        Raises:
+            FedmxError: dp-accounting is not installed, or no noise keeps the budget.
+        """
+        privacy = privacy_of(self.experiment)
+        if privacy is None:
+            return None
+        mechanism = privacy.mechanism(self.preset)
+        return Account.of(privacy.budget, mechanism, self.experiment.rounds)
+
     @property
     def server_logic(self) -> Logic:
-        """The logic of the server, which can train on assets and on samples of its own."""
+        """The logic of the server, which can train on assets and on samples of its own, and knows
+        the noise of a private run."""
         logic, facilities = self.logic, Facilities()
+        privacy = privacy_of(self.experiment)
+        if privacy is not None and self.account is not None:
+            private = privacy.with_noise(self.preset, self.account.noise)
+            logic = dataclasses.replace(logic, aggregator=private.aggregator)
         if not logic.assets and not logic.held_out:
             return logic
         if logic.assets:

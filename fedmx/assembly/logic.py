@@ -18,8 +18,9 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAimSplit
 from layers.logic.attacks.samples import BackDoor, LabelFlipping
 from layers.logic.core.attack import Attack, attack_in
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Condition, Need, Trait, declared, refusal
 from layers.logic.core.mask import Initial, Mask, own_tensors
+from layers.logic.core.privacy import Privacy
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.selectors.uniform import Uniform
 
@@ -28,7 +29,8 @@ def preset_of(experiment: Experiment) -> Preset:
     """Return the parts of an experiment's logic.
 
     Its own selector, aggregator, trainer and list of own tensors replace those of its preset; its
-    hooks precede the preset's.
+    hooks precede the preset's. Privacy clips after all hooks that change updates; an attack lies
+    after that.
 
     Raises:
         ExperimentError: a part does not exist, or its settings are wrong.
@@ -45,8 +47,28 @@ def preset_of(experiment: Experiment) -> Preset:
     if section.own is not None:
         replaced["own"] = section.own
     hooks = [build("hook", hook) for hook in section.hooks]
-    lies = () if experiment.attack is None else (attack_of(experiment, experiment.attack),)
-    return replace(preset, **replaced, hooks=(*hooks, *preset.hooks, *lies))
+    preset = replace(preset, **replaced, hooks=(*hooks, *preset.hooks))
+    if (privacy := privacy_of(experiment)) is not None and experiment.privacy is not None:
+        try:
+            preset = privacy.applied(preset, experiment.clients - len(experiment.without))
+        except LogicError as error:
+            raise ExperimentError(experiment.privacy.problem(str(error))) from None
+    if experiment.attack is not None:
+        lies = attack_of(experiment, experiment.attack)
+        preset = replace(preset, hooks=(*preset.hooks, lies))
+    return preset
+
+
+def privacy_of(experiment: Experiment) -> Privacy | None:
+    """Return the privacy of an experiment; None: it has none.
+
+    Raises:
+        ExperimentError: a setting is wrong.
+    """
+    if experiment.privacy is None:
+        return None
+    privacy: Privacy = build("privacy", experiment.privacy)
+    return privacy
 
 
 def attack_of(experiment: Experiment, reference: Component) -> Attack:
@@ -97,6 +119,7 @@ def logic_of(
         return rate
 
     engine = model()
+    _check_private(experiment, preset, engine)
     try:
         logic = Logic(
             layout=engine.layout,
@@ -129,6 +152,23 @@ def logic_of(
     except LogicError as error:
         raise ExperimentError(f"logic: {error}") from error
     return logic
+
+
+def _check_private(experiment: Experiment, preset: Preset, engine: Engine) -> None:
+    """Check what an experiment has besides its parts, if they are private.
+
+    Raises:
+        ExperimentError: it has something that privacy excludes.
+    """
+    private = [hook for hook in preset.hooks if Need.BOUNDED in declared(hook)]
+    evaluate = experiment.compute.evaluate
+    buffers = any(tensor.stop > tensor.start for tensor in engine.buffers_layout)
+    for condition, holds in (
+        (Condition.BUFFERS, buffers),
+        (Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal),
+    ):
+        if private and holds:
+            raise ExperimentError(f"privacy: {refusal(Need.BOUNDED, condition, private[0], '')}")
 
 
 def _mask_of(patterns: Sequence[str], engine: Engine) -> Mask:

@@ -183,13 +183,21 @@ def explain(
     set_: Overrides = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain a name or key, or list whose code a file would run."""
+    """Explain a name or key, or what a file would run and reveal."""
     file = Path(name)
     named_file = file.suffix in (".yaml", ".yml") or file.is_file()
     if as_json:
         typer.echo(json.dumps(_code(file, set_ or ()) if named_file else _document(name)))
         return
-    show_text(whose_code(file, set_ or ()) if named_file else explanation(name))
+    show_text(_file_lines(file, set_ or ()) if named_file else explanation(name))
+
+
+def _file_lines(file: Path, overrides: Sequence[str]) -> list[str]:
+    """Return what an experiment lets others see, and whose code it would run."""
+    from fedmx.experiment import Experiment
+    from fedmx.privacy.seen import seen
+
+    return [*seen(Experiment.read(file, overrides)), "", *whose_code(file, overrides)]
 
 
 def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
@@ -234,6 +242,8 @@ def _named_components(
 def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """Return the content of `whose_code` as a document."""
     from fedmx.components.text import dotted
+    from fedmx.experiment import Experiment
+    from fedmx.privacy.seen import seen
 
     code = [
         {
@@ -243,7 +253,7 @@ def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
         }
         for one, code in _named_components(file, overrides)
     ]
-    return {"file": str(file), "code": code}
+    return {"file": str(file), "code": code, "seen": seen(Experiment.read(file, overrides))}
 
 
 def _document(name: str) -> dict[str, Any]:

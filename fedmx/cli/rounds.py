@@ -200,7 +200,7 @@ HISTORY_ROUNDS = 10  # every tenth round stays on a terminal,
 HISTORY_LINES = 20  # or every twentieth and so on, so that about this many lines stay
 SHRINKING = (
     *("best", "accuracy", "virtual"),  # shorter words
-    *("down", "up", "flight", "virtual", "best", "best"),  # then columns disappear,
+    *("down", "up", "flight", "virtual", "best", "best", "epsilon"),  # then columns disappear,
     *("loss", "begun", "staleness", "rate"),
     *("round", "left"),  # until only round and accuracy are left
 )
@@ -313,6 +313,7 @@ class ProgressLine:
         self._updates: deque[int] = deque(maxlen=RECENT_ROUNDS)
         self._staleness: tuple[int, ...] | None = None  # None: rounds wait
         self._in_flight: int | None = None
+        self._epsilon: float | None = None
 
     def add_round(self, round: Round, folder: RunFolder) -> None:
         """Add a round; at the first call, the bytes before a resume are read from `folder`."""
@@ -331,6 +332,7 @@ class ProgressLine:
             self._accuracy, self._loss = round.accuracy, round.loss
             self._keep_best(round.accuracy, round.round)
         self._staleness, self._in_flight = round.staleness, round.report.in_flight
+        self._epsilon = round.epsilon
         self._updates.append(round.updates)
         now_s = time.monotonic()
         if not self._ends_s:
@@ -365,6 +367,8 @@ class ProgressLine:
                 columns["best"] = ("best so far", "")
             else:
                 columns["best"] = (f"{known} in {unit} {round}", known, "")
+        if self._epsilon is not None:
+            columns["epsilon"] = (f"epsilon {self._epsilon:.2f}", "")
         if self._virtual_s is not None:
             known = duration(self._virtual_s)
             columns["virtual"] = (f"virtual time {known}", f"virtual {known}", "")

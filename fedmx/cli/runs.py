@@ -257,6 +257,8 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(
             ("model", f"accuracy {percent(status['accuracy'])}, loss {status['loss']:.4f}")
         )
+    if status.get("epsilon") is not None:
+        found.append(("privacy", f"epsilon {status['epsilon']:.4f} is spent"))
     if state == "interrupted" and status["time"] is not None:
         found.append(("last seen", f"{status['time']}; the lines below are from that time"))
     if status["clients"] is not None or status["ready"]:

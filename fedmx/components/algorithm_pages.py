@@ -24,7 +24,7 @@ INDEX = ROOT / "docs" / "algorithms.md"
 FOLDER = INDEX.with_suffix("")
 """The folder of the pages."""
 
-_NOUNS = ("preset", "selector", "aggregator", "hook", "trainer", "attack")
+_NOUNS = ("preset", "selector", "aggregator", "hook", "trainer", "attack", "privacy")
 ALGORITHMS = {KINDS[noun].plural: noun for noun in _NOUNS}
 """The kinds that the pages describe, each with its noun."""
 

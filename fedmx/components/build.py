@@ -30,6 +30,7 @@ from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.clock import Availability, Devices, Uploads
 from layers.logic.core.attack import Attack
+from layers.logic.core.privacy import Privacy
 from layers.logic.core.trainer import Trainer
 from layers.logic.errors import LogicError
 
@@ -265,6 +266,7 @@ WANTED: dict[str, Wanted] = {
     "hook": Wanted.subclass(Hook),
     "trainer": Wanted.subclass(Trainer),
     "attack": Wanted.subclass(Attack),
+    "privacy": Wanted.subclass(Privacy),
     "devices": Wanted.subclass(Devices),
     "uploads": Wanted.subclass(Uploads),
     "availability": Wanted.subclass(Availability),

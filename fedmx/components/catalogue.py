@@ -55,6 +55,7 @@ KINDS: Mapping[str, Kind] = {
     "hook": Kind("hooks", ("logic", "hooks"), "hooks: [{name: 'my_module:Noise', sigma: 0.01}]"),
     "trainer": Kind("trainers", ("logic", "trainer"), "trainer: {name: 'my_module:Own', lam: 0.1}"),
     "attack": Kind("attacks", ("attack",), "attack: {name: 'my_module:Lie', clients: 0.2}"),
+    "privacy": Kind("privacy", ("privacy",), "privacy: {name: 'my_module:Own', clip: 0.4}"),
     "devices": Kind("devices", ("clock", "devices"), "devices: 'my_module:Phones'"),
     "uploads": Kind("uploads", ("clock", "uploads"), "uploads: 'my_module:Cell'"),
     "availability": Kind(
@@ -118,7 +119,15 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     from layers.compute.data.partitions import PARTITIONS
     from layers.compute.losses import LOSSES
     from layers.compute.schedule import SCHEDULES
-    from layers.logic import AGGREGATORS, ATTACKS, HOOKS, PRESETS, SELECTORS, TRAINERS
+    from layers.logic import (
+        AGGREGATORS,
+        ATTACKS,
+        HOOKS,
+        PRESETS,
+        PRIVACY,
+        SELECTORS,
+        TRAINERS,
+    )
     from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
 
     return {
@@ -127,6 +136,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "aggregators": AGGREGATORS,
         "hooks": HOOKS,
         "attacks": ATTACKS,
+        "privacy": PRIVACY,
         "trainers": TRAINERS,
         "models": {key: one for name in ENGINES for key, one in models_of(name).items()},
         "data": {**DATASETS, **FEDERATED},

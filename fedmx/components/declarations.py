@@ -1,34 +1,33 @@
 """The tables of declarations in the documentation: what parts require, provide and exclude.
 
-After a change of a part or of a rule, write the page again::
+After a change of a part or of a rule, write the pages again::
 
     python -m fedmx.components.declarations
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from fedmx.components.catalogue import components
-from layers.logic.core.declaration import RULES, Condition, Need, Trait, declared
+from fedmx.components.catalogue import NOUN_OF, components
+from layers.logic.core.declaration import RULES, Condition, Need, Rule, Trait, declared
 
-PAGE = Path(__file__).parents[2] / "docs" / "parts.md"
 BEGIN, END = "<!-- declarations -->\n", "<!-- end of declarations -->\n"
+KINDS = ("selectors", "aggregators", "hooks", "trainers", "attacks")
 
 
-def with_tables(page: str) -> str:
-    """Return the page (Markdown) with the tables between its two marks."""
+def with_tables(page: str, tables: Callable[[], Iterator[str]]) -> str:
+    """Return a page (Markdown) with the lines of its tables between its two marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    tables = "\n".join(_tables())
-    return f"{before}{BEGIN}\n{tables}\n\n{END}{after}"
+    lines = "\n".join(tables())
+    return f"{before}{BEGIN}\n{lines}\n\n{END}{after}"
 
 
-def _tables() -> Iterator[str]:
-    """Yield the lines of both tables."""
-    kinds = ("selectors", "aggregators", "hooks", "trainers", "attacks")
-    parts = [(name, make()) for kind in kinds for name, make in components()[kind].items()]
+def tables_of_parts() -> Iterator[str]:
+    """Yield the lines of the tables of all declarations and of all rules."""
+    parts = [(name, make()) for kind in KINDS for name, make in components()[kind].items()]
     yield "| declaration | the part | parts of fedmx, with default settings |"
     yield "|---|---|---|"
     for one in (*Need, *Trait):
@@ -48,9 +47,41 @@ def _tables() -> Iterator[str]:
         yield f"| {_cell(rule.one)} | {without}{_cell(rule.other)} | {' | '.join(texts)} |"
 
 
+def tables_of_privacy() -> Iterator[str]:
+    """Yield the lines of the table of what is refused beside privacy, by its reason."""
+    yield "| refused | why |"
+    yield "|---|---|"
+    rules = [rule for rule in RULES if rule.one is Need.BOUNDED]
+    refused: dict[Rule, list[str]] = {rule: [] for rule in rules}
+    for kind in KINDS:
+        for name, make in components()[kind].items():
+            part = make()
+            for rule in rules:
+                has = rule.other in declared(part)
+                if not has if rule.needed == NOUN_OF[kind] else has and not rule.needed:
+                    refused[rule].append(f"`{name}`")
+                    break  # the first reason is the one that a user sees
+    for rule, names in refused.items():
+        conditions = [rule.other.value] if isinstance(rule.other, Condition) else []
+        own = f"your own parts {'without' if rule.needed else 'with'} `{rule.other}`"
+        what = ", ".join([*conditions, *names, *([] if conditions else [own])])
+        other = "x" if conditions else "it"
+        text = rule.why.format(one="privacy", other=other, value="it")
+        yield f"| {what} | {text} |"
+
+
 def _cell(one: Need | Trait | Condition) -> str:
     return one.value if isinstance(one, Condition) else f"`{one}`"
 
 
+DOCS = Path(__file__).parents[2] / "docs"
+PAGES: Mapping[Path, Callable[[], Iterator[str]]] = {
+    DOCS / "parts.md": tables_of_parts,
+    DOCS / "algorithms" / "privacy.md": tables_of_privacy,
+}
+"""The pages with tables, each with what yields their lines."""
+
+
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), encoding="utf-8")
+    for path, lines in PAGES.items():
+        path.write_text(with_tables(path.read_text("utf-8"), lines), encoding="utf-8")

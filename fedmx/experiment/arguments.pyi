@@ -22,6 +22,9 @@ AttackName: TypeAlias = Literal[
 ]
 Attack: TypeAlias = AttackName | Mapping[str, Any] | object
 
+PrivacyName: TypeAlias = Literal["central"]
+Privacy: TypeAlias = PrivacyName | Mapping[str, Any] | object
+
 ModelName: TypeAlias = Literal[
     "2nn",
     "2nn-mcmahan",
@@ -139,6 +142,7 @@ SelectorName: TypeAlias = Literal[
     "offline-kp",
     "online-kp",
     "oort",
+    "poisson",
     "power-of-choice",
     "round-robin",
     "uniform",
@@ -240,6 +244,9 @@ class ExperimentKeys(TypedDict, total=False):
     attack: Attack | None
     """Clients that lie, as {name: sign-flip, clients: 0.2}; simulations only. null: none
     does."""
+    privacy: Privacy | None
+    """Differential privacy, as {name: central, clip: 0.4, delta: 1e-6, epsilon: 2}. null:
+    none."""
     stop: StopKeys | Mapping[str, Any]
     """Ends a run before its last round, as soon as one of these is reached."""
     compute: Required[ComputeKeys | Mapping[str, Any]]

@@ -34,6 +34,7 @@ _CHECKS: Mapping[str, Callable[[str, Component], Any]] = {
     "hook": build,
     "trainer": build,
     "attack": build,
+    "privacy": build,
     "data set": bind,
     "devices": bind,
     "uploads": bind,

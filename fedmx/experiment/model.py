@@ -96,6 +96,12 @@ class Experiment(Section):
     ] = None
     """Clients that lie, as `{name: sign-flip, clients: 0.2}` ([more](algorithms/attacks.md));
     simulations only. null: none does."""
+    privacy: Annotated[
+        Annotated[Component, component_at("privacy")] | None,
+        Rules("unless default", "the rounds before it were counted with it"),
+    ] = None
+    """Differential privacy, as `{name: central, clip: 0.4, delta: 1e-6, epsilon: 2}`
+    ([more](algorithms/privacy.md)). null: none."""
     stop: StopSection = StopSection()
     compute: ComputeSection
     logic: LogicSection = LogicSection()

@@ -51,9 +51,12 @@ def _component(where: tuple[str, ...]) -> Iterator[str]:
     entries = read_catalogue()[KINDS[NOUNS[where]].plural]
     names = [name for name in entries if not name.endswith(":")]
     alias = _alias(where)
-    yield f"{alias}Name: TypeAlias = Literal["
-    yield from (f'    "{name}",' for name in names)
-    yield "]"
+    if len(names) == 1:  # as the formatter writes it
+        yield f'{alias}Name: TypeAlias = Literal["{names[0]}"]'
+    else:
+        yield f"{alias}Name: TypeAlias = Literal["
+        yield from (f'    "{name}",' for name in names)
+        yield "]"
     yield f"{alias}: TypeAlias = {alias}Name | Mapping[str, Any] | object"
     yield ""
 

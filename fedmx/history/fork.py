@@ -20,6 +20,7 @@ from fedmx.experiment.keys import keys_of
 from fedmx.experiment.model import tree_of
 from fedmx.history.recorded import RecordedRun, rerun
 from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
+from fedmx.privacy.account import PRIVACY
 from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.checkpoint import Keep
@@ -151,7 +152,7 @@ def fork(
     with ExitStack() as stack:
         server = simulate(new)
         stack.push(server)  # its workers end if no folder can be made
-        made = _make_folder(place, folder, new, server, origin, records, checkpoint)
+        made = _make_folder(place, folder, new, server, origin, records, checkpoint, old.assembly)
         stack.pop_all()
     return Fork(made, experiment, origin, server)
 
@@ -265,6 +266,7 @@ def _make_folder(
     origin: Origin,
     records: Sequence[Mapping[str, Any]],
     checkpoint: Mapping[str, Any] | None,
+    old: Assembly,
 ) -> RunFolder:
     experiment, own = assembly.experiment, parent.modules_path
     facts = gather_facts(
@@ -277,6 +279,7 @@ def _make_folder(
         buffers=server.state.buffers.size,
         **assembly.facts(),
         fork=origin.record(),
+        **_spent(parent, old),
     )
 
     def fill(made: RunFolder) -> None:
@@ -293,6 +296,15 @@ def _make_folder(
 
     name = f"{experiment.name}-fork-{origin.round}"
     return RunFolder.create(place, name, experiment.to_yaml(), facts, assembly.kept(), fill)
+
+
+def _spent(parent: RunFolder, assembly: Assembly) -> dict[str, Any]:
+    """Return the fact of all that a private run has released, which its fork counts, too."""
+    if assembly.account is None:
+        return {}
+    account = assembly.account.after(parent.facts.get(PRIVACY), parent.forked_after)
+    last = max((one["round"] for one in parent.rounds()), default=0)
+    return {PRIVACY: account.record(last)}
 
 
 _OF_NO_PART = (EXCLUDED, MASK)

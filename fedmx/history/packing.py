@@ -88,6 +88,11 @@ def pack(
         resume = shell_line("fedmx", "resume", folder.path)
         advice = "wait until it ends" if status == "running" else f"go on with it: {resume}"
         raise PackError(f"{folder.path}: the run is not done ({status}); {advice}")
+    if recorded.deployed and recorded.experiment.privacy is not None:
+        raise PackError(
+            f"{folder.path}: the records name who took part in each round, which the privacy of "
+            "the run counts on being secret; publish the model (fedmx export) instead"
+        )
     recorded.experiment.require_portable()
     data = recorded.assembly.data
     recorded.folder.check_data(data.dataset.name, data.sha256)

@@ -17,6 +17,7 @@ from fedmx.history.carrier import JournalClients
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal, UpdateArrived, journals_of
 from fedmx.log import Log
+from fedmx.privacy.account import PRIVACY
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.folder import kept_start
 from fedmx.run.identity import DECIDING
@@ -315,6 +316,9 @@ def _server(run: RecordedRun, strict: bool) -> Server:
     server = following(run.assembly, run.journals, last, foreign=run.deployed, strict=strict)
     if run.deployed:
         server.secret = run.folder.secret
+    if server.account is not None:
+        facts, begun = run.folder.facts.get(PRIVACY), run.folder.forked_after
+        server.account = server.account.after(facts, begun)
     return server
 
 

@@ -181,6 +181,7 @@ class Monitor:
             accuracy, loss = self._accuracy, self._loss
             of_versions = asynchronous(self._recent)
             suspended = self._recent[-1].get("suspended", {}) if self._recent else {}
+            epsilon = self._recent[-1].get("epsilon") if self._recent else None
         waiting = None
         if now.waiting_for and not reason:
             waiting = {
@@ -201,6 +202,7 @@ class Monitor:
             "last_round": self.last_round,
             "accuracy": accuracy,
             "loss": loss,
+            "epsilon": epsilon,
             "clients": now.number,
             "ready": list(now.ready),
             "suspended": dict(suspended),

@@ -58,6 +58,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
         "last_round": experiment["rounds"],
         "accuracy": measured[-1]["accuracy"] if measured else None,
         "loss": measured[-1]["loss"] if measured else None,
+        "epsilon": records[-1].get("epsilon") if records else None,
         "updates": {
             "accepted": sum(len(record["participants"]) for record in records),
             **{

@@ -97,6 +97,7 @@ MEASURES = (
     Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
     BY_CLIENT,
     PERSONAL,
+    Measure("Privacy spent", "epsilon", lambda p: p.epsilon),
 )
 AXES = (
     Axis("rounds", lambda p: p.round, (("round", 1),)),

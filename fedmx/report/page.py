@@ -160,7 +160,14 @@ def _live_line() -> str:
 def _experiment_line(run: RunSummary) -> str:
     """Return the experiment in one line."""
     settings, facts = run.settings, run.folder.facts
-    named = ("logic.selector", "logic.aggregator", "logic.trainer", "compute.loss", "attack")
+    named = (
+        "logic.selector",
+        "logic.aggregator",
+        "logic.trainer",
+        "compute.loss",
+        "attack",
+        "privacy",
+    )
     parts = [
         settings.get("compute.model"),
         settings.get("compute.data"),

@@ -82,6 +82,7 @@ class Point:
         personal_accuracy_variance: variance over clients of the same.
         personal_accuracy_worst_tenth: mean over the worst tenth of the clients of the same.
         newcomer_accuracy_mean: of the models of clients that would never have taken part.
+        epsilon: of the privacy spent since the run began; None: it is not private.
         clock_s: by the experiment's clock since the run began; None: not recorded.
         round_s: of this round, by the experiment's clock.
         virtual: whether that clock is virtual, as in a simulation with devices.
@@ -101,6 +102,7 @@ class Point:
     personal_accuracy_variance: float | None = None
     personal_accuracy_worst_tenth: float | None = None
     newcomer_accuracy_mean: float | None = None
+    epsilon: float | None = None
     clock_s: float | None = None
     round_s: float | None = None
     virtual: bool = False
@@ -149,6 +151,7 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 client_accuracy=row.get("client_accuracy_mean"),
                 client_variance=row.get("client_accuracy_variance"),
                 **{name: row.get(name) for name in _PERSONAL},
+                epsilon=row.get("epsilon"),
                 clock_s=clock_s if clocked else None,
                 round_s=row.get("clock_s"),
                 virtual=clocked and record.get("virtual") is True,

@@ -21,6 +21,7 @@ SCALARS = {
     "personal_accuracy/variance": "personal_accuracy_variance",
     "personal_accuracy/worst_tenth": "personal_accuracy_worst_tenth",
     "newcomer_accuracy/mean": "newcomer_accuracy_mean",
+    "epsilon": "epsilon",
     "train_loss": "train_loss",
     "learning_rate": "learning_rate",
     "bytes/up": "up_bytes",

@@ -18,7 +18,7 @@ from layers.logic import Aggregator, ClientState, LogicError, ServerState
 from layers.logic.attacks.samples import BackDoor
 from layers.logic.checks.parts import possible_mistakes
 from layers.logic.core.attack import attack_in
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Condition, Need, Trait, refusal
 from layers.logic.round.lanes import check_by_slices
 from layers.logic.secrets import Secret
 from layers.logic.storage import UpdateStore
@@ -55,6 +55,7 @@ def server_of(
     logic = assembly.logic
     for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks, logic.trainer)):
         log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
+    _check_patience(assembly, clients)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     by_client = evaluate.per_client or evaluate.personal
     if evaluate.personal and clients.foreign:
@@ -78,12 +79,26 @@ def server_of(
         callbacks=callbacks,
         experiment=experiment,
         secret=Secret.fresh() if clients.foreign else None,
+        account=assembly.account,
         initial_state=None if start is None else ServerState(0, start.weights, start.buffers),
         store=_store_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.foreign
         ),
         stop=Stop(**dict(stop)),
     )
+
+
+def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:
+    """Check that whether a client of a private run is given up depends on itself alone.
+
+    Raises:
+        ExperimentError: it depends on the answer times of the others.
+    """
+    patience = clients.patience
+    relative = patience is not None and patience.times is not None and patience.limit_s is None
+    if assembly.account is not None and relative:
+        rule = Need.BOUNDED, Condition.RELATIVE_PATIENCE
+        raise ExperimentError(f"privacy: {refusal(*rule, '', '')}")
 
 
 def _back_door(assembly: Assembly) -> list[Measure]:

@@ -12,6 +12,7 @@ from fedmx.errors import FedmxError
 from fedmx.journal.chain import CHAIN, START, chained
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
+from fedmx.privacy.account import PRIVACY
 from fedmx.report import write_report
 from fedmx.report.live import LivePage
 from fedmx.run import RunError, RunFolder
@@ -126,6 +127,8 @@ def recorded(
                 folder.draw_secret()
             server.secret = folder.secret
         server.remember(folder.rounds())
+        if server.account is not None:
+            server.account = server.account.after(folder.facts.get(PRIVACY), folder.forked_after)
         server.keep_assets(folder.assets_path)
         server.keep_updates(folder.path)
         if server.operated is not None:

@@ -34,6 +34,7 @@ class Round:
             where it was not evaluated.
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
         measured: the numbers of other measurements, such as of personal models, by name.
+        epsilon: what the run has spent of its privacy up to this round; None: it is not private.
         stepped_back: the steps back after which this round was run.
         model_sha256: the SHA-256 (hex) of the model after the round.
         journal: the events and commands of the round.
@@ -49,6 +50,7 @@ class Round:
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
+    epsilon: float | None = None
     stepped_back: tuple[StepBack, ...] = ()
     model_sha256: str = ""
     journal: Journal = field(default_factory=lambda: Journal(0))
@@ -174,6 +176,7 @@ class Round:
             "learning_rate": self.report.learning_rate,
             "model_sha256": self.model_sha256,
             **self.measured,
+            **({"epsilon": self.epsilon} if self.epsilon is not None else {}),
             **({"stepped_back": steps} if steps else {}),
             **({"suspended": suspended} if suspended else {}),
             **{name: list(said) for name, said in texts.items() if said},

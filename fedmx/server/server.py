@@ -18,6 +18,7 @@ from fedmx.experiment import Experiment
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal
 from fedmx.monitoring.monitor import Monitor
+from fedmx.privacy.account import Account
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
 from fedmx.server.carrier import RunCarrier
@@ -67,6 +68,7 @@ class Server(Shown):
         experiment: the experiment; None: the server was made of parts by hand.
         folder: the run's folder; None: the run is not recorded.
         secret: the server's secret; None: it follows the seed.
+        account: what the run spends of its privacy; None: it is not private.
         initial_state: the state before the first round; None: the initial model is drawn from the
             logic's seed.
         state: the state after the last round.
@@ -97,6 +99,7 @@ class Server(Shown):
     experiment: Experiment | None = None
     folder: RunFolder | None = None
     secret: Secret | None = None
+    account: Account | None = None
     initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
     elapsed_s: float = 0.0
@@ -219,6 +222,8 @@ class Server(Shown):
         self._check_logic()
         if not self.reason and self.state.round >= self.last_round:
             self.reason = after_last(self.last_round)
+        if not self.reason and self.account is not None:
+            self.reason = self.account.reason(self.state.round) or ""
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
         while not self.reason:
@@ -235,6 +240,8 @@ class Server(Shown):
                 self.elapsed_s += time.monotonic() - began
                 self.clock_s += error.report.waited_s + error.report.took_s
                 if isinstance(error, BrokenModel):
+                    if self.account is not None:  # rounds that come again would not be counted
+                        raise
                     self._step_back(error)
                 elif not self.network.again(error):
                     raise
@@ -259,6 +266,7 @@ class Server(Shown):
                 client_accuracy_mean=found.client_accuracy_mean if found else None,
                 client_accuracy_variance=found.client_accuracy_variance if found else None,
                 measured=found.measured if found else {},
+                epsilon=self.account.epsilon(report.round) if self.account else None,
                 stepped_back=steps,
                 model_sha256=model_hash(self.state.weights, self.state.buffers),
                 journal=journal,
@@ -267,6 +275,8 @@ class Server(Shown):
             self.reason = self.stop.reason(round, self.records) or asked or ""
             if not self.reason and self.state.round >= self.last_round:
                 self.reason = after_last(self.last_round)
+            if not self.reason and self.account is not None:
+                self.reason = self.account.reason(self.state.round) or ""
             if self.recorder is not None:
                 self.recorder.record(round, self.checkpoint())
             if self.monitor is not None:

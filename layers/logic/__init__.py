@@ -6,7 +6,15 @@ numpy, and scikit-learn to find clusters.
 
 from __future__ import annotations
 
-from layers.logic.catalogue import AGGREGATORS, ATTACKS, HOOKS, PRESETS, SELECTORS, TRAINERS
+from layers.logic.catalogue import (
+    AGGREGATORS,
+    ATTACKS,
+    HOOKS,
+    PRESETS,
+    PRIVACY,
+    SELECTORS,
+    TRAINERS,
+)
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Need, Trait
@@ -47,6 +55,7 @@ __all__ = [
     "ATTACKS",
     "HOOKS",
     "PRESETS",
+    "PRIVACY",
     "SELECT",
     "SELECTORS",
     "SURVEY",

@@ -95,7 +95,8 @@ class Mean(Aggregator):
     def provides(self) -> frozenset[Trait]:
         """Reading by slices, and what follows from `weights`."""
         other = {Trait.OTHER_WEIGHTS} if self.weights != "plan" else set()
-        return frozenset({Trait.BY_SLICES, *other, *by_samples(self.weights)})
+        equal = {Trait.EQUAL_WEIGHTS} if self.weights == "uniform" else set()
+        return frozenset({Trait.BY_SLICES, *other, *equal, *by_samples(self.weights)})
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""

@@ -16,10 +16,11 @@ from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.attack import Attack
 from layers.logic.core.hook import Hook
 from layers.logic.core.preset import Preset, is_preset
+from layers.logic.core.privacy import Privacy
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import LocalSgd, Trainer
 
-PACKAGES = ("aggregators", "algorithms", "attacks", "catalogue", "hooks", "selectors")
+PACKAGES = ("aggregators", "algorithms", "attacks", "catalogue", "hooks", "privacy", "selectors")
 """The packages of the logic layer whose modules define parts and presets."""
 
 
@@ -51,6 +52,7 @@ ATTACKS: dict[str, type[Attack]] = _named(Attack)
 HOOKS: dict[str, type[Hook]] = {
     name: one for name, one in _named(Hook).items() if not issubclass(one, Attack)
 }
+PRIVACY: dict[str, type[Privacy]] = _named(Privacy)
 SELECTORS: dict[str, type[Selector]] = _named(Selector)
 AGGREGATORS: dict[str, type[Aggregator]] = _named(Aggregator)
 TRAINERS: dict[str, type[Trainer]] = {LocalSgd.name: LocalSgd, **_named(Trainer)}

@@ -51,7 +51,7 @@ class CodecHook(Hook):
     def provides(self) -> Set[Trait]:
         """The encodings of this hook."""
         up, down = self.codecs()
-        return encoded(up is not None, down is not None)
+        return encoded(up is not None, down is not None) | {Trait.KEEPS_NAMES}
 
     def server(self) -> ServerSide:
         """Return the side that decodes updates and encodes the changes of the model."""

@@ -33,6 +33,7 @@ class Need(Enum):
     LABELS = "uses the labels of all clients"
     DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
+    BOUNDED = "bounds and hides how much one client changes a round (privacy)"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
@@ -61,6 +62,11 @@ class Trait(Enum):
     SUMS = "sums what clients send, without a bound"
     MEASURES_DIVERGENCE = "measures the divergence of each update"
     MEMORY_FITS = "can continue in a fork with the memory of the same part with other settings"
+    POISSON = "draws each client by itself, with one probability, in secret"
+    EQUAL_WEIGHTS = "is the mean of the updates with equal weights"
+    EMPTY_ROUNDS = "makes a model of a round without updates, too"
+    USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
+    KEEPS_NAMES = "keeps of single updates on the server only whose they were"
     COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 
@@ -74,6 +80,9 @@ class Condition(Enum):
     MOMENTUM = "momentum of the clients"
     WEIGHT_DECAY = "weight decay of the clients"
     OTHER_TRAINER = "a trainer other than `LocalSgd`"
+    BUFFERS = "a model with buffers (BatchNorm)"
+    OWN_ACCURACY = "accuracy on each client's own samples (`compute.evaluate.per_client`)"
+    RELATIVE_PATIENCE = "a patience that follows the answer times of all (`network.patience`)"
     SHARED_LANES = "lanes of several clients or passes"
     PARALLEL_UPLOADS = "parallel uploads"
     ON_DISK = "updates on disk (`run.fold_memory_mb`)"
@@ -327,6 +336,95 @@ RULES: tuple[Rule, ...] = (
         "leave one of them out, or use an attack of each client alone, such as sign-flip",
     ),
     Rule(
+        Need.BOUNDED,
+        Trait.REFILLS,
+        "{other} folds updates as they arrive, so that one client changes which others count",
+        "use the selector poisson",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Trait.POISSON,
+        "{other} chooses clients by their data, by their answers or in a fixed number, and the "
+        "epsilon of privacy counts on draws that no client changes for another",
+        "use the selector poisson",
+        needed="selector",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Trait.BY_SAMPLES,
+        "{other} weighs updates by samples, so that a client with many changes a round by more "
+        "than the clip",
+        "use a mean with weights: uniform, as in logic: {{aggregator: {{name: mean, weights: "
+        "uniform}}}}",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Trait.EQUAL_WEIGHTS,
+        "{other} is no mean with equal weights: what one client changes in it has no bound that "
+        "the noise could hide",
+        "use aggregator: {{name: mean, weights: uniform}}",
+        needed="aggregator",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Trait.SENDS_GRADIENTS,
+        "{other} encodes gradients of before the clipping",
+        "leave it out",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Trait.USES_SINGLE,
+        "{other} uses single updates, or what clients send beside them, on the server, where they "
+        "are neither clipped nor hidden by noise",
+        "leave it out",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Trait.ASKS_COHORT,
+        "{other} asks the clients of a cohort, or leaves some out, so that the data of one change "
+        "who counts",
+        "leave it out",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Condition.DEADLINE,
+        "a deadline of {other} s leaves out whoever is late, and who is late depends on who else "
+        "takes part",
+        "leave out clock.deadline_s",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Condition.RESERVE,
+        "with over_select {other} the first to answer count, so that one client takes the place of "
+        "another, and no sampling amplifies privacy",
+        "set over_select to 1",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Condition.MASK,
+        "noise would change the tensors that stay on each client",
+        "leave out logic.own",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Condition.BUFFERS,
+        "the model has buffers (BatchNorm), which clients would send without clipping and noise",
+        "use a model without them, such as one with GroupNorm",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Condition.OWN_ACCURACY,
+        "the accuracy on clients' own samples would be recorded without noise",
+        "leave out compute.evaluate.per_client and personal",
+    ),
+    Rule(
+        Need.BOUNDED,
+        Condition.RELATIVE_PATIENCE,
+        "network.patience gives clients up by the answer times of the others, so that one client "
+        "changes who counts",
+        "set network.patience to null, and network.patience_s to seconds",
+    ),
+    Rule(
         Need.SERIAL_UPLOADS,
         Condition.PARALLEL_UPLOADS,
         "{one} assumes one upload at a time, not {other} uploads",
@@ -350,7 +448,8 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 """What does not go together. A logic checks the rules before anything runs. `SHARED_LANES` is
-checked in each round, `PARALLEL_UPLOADS` and `ON_DISK` where an experiment is built."""
+checked in each round; `PARALLEL_UPLOADS`, `ON_DISK`, `BUFFERS`, `OWN_ACCURACY` and
+`RELATIVE_PATIENCE` where an experiment is built."""
 
 
 def encoded(update: bool, model: bool) -> frozenset[Trait]:
@@ -360,7 +459,17 @@ def encoded(update: bool, model: bool) -> frozenset[Trait]:
 
 
 PROMISES = frozenset(
-    {Trait.BY_NUMBER, Trait.BY_SLICES, Trait.LOSSLESS, Trait.MEMORY_FITS, Trait.READS_UPDATE}
+    {
+        Trait.BY_NUMBER,
+        Trait.BY_SLICES,
+        Trait.EMPTY_ROUNDS,
+        Trait.EQUAL_WEIGHTS,
+        Trait.KEEPS_NAMES,
+        Trait.LOSSLESS,
+        Trait.MEMORY_FITS,
+        Trait.POISSON,
+        Trait.READS_UPDATE,
+    }
 )
 """The traits by which a part allows something, and which it does not have by another part in its
 settings: it must keep them itself."""
@@ -398,12 +507,15 @@ def declared(part: Part) -> frozenset[Need | Trait]:
     return frozenset(declarers(part))
 
 
-def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
+def check_together(
+    logic: Parts, conditions: Mapping[Condition, str], rules: Iterable[Rule] | None = None
+) -> None:
     """Check the parts of a logic, and the conditions of its experiment, against the table.
 
     Args:
         logic: the parts.
         conditions: the conditions that hold, each with its value as messages show it.
+        rules: the rules to check; None: all.
 
     Raises:
         LogicError: two of them exclude each other, or no part provides the need of one.
@@ -414,7 +526,7 @@ def check_together(logic: Parts, conditions: Mapping[Condition, str]) -> None:
             holders[one].append(declarer)
     for condition, value in conditions.items():
         holders[condition].append(value)
-    for rule in RULES:
+    for rule in RULES if rules is None else rules:
         others = holders[rule.other]
         for place, part in enumerate(holders[rule.one]):
             if rule.needed:

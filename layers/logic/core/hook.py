@@ -392,6 +392,12 @@ class Hook(Part):
         """What follows from the methods of both sides, and from `share_sent`."""
         client, server = type(self.client()), self.server()
         leaves_out = type(server).leave_out is not ServerSide.leave_out
+        of = type(server)
+        changes_later = any(
+            getattr(of, one) is not getattr(ServerSide, one) for one in ("conclude", "send")
+        )
+        receives = of.receive is not ServerSide.receive
+        notes = of.on_accepted is not ServerSide.on_accepted or (receives and changes_later)
         corrects = client.gradient is not ClientSide.gradient
         changes = client.send is not ClientSide.send and Trait.READS_UPDATE not in self.provides
         encodes = Trait.ENCODES_UPDATE in self.provides
@@ -402,6 +408,7 @@ class Hook(Part):
             Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(server.asks) or leaves_out,
+            Trait.USES_SINGLE: notes and Trait.KEEPS_NAMES not in self.provides,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

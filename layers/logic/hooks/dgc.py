@@ -76,7 +76,7 @@ class Dgc(Hook):
     @property
     def provides(self) -> frozenset[Trait]:
         """What it encodes."""
-        return encoded(True, self.down)
+        return encoded(True, self.down) | {Trait.KEEPS_NAMES}
 
     def density(self, round: int) -> float:
         """Return the share of the values that are sent in `round`, from 1."""

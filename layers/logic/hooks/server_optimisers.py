@@ -12,7 +12,7 @@ Delta is the change that aggregation would add to w. It takes the place of a neg
 
 In algorithm 2 m starts at 0 and v at tau^2. The server keeps both. Clients do nothing, and nothing
 more is sent. The hooks work with every aggregator; algorithm 2 uses the mean with equal weights. A
-round without an accepted update leaves w, m and v as they are.
+round that does not change the model leaves w, m and v as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ import numpy as np
 
 from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
-from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 
@@ -66,13 +65,9 @@ class _Momentum(ServerSide):
     def __init__(self, rate: float, momentum: float) -> None:
         self._rate = np.float32(rate)
         self._momentum = np.float32(momentum)
-        self._accepted = False
-
-    def on_accepted(self, update: Update, context: ServerContext) -> None:
-        self._accepted = True
 
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        if not self._accepted:
+        if state.weights is context.start:
             return state
         velocity = state.weights - context.start
         if "velocity" in context.memory:
@@ -196,13 +191,9 @@ class _Adaptive(ServerSide):
         rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
     ) -> None:
         self._rate, self._beta1, self._tau, self._rule = rate, beta1, tau, rule
-        self._accepted = False
-
-    def on_accepted(self, update: Update, context: ServerContext) -> None:
-        self._accepted = True
 
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        if not self._accepted:
+        if state.weights is context.start:
             return state
         delta = np.subtract(state.weights, context.start, dtype=np.float64)
         m = (1 - self._beta1) * delta + self._beta1 * context.memory.get("m", 0.0)

@@ -386,12 +386,13 @@ class Fold:
         self._next = len(self._lanes)
 
     def finish(self, state: ServerState) -> ServerState:
-        """Return the state after aggregation; without contributions, return `state`.
+        """Return the state after aggregation; without contributions, return `state`, unless the
+        aggregator makes a model of them, too (`Trait.EMPTY_ROUNDS`).
 
         Raises:
             PartFailed: the aggregator failed, or returned no state of the right form.
         """
-        if not self._contributions:
+        if not self._contributions and Trait.EMPTY_ROUNDS not in self._aggregator.provides:
             return state
         after = finished(self._aggregator, self._total, state, self._pipeline.layout)
         given, known = after.shares.tolist(), len(self._contributions)

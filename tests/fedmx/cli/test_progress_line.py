@@ -42,6 +42,7 @@ class Run:
         known |= {
             "updates": 3,
             "staleness": None,
+            "epsilon": None,
             "report": RoundReport(round, 0.1, 3, (), Traffic()),
         }
         told_round: Any = SimpleNamespace(**{**known, **told})

@@ -28,7 +28,7 @@ from fedmx.components.catalogue import (
     write_catalogue,
 )
 from fedmx.components.component import Component
-from fedmx.components.declarations import PAGE, with_tables
+from fedmx.components.declarations import PAGES, with_tables
 
 
 def test_the_file_is_current(tmp_path: Path) -> None:
@@ -38,9 +38,10 @@ def test_the_file_is_current(tmp_path: Path) -> None:
     assert (tmp_path / "catalogue.json").read_bytes() == PATH.read_bytes()
 
 
-def test_the_page_has_the_declarations_of_all_parts() -> None:
-    page = PAGE.read_text("utf-8")
-    assert with_tables(page) == page, "run: python -m fedmx.components.declarations"
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_each_page_has_the_declarations_of_all_parts(path: Path) -> None:
+    page = path.read_text("utf-8")
+    assert with_tables(page, PAGES[path]) == page, "run: python -m fedmx.components.declarations"
 
 
 def test_the_pages_of_the_algorithms_have_their_parts_and_the_index_has_the_pages() -> None:

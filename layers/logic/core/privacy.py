@@ -1,0 +1,64 @@
+"""The privacy of a run: what bounds and hides how much the data of one client change the model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+from layers.logic.core.preset import Preset
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What one round releases of the clients' data, for the accountant.
+
+    Attributes:
+        noise: the standard deviation of the Gaussian noise, as a multiple of the most that one
+            client adds to the sum; None: it is still to be found for the budget.
+        probability: q of Poisson sampling; 1: every client takes part.
+    """
+
+    noise: float | None
+    probability: float
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The privacy that a run may spend.
+
+    Attributes:
+        delta: the probability up to which the claim may fail.
+        epsilon: the most that may be spent; None: it is only reported.
+    """
+
+    delta: float
+    epsilon: float | None
+
+
+class Privacy(ABC):
+    """The privacy of a run; its settings are the attributes of a frozen dataclass."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> Budget:
+        """The privacy that the run may spend."""
+
+    @abstractmethod
+    def applied(self, preset: Preset, clients: int) -> Preset:
+        """Return the parts of a logic, made private.
+
+        Args:
+            preset: the parts without privacy.
+            clients: N, the number of clients.
+
+        Raises:
+            LogicError: a part breaks what the claim rests on.
+        """
+
+    @abstractmethod
+    def mechanism(self, preset: Preset) -> Mechanism:
+        """Return what a round with these private parts releases."""
+
+    @abstractmethod
+    def with_noise(self, preset: Preset, noise: float) -> Preset:
+        """Return the private parts with the noise that was found for the budget."""

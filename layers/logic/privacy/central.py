@@ -1,0 +1,225 @@
+"""Central differential privacy for clients: clipped updates, Poisson sampling, Gaussian noise.
+
+Source: McMahan et al. 2018, "Learning differentially private recurrent language models",
+algorithm 1, with the fixed denominator q N. The noise is that of Kairouz, Liu and Steinke 2021:
+updates are rounded to a grid, and the sum gets discrete Gaussian noise of the server's secret.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from layers.logic.aggregators.mean import stepped
+from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.declaration import RULES, Need, Trait, check_together
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext
+from layers.logic.core.messages import Update
+from layers.logic.core.parts import Parts
+from layers.logic.core.preset import Preset
+from layers.logic.core.privacy import Budget, Mechanism, Privacy
+from layers.logic.core.state import ServerState
+from layers.logic.errors import LogicError
+from layers.logic.numeric.discrete_gaussian import discrete_gaussian
+from layers.logic.numeric.vectors import norm
+from layers.logic.selectors.poisson import Poisson
+from layers.logic.storage import Vector
+
+GRID = 1 << 24
+"""The steps of the grid in one standard deviation of the noise."""
+
+LEAST_NOISE = 0.01  # with less, squares of whole numbers could overflow
+
+
+@dataclass(frozen=True)
+class Central(Privacy):
+    """Central DP: the server adds Gaussian noise to the sum of clipped updates.
+
+    w <- w + (sum_k min(1, C / ||delta_k||) delta_k + sigma C z) / (q N), over the clients that
+    Poisson sampling draws with probability q; z is standard normal. The unit of privacy is a client
+    with all its samples: two runs are neighbours if one has a client more. Whoever sees the models
+    learns at most (epsilon, delta) about any client; the server itself is trusted.
+
+    It needs the selector `poisson`, a mean with equal weights, and `min_updates: 0`. Clients clip
+    before anything is encoded, and send no loss; the server clips again.
+
+    Attributes:
+        clip: C, the largest norm of an update that counts in full.
+        delta: the probability up to which the claim may fail; below 1 / N.
+        epsilon: the budget. The run ends before a round would exceed it. null: what is spent is
+            only reported.
+        noise: sigma, as a multiple of C; null: the least with which all rounds keep the budget.
+    """
+
+    name = "central"
+
+    clip: float
+    delta: float
+    epsilon: float | None = None
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.clip < math.inf:
+            raise LogicError(f"clip must be above 0 and finite, not {self.clip}")
+        if not 0 < self.delta < 1:
+            raise LogicError(f"delta must be between 0 and 1, not {self.delta}")
+        if self.epsilon is None and self.noise is None:
+            raise LogicError("privacy needs epsilon or noise; set one of them")
+        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
+            raise LogicError(f"epsilon must be above 0 and finite, not {self.epsilon}")
+        if self.noise is not None and not LEAST_NOISE <= self.noise < math.inf:
+            raise LogicError(f"noise must be {LEAST_NOISE} or more, not {self.noise}")
+
+    @property
+    def budget(self) -> Budget:
+        """Delta and epsilon."""
+        return Budget(self.delta, self.epsilon)
+
+    def applied(self, preset: Preset, clients: int) -> Preset:
+        """Return the parts with a private mean, and with clipping on the clients."""
+        if self.delta * clients >= 1:
+            raise LogicError(
+                f"delta must be below 1 / {clients} clients, not {self.delta:g}: with more, a run "
+                "that publishes one client's data would keep the claim"
+            )
+        clipping = ClipUpdates(self.clip)
+        given = replace(preset, hooks=(*preset.hooks, clipping))
+        beside: Any = given
+        check_together(beside, {}, [rule for rule in RULES if rule.one is Need.BOUNDED])
+        assert isinstance(preset.selector, Poisson)
+        mean = PrivateMean(self.clip, self.noise, preset.selector.probability, clients)
+        return replace(given, aggregator=mean)
+
+    def mechanism(self, preset: Preset) -> Mechanism:
+        """Return the noise and the sampling."""
+        assert isinstance(preset.aggregator, PrivateMean)
+        return Mechanism(preset.aggregator.noise, preset.aggregator.probability)
+
+    def with_noise(self, preset: Preset, noise: float) -> Preset:
+        """Return the parts in which the mean has this noise."""
+        assert isinstance(preset.aggregator, PrivateMean)
+        return replace(preset, aggregator=replace(preset.aggregator, noise=noise))
+
+
+@dataclass(frozen=True)
+class ClipUpdates(Hook):
+    """Each client scales its update down to norm C, and sends no metric.
+
+    Attributes:
+        clip: C.
+    """
+
+    clip: float
+
+    requires = frozenset({Need.BOUNDED})
+
+    def client(self) -> ClientSide:
+        """Return the side that clips."""
+        return _Clipping(self.clip)
+
+
+@dataclass
+class _Clipping(ClientSide):
+    clip: float
+
+    def send(self, update: Update, context: ClientContext) -> Update:
+        length = norm(update.delta)
+        delta = update.delta
+        if length > self.clip:
+            delta = delta * np.float32(self.clip / length)
+        return replace(update, delta=delta, metrics={})
+
+
+@dataclass
+class _Sum:
+    whole: np.ndarray  # int64 (d,), in steps of the grid
+    context: ServerContext
+
+
+@dataclass(frozen=True)
+class PrivateMean(Aggregator):
+    """w + (the sum of clipped updates, with noise) / (q N), all on a grid; see `Central`.
+
+    Whatever a client sent, what counts of it has a norm of C at most. Sums are exact. Buffers do
+    not change.
+
+    Attributes:
+        clip: C.
+        noise: sigma; None: only the server knows it.
+        probability: q.
+        clients: N.
+    """
+
+    clip: float
+    noise: float | None
+    probability: float
+    clients: int
+
+    requires = frozenset({Need.EACH_CLIENT, Need.ONE_VERSION})
+    provides = frozenset(
+        {Trait.BY_SLICES, Trait.EQUAL_WEIGHTS, Trait.OTHER_WEIGHTS, Trait.EMPTY_ROUNDS}
+    )
+
+    def check(self, logic: Parts) -> None:
+        """Check that a round of any number of updates counts, and that N is that of the logic."""
+        if logic.min_updates:
+            raise LogicError(
+                f"min_updates is {logic.min_updates}, but with privacy every round counts, and an "
+                "empty one, too: whether it failed would tell who took part; set "
+                "logic.min_updates to 0"
+            )
+        if logic.clients is not None and logic.clients != self.clients:
+            raise LogicError(f"a private mean of {self.clients} clients beside {logic.clients}")
+
+    @property
+    def step(self) -> float:
+        """The width of the grid: a part of the noise's standard deviation."""
+        if self.noise is None:
+            raise LogicError("the noise of this mean is not known here; only the server folds")
+        return self.clip * self.noise / GRID
+
+    def begin(self, state: ServerState, context: ServerContext) -> _Sum:
+        """Start with nothing."""
+        if state.buffers.size:
+            raise LogicError(
+                "the model has buffers (BatchNorm), which clients would send without clipping and "
+                "noise; use a model without them, such as one with GroupNorm"
+            )
+        return _Sum(np.zeros(state.weights.size, np.int64), context)
+
+    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
+        """Add one update, clipped."""
+        assert self.noise is not None
+        total.whole += on_grid(contribution.delta, self.clip, self.step)
+        return total
+
+    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+        """Return the state with the noisy mean applied."""
+        draws = total.context.secret("noise", total.whole)
+        noisy = total.whole + discrete_gaussian(draws, GRID, total.whole.size)
+        delta = noisy * (self.step / (self.probability * self.clients))
+        return stepped(state, delta, state.buffers)
+
+
+def on_grid(delta: Vector, clip: float, step: float) -> np.ndarray:
+    """Return an update in steps of a grid, int64 (d,), with a norm of `clip` at most.
+
+    Values are rounded towards zero, which lengthens no vector; the squares are summed exactly.
+
+    Args:
+        delta: float32 (d,), finite.
+        clip: C.
+        step: the width of the grid.
+    """
+    values = np.asarray(delta, np.float64)
+    length = norm(delta)
+    factor = min(1.0, clip / length) / step if length else 0.0
+    most = math.floor((clip / step) ** 2)
+    while True:
+        whole: np.ndarray = np.trunc(values * factor).astype(np.int64)
+        if int(np.add.reduce(whole * whole)) <= most:
+            return whole
+        factor *= 1 - 2.0**-40

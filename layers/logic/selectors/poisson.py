@@ -1,0 +1,53 @@
+"""Poisson sampling: each client decides by a coin of its own whether it takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layers.logic.core.declaration import Trait
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Selector
+from layers.logic.errors import LogicError
+
+
+@dataclass(frozen=True)
+class Poisson(Selector):
+    """Each client takes part in a round with probability q, whoever else does.
+
+    The number of clients varies from round to round, and may be 0; set `min_updates` to 0. The
+    draws follow the server's secret: privacy is amplified by sampling only if nobody knows who was
+    drawn.
+
+    Attributes:
+        probability: q, above 0 and at most 1.
+    """
+
+    name = "poisson"
+
+    probability: float = 0.1
+
+    provides = frozenset({Trait.POISSON})
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise LogicError(f"probability must be above 0 and at most 1, not {self.probability}")
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Draw each client."""
+        clients = population.sizes.ids
+        if not clients.size:
+            return Plan(())
+        # One draw for each number, so that no client's draw depends on who else is there.
+        draws = population.secret.draws("cohort")
+        drawn = draws.below(self.probability, int(clients.max()) + 1)[clients]
+        return Plan(single_lanes(clients[drawn].tolist()))

@@ -1,0 +1,113 @@
+"""Epsilon and noise are those of dp-accounting, and both kinds of bound agree with each other."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedmx import FedmxError
+from fedmx.privacy import accounting
+from fedmx.privacy.account import Account
+from fedmx.privacy.accounting import epsilon_of, noise_for, pld_epsilon, rdp_epsilon
+from layers.logic.core.privacy import Budget, Mechanism
+from tests.logic.vector_files import vectors
+
+CLOSE = 1e-3
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_epsilon_and_the_least_noise_are_those_that_were_worked_out(place: int) -> None:
+    row = vectors("dp")["settings"][place]
+    q, rounds, delta, epsilon = row["q"], row["rounds"], row["delta"], row["epsilon"]
+
+    def spent(noise: float) -> list[tuple[Mechanism, int]]:
+        return [(Mechanism(noise, q), rounds)]
+
+    by_pld = pld_epsilon(spent(row["sigma"]), delta)
+    assert by_pld == pytest.approx(row["epsilon_pld_at"], rel=CLOSE)
+    assert by_pld >= row["epsilon_pld_at"] * (1 - 1e-9)  # a bound from above
+    assert rdp_epsilon(spent(row["sigma"]), delta) == pytest.approx(
+        row["epsilon_rdp_at"], rel=CLOSE
+    )
+    for bound, noise in ((pld_epsilon, row["sigma_pld"]), (rdp_epsilon, row["sigma_rdp"])):
+        assert bound(spent(noise + CLOSE), delta) <= epsilon
+        assert bound(spent(noise - CLOSE), delta) > epsilon
+    assert epsilon_of(spent(row["sigma"]), delta) == pytest.approx(by_pld, abs=1.0001e-4)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "q", "rounds", "noise"),
+    [(8, 1e-4, 0.1, 200, 1.040), (4, 1e-4, 0.1, 200, 1.582), (2, 1e-4, 0.1, 200, 2.63)],
+)
+def test_the_noise_for_a_budget_is_found(
+    epsilon: float, delta: float, q: float, rounds: int, noise: float
+) -> None:
+    found = noise_for(q, rounds, epsilon, delta)
+    assert found == pytest.approx(noise, abs=0.002)
+    assert found == round(found, 4)
+    assert epsilon_of([(Mechanism(found, q), rounds)], delta) <= epsilon + 1e-4
+
+
+def test_what_was_computed_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))
+    first = noise_for(1.0, 3, 2.0, 1e-5)
+    monkeypatch.setattr(accounting, "_pld", None)  # no computation goes without it
+    assert noise_for(1.0, 3, 2.0, 1e-5) == first
+    with pytest.raises(TypeError):
+        noise_for(1.0, 3, 2.5, 1e-5)
+    (kept,) = (tmp_path / "privacy").iterdir()
+    kept.write_text(json.dumps({"of": "something else", "is": 0.1}))
+    with pytest.raises(TypeError):
+        noise_for(1.0, 3, 2.0, 1e-5)
+
+
+def test_rounds_with_several_mechanisms_add_up_in_any_order() -> None:
+    one, other = Mechanism(1.2, 0.1), Mechanism(2.0, 0.2)
+    both = epsilon_of([(one, 10), (other, 5)], 1e-5)
+    assert both == epsilon_of([(other, 5), (one, 4), (one, 6)], 1e-5)
+    alone = epsilon_of([(one, 10)], 1e-5), epsilon_of([(other, 5)], 1e-5)
+    assert max(alone) < both < sum(alone)
+    assert epsilon_of([], 1e-5) == 0
+    assert epsilon_of([(one, 0)], 1e-5) == 0
+
+
+def test_an_account_ends_before_the_round_that_would_exceed_its_budget() -> None:
+    mechanism = Mechanism(1.0, 1.0)
+    account = Account(Budget(1e-5, 12.0), mechanism)
+    last = next(round for round in range(1, 99) if account.reason(round))
+    assert account.epsilon(last) <= 12.0 < account.epsilon(last + 1)
+    assert Account(Budget(1e-5, None), mechanism).reason(10_000) is None
+
+
+def test_a_fork_counts_all_rounds_of_the_run_that_it_comes_from() -> None:
+    account = Account(Budget(1e-5, None), Mechanism(1.5, 0.5))
+    kept = json.loads(json.dumps(account.record(8)))
+    fork = account.after(kept, 3)
+    assert fork.epsilon(4) == epsilon_of([(account.mechanism, 9)], 1e-5)
+    again = fork.after(json.loads(json.dumps(fork.record(6))), 5)
+    assert again.epsilon(7) == epsilon_of([(account.mechanism, 8 + 3 + 2)], 1e-5)
+    assert account.after(None, 0) is account
+
+
+def test_no_noise_for_an_impossible_budget() -> None:
+    with pytest.raises(FedmxError, match="no noise"):
+        noise_for(1.0, 1_000_000_000, 1e-6, 1e-12)
+
+
+def test_dp_accounting_logs_nothing_of_its_own(caplog: Any) -> None:
+    with caplog.at_level(logging.DEBUG):
+        rdp_epsilon([(Mechanism(1.041, 0.1), 200)], 1e-4)
+    assert not caplog.records
+
+
+def test_without_dp_accounting_the_error_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))
+    monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
+    with pytest.raises(FedmxError, match=r"fedmx\[privacy\]"):
+        epsilon_of([(Mechanism(1.0, 0.5), 3)], 1e-5)

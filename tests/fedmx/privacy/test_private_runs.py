@@ -1,0 +1,223 @@
+"""Private runs: the same bits on every executor, killed and resumed, forked and replayed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmx import Assembly, Experiment, ExperimentError, RunFolder, serve, simulate
+from fedmx.history import fork, replay
+from fedmx.privacy.accounting import epsilon_of
+from fedmx.report import write_report
+from layers.logic.core.privacy import Mechanism
+from tests.fedmx.command_line import fedmx
+from tests.fedmx.processes import Deployment, until
+from tests.fedmx.recorded_runs import record
+from tests.network.conftest import Certificates
+
+pytestmark = pytest.mark.timeout(300)
+PRIVACY = {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1}
+MECHANISM = Mechanism(1.1, 0.5)
+TREE: dict[str, Any] = {
+    "name": "private",
+    "seed": 3,
+    "rounds": 4,
+    "clients": 6,
+    "compute": {
+        "model": "logistic",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "train": {"steps": 3},
+    },
+    "privacy": PRIVACY,
+    "logic": {
+        "preset": {"name": "fedavg", "weights": "uniform"},
+        "selector": {"name": "poisson", "probability": 0.5},
+        "min_updates": 0,
+    },
+}
+
+
+def experiment(**changed: Any) -> Experiment:
+    return Experiment.from_dict({**TREE, **changed})
+
+
+def spent(rounds: int) -> float:
+    return epsilon_of([(MECHANISM, rounds)], 1e-2)
+
+
+def weights(one: Experiment) -> bytes:
+    with simulate(one) as simulation:
+        list(simulation)
+        return simulation.weights.tobytes()
+
+
+def test_the_bits_of_a_private_run_are_those_of_every_executor_and_of_its_seed() -> None:
+    alone = weights(experiment())
+    assert weights(experiment(executor={"processes": 2})) == alone
+    assert weights(experiment(seed=4)) != alone
+    assert weights(experiment(privacy={**PRIVACY, "noise": 1.2})) != alone
+    assert weights(experiment(privacy=None)) != alone
+
+
+def test_a_private_run_that_was_killed_goes_on_in_the_same_bits_and_with_the_same_account() -> None:
+    with simulate(experiment()) as simulation:
+        rounds = iter(simulation)
+        next(rounds)
+        kept = simulation.checkpoint()
+        told = [one.epsilon for one in rounds]
+        expected = simulation.weights.tobytes()
+    with simulate(experiment()) as simulation:
+        simulation.restore(kept)
+        assert [one.epsilon for one in simulation] == told == [spent(2), spent(3), spent(4)]
+        assert simulation.weights.tobytes() == expected
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return record(experiment(), tmp_path_factory.mktemp("runs"))
+
+
+def test_epsilon_is_in_each_record_and_in_what_is_shown(run: RunFolder) -> None:
+    assert [one["epsilon"] for one in run.rounds()] == [spent(round) for round in range(1, 5)]
+    assert all(one["train_loss"] is None for one in run.rounds())  # no loss leaves a client
+    shown = fedmx("status", str(run.path), cwd=run.path)
+    assert f"epsilon {spent(4):.4f}" in shown.out
+    document = fedmx("status", str(run.path), "--json", cwd=run.path).out
+    assert json.loads(document)["epsilon"] == spent(4)
+    write_report([run], run.report_path)
+    assert "Privacy spent against rounds" in run.report_path.read_text()
+
+
+def test_the_progress_line_and_explain_say_what_is_spent_and_seen(tmp_path: Path) -> None:
+    (tmp_path / "private.yaml").write_text(experiment(rounds=1).to_yaml())
+    done = fedmx("run", "private.yaml", cwd=tmp_path)
+    assert f"epsilon {spent(1):.2f}" in done.err
+    words = "explain", "private.yaml", "--set", "privacy.epsilon=3"
+    lines = fedmx(*words, cwd=tmp_path).out.splitlines()[:3]
+    assert [line.split(" see")[0] for line in lines] == [
+        "The server",
+        "Other clients, and whoever gets the model,",
+        "The network",
+    ]
+    assert "clipped" in lines[0]
+    assert "epsilon 3" in lines[1]
+    assert json.loads(fedmx(*words, "--json", cwd=tmp_path).out)["seen"] == lines
+    plain = fedmx("explain", "private.yaml", "--set", "privacy=null", cwd=tmp_path).out
+    assert "without a bound" in plain
+
+
+def test_a_private_run_replays_to_the_same_bits(run: RunFolder) -> None:
+    assert replay(run).same is True
+
+
+def test_a_fork_counts_what_the_run_before_it_has_released(run: RunFolder) -> None:
+    made = fork(run, 2, ["seed=3", "compute.train.learning_rate=0.01"])
+    assert [one.epsilon for one in made.rounds()] == [spent(4 + 1), spent(4 + 2)]
+    assert replay(made.folder).same is True
+    with pytest.raises(ExperimentError, match="privacy"):
+        fork(run, 2, ["privacy=null"])
+
+
+def test_a_budget_gives_the_noise_and_ends_the_run_with_the_last_model_within_it() -> None:
+    budget = {**PRIVACY, "noise": None, "epsilon": 1.5}
+    with simulate(experiment(privacy=budget)) as simulation:
+        told = [one.epsilon for one in simulation]
+        assert len(told) == 4
+        assert 1.49 < told[-1] <= 1.5
+    short = {**PRIVACY, "epsilon": (spent(2) + spent(3)) / 2}
+    with simulate(experiment(privacy=short)) as simulation:
+        assert [one.epsilon for one in simulation] == [spent(1), spent(2)]
+        assert "round 3 would spend more than epsilon" in simulation.reason
+    with simulate(experiment(privacy={**PRIVACY, "epsilon": 0.1})) as simulation:
+        start = simulation.weights.tobytes()
+        assert list(simulation) == []
+        assert simulation.weights.tobytes() == start
+
+
+def test_an_empty_round_is_a_round() -> None:
+    rare = {
+        **TREE["logic"],
+        "selector": {"name": "poisson", "probability": 1e-6},
+        "max_update": None,
+    }
+    with simulate(experiment(logic=rare)) as simulation:
+        told = list(simulation)
+    assert [one.participants for one in told] == [(), (), (), ()]
+    assert len({one.model_sha256 for one in told}) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"clock": {"deadline_s": 5.0}}, "deadline"),
+        ({"logic": {**TREE["logic"], "preset": "fedavg"}}, "weighs updates by samples"),
+        ({"logic": {**TREE["logic"], "preset": "scaffold"}}, "Mean|Scaffold"),
+        ({"logic": {**TREE["logic"], "preset": "fedfv"}}, "FedFV"),
+        ({"logic": {**TREE["logic"], "selector": "uniform"}}, "poisson"),
+        ({"logic": {**TREE["logic"], "selector": "power-of-choice"}}, "poisson"),
+        ({"logic": {**TREE["logic"], "min_updates": 1}}, "min_updates"),
+        ({"logic": {**TREE["logic"], "own": ["head"]}}, "logic.own"),
+        ({"compute": {**TREE["compute"], "evaluate": {"per_client": True}}}, "per_client"),
+        ({"privacy": {"name": "central", "clip": 0.5, "delta": 0.5, "noise": 1}}, "delta"),
+    ],
+)
+def test_what_would_make_epsilon_untrue_is_refused(changed: dict[str, Any], named: str) -> None:
+    with pytest.raises(ExperimentError, match=named) as caught:
+        simulate(experiment(**changed))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_with_buffers_is_refused() -> None:
+    compute = {**TREE["compute"], "model": "gluon:resnet18_v1", "data": "cifar-10"}
+    with pytest.raises(ExperimentError, match="BatchNorm"):
+        _ = Assembly(experiment(compute=compute), shape=(3, 32, 32), classes=10).logic
+
+
+def test_a_deployment_needs_a_patience_that_does_not_follow_the_others() -> None:
+    with pytest.raises(ExperimentError, match="patience_s"):
+        serve(experiment(), "one")
+
+
+def test_a_deployed_private_run_is_killed_resumed_and_replayed(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    file = tmp_path / "experiment.yaml"
+    given = experiment(network={"patience_s": 200.0}, rounds=6, clients=3)
+    file.write_text(given.to_yaml())
+    deployment = Deployment(tmp_path, file, certificates)
+    try:
+        server = deployment.serve()
+        clients = [deployment.client(number, 3) for number in range(3)]
+        until(lambda: deployment.rounds() >= 2, lambda: server.output)
+        server.kill()
+        resumed = deployment.resume()
+        for process in (resumed, *clients):
+            assert process.code() == 0, process.output
+        run = deployment.run
+        assert [one["epsilon"] for one in run.rounds()] == [spent(n) for n in range(1, 7)]
+        assert replay(run, modules=None).same is True
+        simulated = record(given, tmp_path / "simulated")
+        # Another secret: other cohorts, and other noise.
+        assert [one["participants"] for one in run.rounds()] != [
+            one["participants"] for one in simulated.rounds()
+        ]
+        refused = fedmx("pack", str(run.path), "--out", "run.fedmx", cwd=tmp_path)
+        assert refused.code != 0
+        assert "who took part" in refused.err
+    finally:
+        deployment.end()
+
+
+def test_the_noise_is_that_of_the_formula() -> None:
+    quiet = {**PRIVACY, "clip": 1e-9}
+    with simulate(experiment(privacy={**quiet, "noise": 1e9}, rounds=1)) as simulation:
+        before = simulation.weights.copy()
+        list(simulation)
+        moved = simulation.weights - before
+    # sigma C / (q N), with updates that are clipped to nothing.
+    assert np.std(moved) == pytest.approx(1.0 / (0.5 * 6), rel=0.1)
