@@ -71,7 +71,7 @@ class Unclipped(PrivateMean):
 
     def add(self, total, contribution: Contribution):  # type: ignore[no-untyped-def]
         """Add one update as it came."""
-        total.whole += on_grid(contribution.delta, 1e9, self.step)
+        total.whole += on_grid(contribution.delta, 1e9, total.step)
         return total
 
 

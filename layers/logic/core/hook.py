@@ -221,6 +221,7 @@ class ServerContext(Context):
         max_update: the largest norm of an update, as a multiple of the model's norm plus 1; None:
             no bound.
         numbers: the numbers that `record` has added to the round's record.
+        aggregate: the memory of the aggregator before the round.
     """
 
     shared_seed: int = 0
@@ -232,6 +233,7 @@ class ServerContext(Context):
     asset_sizes: Mapping[str, int] = field(default_factory=dict)
     max_update: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
+    aggregate: Mapping[str, Any] = field(default_factory=dict)
 
     def shared_rng(self, purpose: str) -> np.random.Generator:
         """Return a generator whose draws do not depend on the hooks that the server has."""

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import stepped
-from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.declaration import RULES, Need, Trait, check_together
-from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext
-from layers.logic.core.messages import Update
+from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
+from layers.logic.core.messages import Task, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy
@@ -25,11 +25,17 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.numeric.vectors import norm
+from layers.logic.privacy.adaptive_clip import AdaptiveClip
 from layers.logic.selectors.poisson import Poisson
 from layers.logic.storage import Vector
 
 GRID = 1 << 24
 """The steps of the grid in one standard deviation of the noise."""
+
+CLIP = "clip"
+"""The name of the clip in the mean's memory, and in the slot of a task."""
+WITHIN = "within the clip"
+"""The name of a client's bit in the slot of its update."""
 
 LEAST_NOISE = 0.01  # with less, squares of whole numbers could overflow
 
@@ -52,6 +58,12 @@ class Central(Privacy):
         epsilon: the budget. The run ends before a round would exceed it. null: what is spent is
             only reported.
         noise: sigma, as a multiple of C; null: the least with which all rounds keep the budget.
+        quantile: the share of updates that should not be clipped; C then begins at `clip` and
+            follows the norms (Andrew et al. 2021). null: C stays.
+        clip_rate: of the steps of C.
+        bit_noise: sigma_b, the deviation of the noise on the sum of the clients' bits, above half
+            of `noise`; null: q N / 20. The noise on the updates is so much larger that both
+            together cost what `noise` says.
     """
 
     name = "central"
@@ -60,8 +72,17 @@ class Central(Privacy):
     delta: float
     epsilon: float | None = None
     noise: float | None = None
+    quantile: float | None = None
+    clip_rate: float = 0.2
+    bit_noise: float | None = None
 
     def __post_init__(self) -> None:
+        if self.quantile is not None and not 0 <= self.quantile <= 1:
+            raise LogicError(f"quantile must be from 0 to 1, not {self.quantile}")
+        if not 0 < self.clip_rate < math.inf:
+            raise LogicError(f"clip_rate must be above 0 and finite, not {self.clip_rate}")
+        if self.bit_noise is not None and not 0 < self.bit_noise < math.inf:
+            raise LogicError(f"bit_noise must be above 0 and finite, not {self.bit_noise}")
         if not 0 < self.clip < math.inf:
             raise LogicError(f"clip must be above 0 and finite, not {self.clip}")
         if not 0 < self.delta < 1:
@@ -85,12 +106,18 @@ class Central(Privacy):
                 f"delta must be below 1 / {clients} clients, not {self.delta:g}: with more, a run "
                 "that publishes one client's data would keep the claim"
             )
-        clipping = ClipUpdates(self.clip)
+        clipping = ClipUpdates(self.clip, self.quantile is not None)
         given = replace(preset, hooks=(*preset.hooks, clipping))
         beside: Any = given
         check_together(beside, {}, [rule for rule in RULES if rule.one is Need.BOUNDED])
         assert isinstance(preset.selector, Poisson)
-        mean = PrivateMean(self.clip, self.noise, preset.selector.probability, clients)
+        probability = preset.selector.probability
+        adaptive = None
+        if self.quantile is not None:
+            m = probability * clients
+            bit_noise = m / 20 if self.bit_noise is None else self.bit_noise
+            adaptive = AdaptiveClip(self.quantile, self.clip_rate, bit_noise, m)
+        mean = PrivateMean(self.clip, self.noise, probability, clients, adaptive)
         return replace(given, aggregator=mean)
 
     def mechanism(self, preset: Preset) -> Mechanism:
@@ -109,24 +136,51 @@ class ClipUpdates(Hook):
     """Each client scales its update down to norm C, and sends no metric.
 
     Attributes:
-        clip: C.
+        clip: C, in round 1.
+        adaptive: whether the server tells C, and each client whether its update is no longer.
     """
 
     clip: float
+    adaptive: bool = False
 
     requires = frozenset({Need.BOUNDED})
 
+    def server(self) -> ServerSide:
+        """Return the side that tells the clip, where it changes."""
+        return _Telling(self.clip) if self.adaptive else ServerSide()
+
     def client(self) -> ClientSide:
         """Return the side that clips."""
-        return _Clipping(self.clip)
+        return _Clipping(self.clip, self.adaptive)
+
+
+@dataclass
+class _Telling(ServerSide):
+    clip: float
+
+    def send(self, task: Task, context: ServerContext) -> Task:
+        context.slot[CLIP] = context.aggregate.get(CLIP, self.clip)
+        return task
+
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+        context.record(clip=state.memory.get(AGGREGATE, {}).get(CLIP, self.clip))
+        return state
 
 
 @dataclass
 class _Clipping(ClientSide):
     clip: float
+    adaptive: bool
+
+    def receive(self, task: Task, context: ClientContext) -> Task:
+        if self.adaptive:
+            self.clip = float(context.slot[CLIP])  # type: ignore[arg-type]
+        return task
 
     def send(self, update: Update, context: ClientContext) -> Update:
         length = norm(update.delta)
+        if self.adaptive:
+            context.slot[WITHIN] = length <= self.clip
         delta = update.delta
         if length > self.clip:
             delta = delta * np.float32(self.clip / length)
@@ -135,8 +189,11 @@ class _Clipping(ClientSide):
 
 @dataclass
 class _Sum:
+    clip: float  # C of this round
+    step: float  # the width of the grid
     whole: np.ndarray  # int64 (d,), in steps of the grid
     context: ServerContext
+    bits: int = 0  # of clients within the clip, less those beyond it
 
 
 @dataclass(frozen=True)
@@ -151,12 +208,14 @@ class PrivateMean(Aggregator):
         noise: sigma; None: only the server knows it.
         probability: q.
         clients: N.
+        adaptive: how C follows the norms; None: it stays.
     """
 
     clip: float
     noise: float | None
     probability: float
     clients: int
+    adaptive: AdaptiveClip | None = None
 
     requires = frozenset({Need.EACH_CLIENT, Need.ONE_VERSION})
     provides = frozenset(
@@ -173,13 +232,17 @@ class PrivateMean(Aggregator):
             )
         if logic.clients is not None and logic.clients != self.clients:
             raise LogicError(f"a private mean of {self.clients} clients beside {logic.clients}")
+        if self.adaptive is not None and self.noise is not None:
+            self.adaptive.noise_of_update(self.noise)
 
-    @property
-    def step(self) -> float:
-        """The width of the grid: a part of the noise's standard deviation."""
+    def step_at(self, clip: float) -> float:
+        """Return the width of the grid: a part of the standard deviation of the noise."""
         if self.noise is None:
             raise LogicError("the noise of this mean is not known here; only the server folds")
-        return self.clip * self.noise / GRID
+        noise = self.noise
+        return (
+            clip * (noise if self.adaptive is None else self.adaptive.noise_of_update(noise)) / GRID
+        )
 
     def begin(self, state: ServerState, context: ServerContext) -> _Sum:
         """Start with nothing."""
@@ -188,20 +251,34 @@ class PrivateMean(Aggregator):
                 "the model has buffers (BatchNorm), which clients would send without clipping and "
                 "noise; use a model without them, such as one with GroupNorm"
             )
-        return _Sum(np.zeros(state.weights.size, np.int64), context)
+        clip = float(state.memory.get(AGGREGATE, {}).get(CLIP, self.clip))
+        return _Sum(clip, self.step_at(clip), np.zeros(state.weights.size, np.int64), context)
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
         """Add one update, clipped."""
-        assert self.noise is not None
-        total.whole += on_grid(contribution.delta, self.clip, self.step)
+        total.whole += on_grid(contribution.delta, total.clip, total.step)
+        if self.adaptive is not None:
+            slots = contribution.updates[0].slots.values()
+            told = [one[WITHIN] for one in slots if WITHIN in one]
+            total.bits += (1 if told[0] is True else -1) if told else 0
         return total
 
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the noisy mean applied."""
-        draws = total.context.secret("noise", total.whole)
+        covered = (total.whole, np.array([total.bits]))
+        draws = total.context.secret("noise", *covered)
         noisy = total.whole + discrete_gaussian(draws, GRID, total.whole.size)
-        delta = noisy * (self.step / (self.probability * self.clients))
-        return stepped(state, delta, state.buffers)
+        delta = noisy * (total.step / (self.probability * self.clients))
+        moved = stepped(state, delta, state.buffers)
+        if self.adaptive is None:
+            return moved
+        # In steps of a grid, too: a bit counts for half, rounded towards zero.
+        step = self.adaptive.bit_noise / GRID
+        draws = total.context.secret("bits", *covered)
+        noise = int(discrete_gaussian(draws, GRID, 1)[0])
+        bits = (total.bits * math.floor(0.5 / step) + noise) * step
+        clip = self.adaptive.next(total.clip, self.clip, bits)
+        return replace(moved, memory={**state.memory, AGGREGATE: {CLIP: clip}})
 
 
 def on_grid(delta: Vector, clip: float, step: float) -> np.ndarray:

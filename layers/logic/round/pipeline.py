@@ -244,6 +244,7 @@ class ServerPipeline:
             asset_sizes=self._facilities.asset_sizes,
             max_update=self._max_update,
             answers=self._state.memory.get(SURVEY, {}),
+            aggregate=self._state.memory.get(AGGREGATE, {}),
         )
 
 

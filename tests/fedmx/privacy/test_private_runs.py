@@ -56,6 +56,21 @@ def weights(one: Experiment) -> bytes:
         return simulation.weights.tobytes()
 
 
+def test_an_adaptive_clip_is_recorded_and_goes_on_after_a_kill_on_every_executor() -> None:
+    adaptive = {**PRIVACY, "quantile": 0.5, "bit_noise": 1.0}
+    with simulate(experiment(privacy=adaptive)) as simulation:
+        rounds = iter(simulation)
+        next(rounds)
+        kept = simulation.checkpoint()
+        told = [one.record()["clip"] for one in rounds]
+        expected = simulation.weights.tobytes()
+    assert len(set(told)) == 3
+    with simulate(experiment(privacy=adaptive, executor={"processes": 2})) as simulation:
+        simulation.restore(kept)
+        assert [one.record()["clip"] for one in simulation] == told
+        assert simulation.weights.tobytes() == expected
+
+
 def test_the_bits_of_a_private_run_are_those_of_every_executor_and_of_its_seed() -> None:
     alone = weights(experiment())
     assert weights(experiment(executor={"processes": 2})) == alone
