@@ -40,6 +40,7 @@ ATTACKS: Mapping[str, Mapping[str, Any]] = {
     "min-max": {},
     "min-sum": {},
     "fang-trim": {},
+    "fang-krum": {},
     "mimic": {},
 }
 FOUR = ("mean", "median", "nearest neighbours, trimmed mean", "fltrust")

@@ -137,6 +137,42 @@ class FangTrim(Collusion):
         return np.asarray(edge * (1 + share * (away - 1)))
 
 
+SMALLEST = 1e-5  # lambda, below which the search of `FangKrum` ends, as in the paper
+
+
+@dataclass(frozen=True)
+class FangKrum(Collusion):
+    """-lambda times the sign of the mean of the honest updates, as far as Krum still takes it.
+
+    Source: Fang et al. 2020, section 4.2: the attack on Krum, with full knowledge. Krum is told the
+    right number of liars. lambda is halved from the paper's upper bound until Krum takes the lie,
+    or until it is below 1e-5. All liars of a round send the same vector.
+    """
+
+    name = "fang-krum"
+
+    requires = NEEDS
+
+    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the farthest vector."""
+        sign, distances = np.sign(_mean(honest)), _squared_distances(honest)
+        length, norms = _square(sign), np.array([_square(one) for one in honest])
+        along = np.array([total(sign * one) for one in honest])
+        number = max(len(honest) - 2, 1)  # of neighbours in Krum's score: m - c - 2
+        nearest = np.sqrt(np.sort(distances, axis=1)[:, 1 : number + 1]).sum(axis=1)
+        others = max(len(honest) - liars - 1, 1)  # m - 2 c - 1
+        size = (float(nearest.min()) / others + math.sqrt(norms.max())) / math.sqrt(sign.size)
+        while size >= SMALLEST:
+            away = norms + 2 * size * along + size * size * length
+            alike = np.concatenate([np.zeros(liars - 1), np.sort(away)])[:number]
+            beside = np.hstack([distances, np.repeat(away[:, None], liars, axis=1)])
+            scores = np.sort(beside, axis=1)[:, 1 : number + 1].sum(axis=1)
+            if alike.sum() < scores.min():
+                break
+            size /= 2
+        return np.asarray(-size * sign)
+
+
 Direction = Literal["unit_vec", "sign", "std"]
 
 

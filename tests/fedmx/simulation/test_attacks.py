@@ -17,7 +17,7 @@ from tests.fedmx.command_line import fedmx
 pytestmark = pytest.mark.timeout(300)
 SETTINGS: dict[str, dict[str, Any]] = {"free-rider": {"sigma": 0.1}, "back-door": {"size": 2}}
 EVERYBODY = {"name": "uniform", "fraction": 1.0}
-COLLUDING = ("alie", "fang-trim", "inner-product", "mimic", "min-max", "min-sum")
+COLLUDING = ("alie", "fang-krum", "fang-trim", "inner-product", "mimic", "min-max", "min-sum")
 
 
 def experiment(attack: Any, **changed: Any) -> Experiment:

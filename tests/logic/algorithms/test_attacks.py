@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from layers.logic import ATTACKS, LogicError, run_round
+from layers.logic.aggregators.krum import scores
 from layers.logic.attacks.colluding import (
+    FangKrum,
     FangTrim,
     InnerProduct,
     LittleIsEnough,
@@ -74,6 +76,31 @@ def test_fangs_values_lie_beyond_all_honest_ones_against_their_mean() -> None:
     assert np.ptp(lies, axis=0).min() > 0.3
     with pytest.raises(LogicError, match="beyond"):
         FangTrim(beyond=1.0)
+
+
+@pytest.mark.parametrize("liars", [2, 3])
+def test_fangs_lie_is_what_krum_takes_and_twice_as_far_it_does_not(liars) -> None:
+    honest = np.random.default_rng(liars).normal(0.3, 1.0, (8, 20)).astype(np.float32)
+    lie = FangKrum().collude(honest.astype(np.float64), liars, RNG)
+    size = np.abs(lie).max()
+    np.testing.assert_array_equal(lie, -size * np.sign(honest.astype(np.float64).mean(axis=0)))
+
+    def taken(vector: np.ndarray) -> bool:
+        rows = [*honest, *[vector.astype(np.float32)] * liars]
+        return int(np.argmin(scores(rows, liars))) >= len(honest)
+
+    assert size > 1e-3
+    assert taken(lie)
+    assert not taken(2 * lie)
+
+
+def test_fangs_lie_begins_at_the_bound_of_the_paper() -> None:
+    """Of equal updates, Krum takes none but these, so that lambda is halved down to 1e-5.
+
+    The bound is 0 / (m - 2 c - 1) / sqrt(d) + |x| / sqrt(d) = 1.
+    """
+    lie = FangKrum().collude(np.ones((4, 9)), 1, RNG)
+    np.testing.assert_allclose(lie, -np.full(9, 0.5**17))
 
 
 def test_alie_takes_the_z_of_the_paper() -> None:
