@@ -103,6 +103,7 @@ from layers.logic.algorithms.personal import per_fedavg as per_fedavg
 from layers.logic.algorithms.personal import pfedme as pfedme
 from layers.logic.algorithms.scaffold import Scaffold as Scaffold
 from layers.logic.algorithms.scaffold import scaffold as scaffold
+from layers.logic.attacks.colluding import FangKrum as FangKrum
 from layers.logic.attacks.colluding import FangTrim as FangTrim
 from layers.logic.attacks.colluding import InnerProduct as InnerProduct
 from layers.logic.attacks.colluding import LittleIsEnough as LittleIsEnough

@@ -581,7 +581,8 @@ class RemoteClients:
             return None
         client = event.client
         if isinstance(event, Answer):
-            if (event.question, event.round) != (question.name, question.round):
+            asked = question.name, question.round, question.number
+            if (event.question, event.round, event.number) != asked:
                 self._report(event)
                 return None
             del questions[client]

@@ -31,6 +31,7 @@ from fedmx.simulation.workers import workers_of
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.datasets import Files
 from layers.logic import BrokenModel, ClientReport, Plan, RoundReport, TooFewUpdates
+from layers.logic.round.exchange import Begin
 from layers.logic.round.pipeline import Trace
 from layers.logic.round.round import RoundMachine
 
@@ -361,7 +362,9 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> list[Cl
     working: tuple[int, ...] | None = None
     with closing(round), suppress(TooFewUpdates, BrokenModel):  # the part is all that is wanted
         while not round.done:
-            if working is None and round.plan is not None:
+            # Before it, hooks ask the whole cohort, and go on when all have answered.
+            begins = any(isinstance(command, Begin) for command in commands)
+            if working is None and begins and round.plan is not None:
                 working = _working(round.plan, state.round + 1, client)
                 if not (round.plan.offers or round.plan.refills):
                     carrier.only(working)

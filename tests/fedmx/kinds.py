@@ -8,6 +8,7 @@ from typing import Any
 
 from fedmx import Experiment, Server, simulate
 from fedmx.simulation.executors.parallel import Backend
+from tests.logic import secure_sum
 
 TREE: dict[str, Any] = {
     "rounds": 3,
@@ -66,11 +67,21 @@ KINDS: dict[str, dict[str, Any]] = {
             "hooks": [{"name": "fedshare", "warm_up": 2}],
         }
     },
+    "liars": {
+        "attack": {"name": "min-max", "clients": 0.34},
+        "logic": {"selector": {"name": "uniform", "fraction": 0.7}},
+    },
     "round memory": {
         "logic": {
             "selector": {"name": "uniform", "fraction": 0.7},
             "hooks": ["kind_parts:Shares"],
             "trainer": "kind_parts:Counts",
+        }
+    },
+    "secure sum": {
+        "logic": {
+            "selector": {"name": "uniform", "fraction": 0.7},
+            "hooks": ["kind_secure_sum:SecureSum"],
         }
     },
 }
@@ -116,13 +127,11 @@ class Counts(LocalSgd):
 class Shares(Hook):
     "A number that an answer draws, and the trainer's counts, reach `send` and later answers."
 
-    kills: str = ""  # the file that a client process leaves when it ends before its task
-
     def server(self):
         return _Server()
 
     def client(self):
-        return _Client(self.kills)
+        return _Client()
 
 
 class _Server(ServerSide):
@@ -145,9 +154,6 @@ class _Server(ServerSide):
 
 
 class _Client(ClientSide):
-    def __init__(self, kills):
-        self.kills = kills
-
     def answer(self, moment, question, context):
         if moment == "cohort":
             assert not context.round_memory, "a round begins with an empty memory"
@@ -155,16 +161,31 @@ class _Client(ClientSide):
             return {}
         return {"sent": context.round_memory["sent"]}
 
-    def receive(self, task, context):
-        if self.kills and (task.client, task.round) == (2, 2) and not Path(self.kills).exists():
-            Path(self.kills).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task
-
     def send(self, update, context):
         shared = context.round_memory
         shared["sent"] = context.slot["sent"] = shared["key"] * shared["counts"]
         return update
+
+
+@dataclass(frozen=True)
+class Kills(Hook):
+    "The process of client 2 ends with its task of round 2, once: it leaves a file."
+
+    file: str
+
+    def client(self):
+        return _Killed(self.file)
+
+
+class _Killed(ClientSide):
+    def __init__(self, file):
+        self.file = Path(file)
+
+    def receive(self, task, context):
+        if (task.client, task.round) == (2, 2) and not self.file.exists():
+            self.file.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return task
 """
 
 
@@ -172,6 +193,7 @@ def write_models(folder: Path) -> None:
     """Write the modules with the models and parts that experiments here name."""
     (folder / "kind_models.py").write_text(MODELS)
     (folder / "kind_parts.py").write_text(PARTS)
+    (folder / "kind_secure_sum.py").write_text(Path(secure_sum.__file__).read_text())
 
 
 def experiment(folder: Path, **changed: Any) -> Experiment:

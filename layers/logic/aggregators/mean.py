@@ -94,7 +94,7 @@ class Mean(Aggregator):
     @property
     def provides(self) -> frozenset[Trait]:
         """Reading by slices, and what follows from `weights`."""
-        other = {Trait.OTHER_WEIGHTS} if self.weights != "plan" else set()
+        other = {Trait.OTHER_WEIGHTS, Trait.FROM_MEAN} if self.weights != "plan" else set()
         equal = {Trait.EQUAL_WEIGHTS} if self.weights == "uniform" else set()
         return frozenset({Trait.BY_SLICES, *other, *equal, *by_samples(self.weights)})
 

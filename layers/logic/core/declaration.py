@@ -52,6 +52,8 @@ class Trait(Enum):
     ROBUST = "bounds the influence of a few arbitrary clients"
     ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
     ENCODES_MODEL = "encodes the model"
+    OPAQUE = "sends updates of which the server can read the sum alone, such as masked integers"
+    FROM_MEAN = "needs nothing of the updates but their mean"
     LOSSLESS = "encodes updates without loss"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
@@ -84,6 +86,7 @@ class Condition(Enum):
     OWN_ACCURACY = "accuracy on each client's own samples (`compute.evaluate.per_client`)"
     RELATIVE_PATIENCE = "a patience that follows the answer times of all (`network.patience`)"
     SHARED_LANES = "lanes of several clients or passes"
+    OFFERS = "offers, with the norm of each update"
     PARALLEL_UPLOADS = "parallel uploads"
     ON_DISK = "updates on disk (`run.fold_memory_mb`)"
 
@@ -438,6 +441,56 @@ RULES: tuple[Rule, ...] = (
         "use another aggregator, such as mean, or single_lanes()",
     ),
     Rule(
+        Trait.OPAQUE,
+        Trait.ENCODES_UPDATE,
+        "{one} makes updates opaque, but does not say that they travel in its slot",
+        "let it provide Trait.ENCODES_UPDATE",
+        needed="hook",
+    ),
+    Rule(
+        Trait.OPAQUE,
+        Trait.FROM_MEAN,
+        "{one} lets the server read the sum of the updates alone, but {other} works with single "
+        "ones",
+        "set logic.aggregator to mean, or leave {one} out",
+        needed="aggregator",
+    ),
+    *(
+        Rule(
+            Trait.OPAQUE,
+            other,
+            "{one} lets the server read the sum of the updates alone, but {other} " + what,
+            "leave one of them out",
+        )
+        for other, what in (
+            (Trait.USES_SINGLE, "uses single ones there"),
+            (Trait.REFILLS, "weighs each by its staleness"),
+            (Need.EACH_CLIENT, "uses those of single clients"),
+            (Need.EXACT, "has clients send values that tell their own"),
+            (Need.PLAN_WEIGHTS, "gives each client a weight there"),
+        )
+    ),
+    Rule(
+        Trait.OPAQUE,
+        Condition.MASK,
+        "{one} encodes whole updates, but {other} keeps tensors on each client",
+        "leave one of them out",
+    ),
+    Rule(
+        Trait.OPAQUE,
+        Condition.SHARED_LANES,
+        "{one} lets the server read the sum of the updates alone, but {other} made lanes of "
+        "several clients or passes, which go on from single ones",
+        "use a selector with lanes of one client, such as uniform",
+    ),
+    Rule(
+        Trait.OPAQUE,
+        Condition.OFFERS,
+        "{one} lets the server read the sum of the updates alone, but {other} selects by offers, "
+        "which tell the norm of each",
+        "use a selector that does not, such as uniform",
+    ),
+    Rule(
         Condition.ON_DISK,
         Trait.BY_SLICES,
         "{other} needs all updates of a round in memory, but run.fold_memory_mb folds them slice "
@@ -447,8 +500,8 @@ RULES: tuple[Rule, ...] = (
         needed="aggregator",
     ),
 )
-"""What does not go together. A logic checks the rules before anything runs. `SHARED_LANES` is
-checked in each round; `PARALLEL_UPLOADS`, `ON_DISK`, `BUFFERS`, `OWN_ACCURACY` and
+"""What does not go together. A logic checks the rules before anything runs. `SHARED_LANES` and
+`OFFERS` are checked in each round; `PARALLEL_UPLOADS`, `ON_DISK`, `BUFFERS`, `OWN_ACCURACY` and
 `RELATIVE_PATIENCE` where an experiment is built."""
 
 
@@ -464,6 +517,7 @@ PROMISES = frozenset(
         Trait.BY_SLICES,
         Trait.EMPTY_ROUNDS,
         Trait.EQUAL_WEIGHTS,
+        Trait.FROM_MEAN,
         Trait.KEEPS_NAMES,
         Trait.LOSSLESS,
         Trait.MEMORY_FITS,

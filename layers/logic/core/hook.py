@@ -290,8 +290,34 @@ class ServerSide:
 
     def on_answers(
         self, moment: Moment, answers: Mapping[int, Slot], context: ServerContext
-    ) -> None:
-        """Take the answers, by client; a client of the cohort that did not answer gets no task."""
+    ) -> bool | None:
+        """Take the answers, by client; return True to ask the clients that answered once more.
+
+        A client of the cohort that does not answer each question gets no task.
+        """
+        return None
+
+    def discard(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
+        """Return the returned clients whose updates do not count, each with the reason.
+
+        It is called once in a round, after the last answers of the moment "returned", if `asks` has
+        it. An update in a lane of several clients takes those of the whole lane with it.
+        """
+        return {}
+
+    def reveal(self, state: ServerState, context: ServerContext) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean of the clients' updates, float32 (d,), and of their buffers, (b,).
+
+        A hook that overrides it makes updates opaque, such as masked integers: its client's `send`
+        leaves `delta` and `buffers` empty and fills its slot, its `receive` checks the slot, and
+        `on_accepted` adds it to a sum. Nothing else sees single updates; parts that need them are
+        refused (`Trait.OPAQUE`). It is called after the updates that count, before aggregation.
+
+        Args:
+            state: the state before the round.
+            context: the context.
+        """
+        raise NotImplementedError
 
     def send(self, task: Task, context: ServerContext) -> Task:
         """Return an outgoing task, changed."""
@@ -317,7 +343,8 @@ class ServerSide:
     def on_accepted(self, update: Update, context: ServerContext) -> None:
         """Process an accepted update; called in the order of the plan.
 
-        In a lane of several clients the update has no delta.
+        In a lane of several clients, or if updates are opaque, the update has no delta; a hook that
+        needs it requires `Need.EACH_CLIENT`.
         """
 
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
@@ -403,14 +430,16 @@ class Hook(Part):
         corrects = client.gradient is not ClientSide.gradient
         changes = client.send is not ClientSide.send and Trait.READS_UPDATE not in self.provides
         encodes = Trait.ENCODES_UPDATE in self.provides
+        opaque = of.reveal is not ServerSide.reveal
         found = {
+            Trait.OPAQUE: opaque,
             Trait.CORRECTS: corrects,
             Trait.CHANGES_UPDATE: changes and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
             Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(server.asks) or leaves_out,
-            Trait.USES_SINGLE: notes and Trait.KEEPS_NAMES not in self.provides,
+            Trait.USES_SINGLE: notes and not opaque and Trait.KEEPS_NAMES not in self.provides,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
-from layers.logic.core.declaration import Condition, Need, refusal
+from layers.logic.core.declaration import Condition, Need, Trait, refusal
 from layers.logic.core.hook import Moment
-from layers.logic.core.messages import Slot
+from layers.logic.core.messages import Slot, in_pass
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
@@ -186,10 +186,15 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
             f"{selector} waits in round {round} for late updates of clients {not_in_flight}, which "
             "have no task of an earlier round; choose from population.in_flight"
         )
-    if logic.needs(Need.EACH_CLIENT) and (plan.passes > 1 or any(len(x) > 1 for x in plan.lanes)):
+    shared = plan.passes > 1 or any(len(lane) > 1 for lane in plan.lanes)
+    if shared and logic.needs(Need.EACH_CLIENT):
         raise ImpossiblePlan(
             refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, logic.aggregator, logic.selector)
         )
+    found = {Condition.SHARED_LANES: shared, Condition.OFFERS: plan.offers}
+    for hook in (one for one in logic.hooks if Trait.OPAQUE in one.follows):
+        for condition in (one for one, holds in found.items() if holds):
+            raise ImpossiblePlan(refusal(Trait.OPAQUE, condition, hook, logic.selector))
 
 
 def ask_cohort(
@@ -214,22 +219,26 @@ def ask_hooks(
     port: Port,
     logic: Logic,
 ) -> Steps[list[int]]:
-    """Ask `clients` the questions of the hooks; return the clients that did not answer.
+    """Ask `clients` until no hook asks again; return the clients that did not answer each question.
 
     If no hook has a question, no client is asked, and the list is empty.
     """
-    slots = pipeline.questions(moment, clients)
-    if not slots or not clients:
-        return []
-    question = Question(
-        f"hooks {moment}",
-        round=state.round + 1,
-        training=logic.training_of(state.round + 1),
-        slots=slots,
-    )
-    replies = yield from port.ask(question, clients)
-    answers: dict[int, dict[str, Slot]] = {
-        reply.client: reply.slots for reply in replies if reply.slots.keys() == slots.keys()
-    }
-    pipeline.on_answers(moment, answers)
-    return [client for client in clients if client not in answers]
+    left, number = list(clients), 0
+    asking: list[str] | None = None
+    while left and (slots := pipeline.questions(moment, left, asking)):
+        number += 1
+        question = Question(
+            f"hooks {moment}",
+            round=state.round + 1,
+            training=logic.training_of(state.round + 1),
+            slots=in_pass(slots, number),
+        )
+        replies = yield from port.ask(question, left)
+        answers: dict[int, dict[str, Slot]] = {
+            reply.client: reply.slots
+            for reply in replies
+            if reply.slots.keys() == question.slots.keys()
+        }
+        left = [client for client in left if client in answers]
+        asking = pipeline.on_answers(moment, answers, slots.keys())
+    return [client for client in clients if client not in left]

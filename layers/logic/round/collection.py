@@ -21,7 +21,12 @@ from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
-from layers.logic.round.validation import check_content, check_envelope, check_offer
+from layers.logic.round.validation import (
+    check_content,
+    check_envelope,
+    check_offer,
+    check_opaque,
+)
 
 ENOUGH = "enough others came back first"
 DECLINED = "its offer was declined"
@@ -281,6 +286,17 @@ class Collection:
             self.on_client_lost(ClientLost(task.round, client, NO_ANSWER))
         return [*verdicts, *(Cancel(client) for client, _ in left)]
 
+    def discard(self, reasons: Mapping[int, str]) -> None:
+        """Take back updates that were accepted and are not folded yet, each with the reason."""
+        for client, reason in reasons.items():
+            lane = self.dispatch.lane_of(client)
+            for one in lane.clients:
+                report = self.outcomes[one]
+                if report.status == "accepted":
+                    self.outcomes[one] = replace(report, status="lost", reason=reason)
+                self.passed.pop(one, None)
+            lane.discard()
+
     def note_lost(self, reasons: Mapping[int, str]) -> None:
         """Record clients of the plan that were lost before their task, each with the reason."""
         for client, reason in reasons.items():
@@ -302,6 +318,9 @@ class Collection:
         if self._most_staleness is not None and lane.staleness > self._most_staleness:
             raise Rejected(f"staleness {lane.staleness}, above the limit {self._most_staleness}")
         decoded = self._pipeline.receive(update)
+        if self._pipeline.opaque:
+            check_opaque(decoded)
+            return decoded, 0.0
         peak = check_content(decoded, lane.weights, lane.buffers, self._max_update)
         if self._mask is not None:
             decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))

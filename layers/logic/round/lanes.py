@@ -88,6 +88,10 @@ class Lane:
             self._delta = update.delta
         self.updates.append(update)
 
+    def discard(self) -> None:
+        """Drop the updates, before they are folded."""
+        self._delta, self.weights, self.updates, self._on_disk = EMPTY, EMPTY, [], []
+
     def store(self, store: UpdateStore) -> None:
         """Let the vectors of the ended lane wait where the store has room for them.
 
@@ -355,6 +359,7 @@ class Fold:
         context = pipeline.aggregator_context()
         self._total: Any = guarded(aggregator.begin, state, context, round=self._round)
         self._next = 0  # place of the lane to fold next
+        self._opaque: list[Contribution] = []  # the lanes whose sum is not revealed yet
         self._contributions: list[tuple[tuple[int, int], ...]] = []
         self.shares: dict[tuple[int, int], float] = {}
 
@@ -394,7 +399,12 @@ class Fold:
         """
         if not self._contributions and Trait.EMPTY_ROUNDS not in self._aggregator.provides:
             return state
+        if self._opaque:
+            mean = self._revealed(state)
+            self._total = added(self._aggregator, self._total, mean, self._round)
         after = finished(self._aggregator, self._total, state, self._pipeline.layout)
+        if self._opaque:
+            return after  # how much each of them counted is not known
         given, known = after.shares.tolist(), len(self._contributions)
         if given and len(given) != known:
             what = f"returned {len(given)} shares, of {known} contributions"
@@ -412,7 +422,24 @@ class Fold:
                 self._pipeline.on_accepted(update)
         self._contributions.append(tuple((one.client, one.round) for one in lane.updates))
         contribution = lane.contribution(self._training_of(lane))
+        if self._pipeline.opaque:
+            nothing = tuple(replace(one, slots={}) for one in contribution.updates)
+            self._opaque.append(replace(contribution, updates=nothing))
+            return
         self._total = added(self._aggregator, self._total, contribution, self._round)
+
+    def _revealed(self, state: ServerState) -> Contribution:
+        """Return the mean of all updates as one contribution."""
+        delta, buffers = self._pipeline.reveal()
+        return Contribution(
+            lane=0,
+            samples=sum(one.samples for one in self._opaque),
+            delta=delta,
+            buffers=buffers,
+            updates=tuple(update for one in self._opaque for update in one.updates),
+            training=self._training,
+            start=state.weights,
+        )
 
     def _training_of(self, lane: Lane) -> Training:
         """Return how a lane's client trained; of several clients, how those of the round do."""

@@ -9,7 +9,13 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
-from layers.logic.checks.returned import checked, checked_gradient, checked_samples, guarded
+from layers.logic.checks.returned import (
+    checked,
+    checked_gradient,
+    checked_samples,
+    failure,
+    guarded,
+)
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import (
@@ -20,7 +26,7 @@ from layers.logic.core.hook import (
     ServerContext,
     ServerSide,
 )
-from layers.logic.core.messages import Layout, Slot, Task, Training, Update
+from layers.logic.core.messages import PASS, Layout, Slot, Task, Training, Update, in_pass
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import Memory, ServerState, reopened
 from layers.logic.core.survey import HOOKS, Answer, Question
@@ -163,23 +169,73 @@ class ServerPipeline:
         """Whether any side may have a question at this moment."""
         return any(moment in side.asks for side in self._sides.values())
 
-    def questions(self, moment: Moment, clients: Sequence[int]) -> dict[str, Slot]:
-        """Return the questions of the sides to `clients` at this moment, by hook."""
+    def questions(
+        self, moment: Moment, clients: Sequence[int], asking: Collection[str] | None = None
+    ) -> dict[str, Slot]:
+        """Return the questions of the sides to `clients` at this moment, by hook.
+
+        Args:
+            moment: the moment.
+            clients: the clients to ask.
+            asking: the hooks that ask again; None: this is the first question.
+        """
         at = {key: self._context(key, None, writable=False) for key in self._sides}
         asked = {
             key: guarded(side.ask, moment, clients, at[key], round=at[key].round)
             for key, side in self._sides.items()
-            if moment in side.asks
+            if moment in side.asks and (asking is None or key in asking)
         }
         return {key: slot for key, slot in asked.items() if slot is not None}
 
-    def on_answers(self, moment: Moment, answers: Mapping[int, Mapping[str, Slot]]) -> None:
-        """Give the answers to every side that may ask at this moment, by client."""
+    def on_answers(
+        self, moment: Moment, answers: Mapping[int, Mapping[str, Slot]], asked: Collection[str]
+    ) -> list[str]:
+        """Give the answers to every side that has asked, by client; return those that ask again."""
+        again = []
         for key, side in self._sides.items():
-            if moment in side.asks:
+            if key in asked:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
                 at = self._context(key, None, writable=False)
-                guarded(side.on_answers, moment, mine, at, round=at.round)
+                if guarded(side.on_answers, moment, mine, at, round=at.round):
+                    again.append(key)
+        return again
+
+    def discarded(self, clients: Sequence[int]) -> dict[int, str]:
+        """Return the returned clients that any side discards, with the first reason."""
+        discarded: dict[int, str] = {}
+        for key, side in self._sides.items():
+            if "returned" in side.asks:
+                at = self._context(key, None, writable=False)
+                reasons = guarded(side.discard, clients, at, round=at.round)
+                discarded = {**reasons, **discarded}
+        return discarded
+
+    @property
+    def opaque(self) -> bool:
+        """Whether only the sum of the updates can be read, which a side reveals."""
+        return any(type(side).reveal is not ServerSide.reveal for side in self._sides.values())
+
+    def reveal(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean update (d,) and buffers (b,) of a round whose updates are opaque.
+
+        Raises:
+            PartFailed: the hook failed, or returned vectors of another type or length.
+        """
+        (key, side), *_ = (
+            (key, side)
+            for key, side in self._sides.items()
+            if type(side).reveal is not ServerSide.reveal
+        )
+        at, state = self._context(key, None, writable=False), self._state
+        delta, buffers = guarded(side.reveal, state, at, round=at.round)
+        for vector, like in ((delta, state.weights), (buffers, state.buffers)):
+            if (vector.shape, vector.dtype) != (like.shape, like.dtype):
+                what = (
+                    f"returned {vector.dtype} of shape {vector.shape}; it must be {like.dtype} of "
+                    f"shape {like.shape}"
+                )
+                raise failure(side.reveal, what, at.round)
+        return delta, buffers
 
     @property
     def notes_accepted(self) -> bool:
@@ -374,6 +430,8 @@ def answer_hooks(
     moment = HOOKS[question.name]
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
+        if key == PASS:
+            continue
         if key not in sides:
             raise LogicError(f"the server asks the hook {key}, which this client does not have")
         context = ClientContext(
@@ -388,6 +446,7 @@ def answer_hooks(
             own_secret=secret.part(key, question.round, moment),
         )
         slots[key] = sides[key].answer(moment, slot, context)
+    slots = in_pass(slots, question.number)
     return Answer(client, question.name, {}, question.round, slots)
 
 

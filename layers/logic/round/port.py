@@ -96,7 +96,8 @@ class Port:
             event = yield from self.step()
             match event:
                 case Answered(answer):
-                    if answer.client in missing and answer.question == question.name:
+                    known = answer.question, answer.number
+                    if answer.client in missing and known == (question.name, question.number):
                         answers[answer.client] = answer
                     missing.discard(answer.client)
                     took_s.append(self.now_s - began_s)

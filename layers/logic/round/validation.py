@@ -123,6 +123,17 @@ def check_content(
     return max(peak / (peak_before + 1), math.sqrt(changed / (largest(buffers) + 1)))
 
 
+def check_opaque(update: Update) -> None:
+    """Check an update whose values only its hook can check: it has no vectors.
+
+    Raises:
+        Rejected: it has vectors, or a metric is not finite or above 1e200.
+    """
+    if update.delta.size or update.buffers.size:
+        raise Rejected("an update with vectors that can be read, where only the sum is to be read")
+    _check_metrics(update.metrics)
+
+
 def check_model(
     state: ServerState, logic: Logic, before: ServerState | None = None, by: str = ""
 ) -> None:

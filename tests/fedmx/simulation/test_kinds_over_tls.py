@@ -1,4 +1,4 @@
-"""Models with random draws and with buffers, and another engine: the bits of the simulation."""
+"""Models, losses, opaque updates and another engine over sockets: the bits of the simulation."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
-# What is algorithm, test_every_algorithm.py has over sockets; these are models.
-MODELS = ("dropout", "batch norm", "numpy")
+# What is algorithm, test_every_algorithm.py has over sockets.
+KINDS_HERE = (
+    *("dropout", "batch norm", "loss", "loss with a reference"),
+    *("secure sum", "numpy"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,7 @@ def fleet(certificates: Certificates) -> Iterator[Fleet]:
     fleet.end()
 
 
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", KINDS_HERE)
 def test_over_tls_it_ends_in_the_bits_of_the_simulation(
     kind: str, fleet: Fleet, certificates: Certificates, tmp_path: Path, kind_folder: Path
 ) -> None:

@@ -56,8 +56,8 @@ def test_over_tls_it_ends_in_the_same_bits_also_if_a_client_is_killed_before_its
         "heartbeat_s": 30,
         "tls": {name: str(file) for name, file in files.items()},
     }
-    hook = {"name": "kind_parts:Shares", "kills": str(flag) if killed else ""}
-    logic = {**LOGIC, "selector": {"name": "uniform", "fraction": 1.0}, "hooks": [hook]}
+    hooks = ["kind_parts:Shares", {"name": "kind_parts:Kills", "file": str(flag)}]
+    logic = {**LOGIC, "selector": {"name": "uniform", "fraction": 1.0}, "hooks": hooks}
     server = serve(experiment(kind_folder, logic=logic, network=network), "run")
 
     def start_again() -> None:
@@ -67,9 +67,11 @@ def test_over_tls_it_ends_in_the_same_bits_also_if_a_client_is_killed_before_its
     watch = threading.Thread(target=start_again, daemon=True)
     if killed:
         watch.start()
+    else:
+        flag.touch()
     rounds = list(fleet.run(server, tmp_path, kind_folder))
-    assert flag.exists() is killed
-    alone = simulate(experiment(kind_folder, logic={**logic, "hooks": ["kind_parts:Shares"]}))
+    assert flag.exists()
+    alone = simulate(experiment(kind_folder, logic=logic))
     outcome_of(alone)
     assert [len(one.participants) for one in rounds] == [CLIENTS] * TREE["rounds"]
     assert server.weights.tobytes() == alone.weights.tobytes()
