@@ -21,7 +21,7 @@ def test_every_attack_of_fedmx_meets_every_rule_and_liars_of_three_shares_meet_f
 ) -> None:
     planned = list(byzantine.cells(["iid"], 1, 2))
     assert set(byzantine.ATTACKS) == {"none", *ATTACKS}
-    assert len(planned) == len(set(planned)) == 13 * 11 + 2 * 12 * 4
+    assert len(planned) == len(set(planned)) == 14 * 11 + 2 * 13 * 4
     assert set(byzantine.FOUR) <= set(byzantine.rules(10))
 
 

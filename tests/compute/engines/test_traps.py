@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import pytest
 from layers.compute.engines.mxnet import rewriting
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
+from layers.compute.engines.mxnet.runtime import _without
 from layers.compute.engines.objective import STEP_ROWS
 from tests.compute.engines.digests import BUILDS, digest, digests
 from tests.compute.engines.memory import grown
@@ -105,6 +107,12 @@ def in_a_new_process() -> str:
 
 def test_mxnet_starts_and_builds_a_model_with_constants_without_output() -> None:
     assert in_a_new_process().count("\n") == 1
+
+
+def test_only_mxnets_notice_is_kept_from_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    with _without(b"a notice"):
+        os.write(2, b"a line\nthis is a notice\nanother line\n")
+    assert capfd.readouterr().err == "a line\nanother line\n"
 
 
 PROGRAM = "from tests.compute.engines.digests import digests; print(*digests())"

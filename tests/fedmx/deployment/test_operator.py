@@ -109,7 +109,7 @@ def test_a_paused_run_ends_its_round_and_begins_no_other(
 
 
 def test_a_kicked_client_loses_its_task_and_may_come_back(
-    certificates: Certificates, tmp_path: Path
+    certificates: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def kicked(client: Scripted) -> None:
         client.task()
@@ -138,6 +138,9 @@ def test_a_kicked_client_loses_its_task_and_may_come_back(
                     clients.open_round(server.state)
     assert rounds[1].participants == (0, 1)
     assert_same(server, rounds)
+    (said,) = [one for one in caplog.records if "operator: " in one.getMessage()]
+    assert "kick 1" in said.getMessage()
+    assert said.levelname == "WARNING"
 
 
 def test_a_client_that_was_kicked_several_times_is_asked_as_before(

@@ -22,6 +22,7 @@ from layers.logic import (
     ServerState,
     StateLost,
     Task,
+    TimerFired,
     Traffic,
     Training,
     Update,
@@ -29,7 +30,7 @@ from layers.logic import (
 )
 from layers.logic.core.report import Overhead
 from layers.logic.core.state import NO_ROUND
-from layers.logic.round.exchange import Account, Accounts, Ask, Begin, SendTask
+from layers.logic.round.exchange import Account, Accounts, Ask, Begin, Close, SendTask
 from layers.network import wire_size
 
 DOWN_BYTES, UP_BYTES = 1000, 30
@@ -113,6 +114,19 @@ def test_a_task_counts_when_it_is_sent_and_an_update_when_it_arrives() -> None:
     assert accounts(clients).traffic == {2: Traffic(0, 32), 0: Traffic(0, 30)}
     assert clients._ledgers[2].rounds == (1,)
     assert 1 not in clients._ledgers
+
+
+def test_a_task_in_flight_that_the_next_round_does_not_accept_brings_nothing() -> None:
+    executor = Executor()
+    clients = SimulatedClients(executor, dict.fromkeys(range(4), 5))  # type: ignore[arg-type]
+    sent = tasks([2, 1, 0])
+    for command in (Begin(1, keeps_stragglers=True), *map(SendTask, sent.values())):
+        clients._carry(command)
+    assert clients.exchange([])[0].client == 2  # type: ignore[union-attr]
+    late = Begin(2, late=(sent[0].without_vectors(),), keeps_stragglers=True)
+    assert clients.exchange([Close(), late])[0].client == 0  # type: ignore[union-attr]
+    assert isinstance(clients.exchange([])[0], TimerFired)
+    assert executor.work[1].cancelled
 
 
 def test_a_task_whose_memory_is_lost_is_not_sent() -> None:

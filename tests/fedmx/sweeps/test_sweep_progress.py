@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fedmx.cli.sweep_output import CellLines, total_text
+from fedmx.cli import sweep_output
+from fedmx.cli.sweep_output import CellLines, SweepLines, total_text
 from fedmx.sweeps.cells import axis_of, cells_of, runs_of
 from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress
 
@@ -75,6 +76,21 @@ def test_the_time_left_counts_rounds_by_cell_and_process_starts() -> None:
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, 50 s left"
     of.may_end_early = True
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, at most 50 s left"
+
+
+def test_a_run_that_has_ended_is_said_with_how_many_are_done(monkeypatch) -> None:
+    said: list[tuple[str, dict]] = []
+    monkeypatch.setattr(
+        sweep_output, "say", lambda event, text, **facts: said.append((event, facts))
+    )
+    of = under_way()
+    with SweepLines() as lines:
+        lines.show(of, None)
+        lines.show(of, of.runs[0])
+    ((event, facts),) = said
+    assert event == "sweep_run"
+    assert (facts["done"], facts["runs"], facts["state"], facts["seed"]) == (1, 6, "done", 0)
+    assert facts["best_accuracy"] == pytest.approx(0.9)
 
 
 def test_a_log_is_read_line_by_line_between_other_lines(tmp_path: Path) -> None:
