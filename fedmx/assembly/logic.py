@@ -160,15 +160,16 @@ def _check_private(experiment: Experiment, preset: Preset, engine: Engine) -> No
     Raises:
         ExperimentError: it has something that privacy excludes.
     """
-    private = [hook for hook in preset.hooks if Need.BOUNDED in declared(hook)]
+    needs = {need for hook in preset.hooks for need in declared(hook)}
     evaluate = experiment.compute.evaluate
     buffers = any(tensor.stop > tensor.start for tensor in engine.buffers_layout)
-    for condition, holds in (
-        (Condition.BUFFERS, buffers),
-        (Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal),
+    for need, condition, holds in (
+        (Need.BOUNDED, Condition.BUFFERS, buffers),
+        (Need.HIDDEN, Condition.BUFFERS, buffers),
+        (Need.BOUNDED, Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal),
     ):
-        if private and holds:
-            raise ExperimentError(f"privacy: {refusal(Need.BOUNDED, condition, private[0], '')}")
+        if need in needs and holds:
+            raise ExperimentError(f"privacy: {refusal(need, condition, '', '')}")
 
 
 def _mask_of(patterns: Sequence[str], engine: Engine) -> Mask:

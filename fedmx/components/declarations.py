@@ -48,10 +48,13 @@ def tables_of_parts() -> Iterator[str]:
 
 
 def tables_of_privacy() -> Iterator[str]:
-    """Yield the lines of the table of what is refused beside privacy, by its reason."""
-    yield "| refused | why |"
-    yield "|---|---|"
-    rules = [rule for rule in RULES if rule.one is Need.BOUNDED]
+    """Yield the lines of the tables of what is refused beside privacy, by its reason."""
+    for name, need in (("central", Need.BOUNDED), ("local", Need.HIDDEN)):
+        yield from (f"| refused beside `{name}` | why |", "|---|---|", *_refused(need), "")
+
+
+def _refused(need: Need) -> Iterator[str]:
+    rules = [rule for rule in RULES if rule.one is need]
     refused: dict[Rule, list[str]] = {rule: [] for rule in rules}
     for kind in KINDS:
         for name, make in components()[kind].items():

@@ -9,6 +9,7 @@ from typing_extensions import Required, TypedDict
 AttackName: TypeAlias = Literal[
     "alie",
     "back-door",
+    "fang-krum",
     "fang-trim",
     "free-rider",
     "gaussian",
@@ -22,7 +23,10 @@ AttackName: TypeAlias = Literal[
 ]
 Attack: TypeAlias = AttackName | Mapping[str, Any] | object
 
-PrivacyName: TypeAlias = Literal["central"]
+PrivacyName: TypeAlias = Literal[
+    "central",
+    "local",
+]
 Privacy: TypeAlias = PrivacyName | Mapping[str, Any] | object
 
 ModelName: TypeAlias = Literal[

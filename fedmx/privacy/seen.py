@@ -20,6 +20,9 @@ def seen(experiment: Experiment) -> list[str]:
         server = "each client's update, clipped, and its number of samples, and is trusted"
         model = f"the models, which tell {budget} (delta {delta}) about any client"
         traffic += ", whose secrecy epsilon counts on"
+    elif privacy is not None and privacy.name == "local":
+        server = "each client's update with the client's own noise, and its number of samples"
+        model = "the models, which tell at most the recorded epsilon about any client"
     elif privacy is not None:
         model = f"the models, made private by {privacy.name}"
     return [

@@ -96,7 +96,7 @@ def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:
     """
     patience = clients.patience
     relative = patience is not None and patience.times is not None and patience.limit_s is None
-    if assembly.account is not None and relative:
+    if assembly.logic.needs(Need.BOUNDED) and relative:
         rule = Need.BOUNDED, Condition.RELATIVE_PATIENCE
         raise ExperimentError(f"privacy: {refusal(*rule, '', '')}")
 

@@ -120,6 +120,7 @@ def recorded(
             stack.enter_context(folder.lock())
             restore(server, folder)
             stack.enter_context(server)
+        _check_released(server, folder)
         folder.truncate_after(server.state.round)
         server.folder = folder
         if server.network.foreign:
@@ -163,6 +164,26 @@ def recorded(
         stepped = summary(server.steps_back.steps)
         folder.finish("done", f"{reason}; {stepped}" if stepped else reason)
         write_report([folder], folder.report_path)
+
+
+def _check_released(server: Server, folder: RunFolder) -> None:
+    """Check that a private server does not repeat rounds whose models clients have.
+
+    A repeated round in which other clients answer releases another model, which nothing counts.
+    Only the model of the last recorded round may be unknown to clients.
+
+    Raises:
+        RunError: newer checkpoints are lost.
+    """
+    if server.account is None or not server.network.foreign:
+        return
+    last = max((record["round"] for record in folder.rounds()), default=0)
+    if last > server.state.round + 1:
+        raise RunError(
+            f"{folder.path}: the checkpoint after round {server.state.round} is the newest that is "
+            f"left, and clients have had the models up to round {last - 1}; a private run that "
+            "repeats rounds would spend more than it counts; restore a newer checkpoint"
+        )
 
 
 def _page_every(server: Server) -> int | None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from layers.logic.core.declaration import Trait
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientContext, ClientSide, Hook
 from layers.logic.core.messages import Update
@@ -56,6 +57,11 @@ class Attack(Hook):
             return replace(self, clients=tuple(sorted(set(given))))
         order = generator(seed, "liars").permutation(number)
         return replace(self, clients=tuple(sorted(order[: round(given * number)].tolist())))
+
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods, as if a liar sent what the others do."""
+        return super().follows - {Trait.SENDS_MORE}
 
     @property
     def liars(self) -> frozenset[int]:

@@ -34,6 +34,7 @@ class Need(Enum):
     DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
+    HIDDEN = "hides all that a client sends but its number of samples (local privacy)"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
@@ -69,6 +70,7 @@ class Trait(Enum):
     EMPTY_ROUNDS = "makes a model of a round without updates, too"
     USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
     KEEPS_NAMES = "keeps of single updates on the server only whose they were"
+    SENDS_MORE = "sends more than the update, or answers questions"
     COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 
@@ -426,6 +428,43 @@ RULES: tuple[Rule, ...] = (
         "network.patience gives clients up by the answer times of the others, so that one client "
         "changes who counts",
         "set network.patience to null, and network.patience_s to seconds",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Trait.BY_NUMBER,
+        "{other} may ask clients about their data, and what they answer is not hidden",
+        "use a selector by the clients' numbers, such as uniform",
+        needed="selector",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Need.RECEIVED_LOSS,
+        "{other} uses the clients' losses, which are not sent: they are not hidden",
+        "use another part",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Need.RMS_LOSS,
+        "{other} uses the clients' losses, which are not sent: they are not hidden",
+        "use another part",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Trait.SENDS_MORE,
+        "{other} sends more than the update, or answers questions, which is not hidden",
+        "leave it out",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Trait.SENDS_GRADIENTS,
+        "{other} sends gradients in place of the update that is hidden",
+        "leave it out",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Condition.BUFFERS,
+        "the model has buffers (BatchNorm), which clients would send without noise",
+        "use a model without them, such as one with GroupNorm",
     ),
     Rule(
         Need.SERIAL_UPLOADS,

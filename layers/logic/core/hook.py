@@ -431,11 +431,13 @@ class Hook(Part):
         changes = client.send is not ClientSide.send and Trait.READS_UPDATE not in self.provides
         encodes = Trait.ENCODES_UPDATE in self.provides
         opaque = of.reveal is not ServerSide.reveal
+        speaks = client.send is not ClientSide.send or client.answer is not ClientSide.answer
         found = {
             Trait.OPAQUE: opaque,
             Trait.CORRECTS: corrects,
             Trait.CHANGES_UPDATE: changes and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
+            Trait.SENDS_MORE: speaks and Trait.KEEPS_NAMES not in self.provides,
             Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(server.asks) or leaves_out,

@@ -9,10 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import Assembly, Experiment, ExperimentError, RunFolder, serve, simulate
+from fedmx import (
+    Assembly,
+    Experiment,
+    ExperimentError,
+    FedmxError,
+    RunFolder,
+    recorded,
+    serve,
+    simulate,
+)
 from fedmx.history import fork, replay
 from fedmx.privacy.accounting import epsilon_of
 from fedmx.report import write_report
+from fedmx.run import RunError
+from layers.logic import LogicError
 from layers.logic.core.privacy import Mechanism
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment, until
@@ -191,6 +202,54 @@ def test_a_model_with_buffers_is_refused() -> None:
     compute = {**TREE["compute"], "model": "gluon:resnet18_v1", "data": "cifar-10"}
     with pytest.raises(ExperimentError, match="BatchNorm"):
         _ = Assembly(experiment(compute=compute), shape=(3, 32, 32), classes=10).logic
+
+
+LOCAL = {"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0}
+IN_PUBLIC = {"selector": {"name": "uniform", "fraction": 0.5}, "aggregator": "median"}
+
+
+def test_local_privacy_has_the_same_bits_everywhere_and_counts_every_round() -> None:
+    local = experiment(privacy=LOCAL, logic=IN_PUBLIC)
+    alone = weights(local)
+    assert weights(experiment(privacy=LOCAL, logic=IN_PUBLIC, executor={"processes": 2})) == alone
+    with simulate(local) as simulation:
+        told = [one.epsilon for one in simulation]
+    assert told == [epsilon_of([(Mechanism(2.0, 1.0), n)], 1e-2) for n in range(1, 5)]
+    lying = experiment(privacy=LOCAL, logic=IN_PUBLIC, attack={"name": "sign-flip", "clients": 0.2})
+    assert weights(lying) != alone
+
+
+def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text(experiment(privacy=LOCAL, logic=IN_PUBLIC, clients=2, rounds=2).to_yaml())
+    deployment = Deployment(tmp_path, file, certificates)
+    try:
+        server = deployment.serve()
+        clients = [deployment.client(number, 2) for number in range(2)]
+        for process in (server, *clients):
+            assert process.code() == 0, process.output
+        assert [one["epsilon"] for one in deployment.run.rounds()] == [
+            epsilon_of([(Mechanism(2.0, 1.0), n)], 1e-2) for n in (1, 2)
+        ]
+        with pytest.raises((FedmxError, LogicError), match="secret of each client"):
+            replay(deployment.run)
+    finally:
+        deployment.end()
+
+
+def test_a_deployed_private_run_does_not_repeat_rounds_whose_models_clients_have(
+    tmp_path: Path,
+) -> None:
+    run = record(experiment(), tmp_path, deployed=True)
+    run.checkpoint_path(4).unlink()
+    run.checkpoint_path(3).unlink()
+    with simulate(experiment()) as server:
+        server.network.foreign = True  # type: ignore[misc]
+        with pytest.raises(RunError, match="round 2 is the newest"):
+            list(recorded(server, run))
+    assert len(run.rounds()) == 4
 
 
 def test_a_deployment_needs_a_patience_that_does_not_follow_the_others() -> None:
