@@ -16,6 +16,7 @@ PRIME, BASE = 2**61 - 1, 7
 MODULUS = 2**30
 CLIP, BITS = 1.0, 16
 UNIT = 2 * CLIP / (2**BITS - 1)
+NO_KEY = "sent no key"
 SILENT = "did not help to open the sum"
 
 
@@ -28,6 +29,11 @@ def quantised(values: np.ndarray, clip: float = CLIP, bits: int = BITS) -> np.nd
 def dequantised(total: np.ndarray, number: int) -> np.ndarray:
     """Return the sum of values whose whole numbers have this sum."""
     return total * UNIT - number * CLIP
+
+
+def is_key(value: object) -> bool:
+    """Return whether a client's answer is a key."""
+    return isinstance(value, int) and 0 < value < PRIME
 
 
 def mask(mine: int, other: int, seed: int, size: int) -> np.ndarray:
@@ -102,14 +108,18 @@ class _Sums(ServerSide):
     def on_answers(self, moment, answers, context):
         if moment == "cohort":
             first = not self.keys
-            self.keys = self.keys or {one: int(slot["key"]) for one, slot in answers.items()}
+            if first:
+                told = {one: slot.get("key") for one, slot in answers.items()}
+                self.keys = {one: key for one, key in told.items() if is_key(key)}
             return first
         if "returned" in next(iter(answers.values()), {}):
             return all(slot["returned"].tolist() == list(self.asked) for slot in answers.values())
         self.opened = {one: slot["seeds"].tolist() for one, slot in answers.items()}
         return len(answers) < len(self.asked)  # those that are silent now are gone, too
 
-    def discard(self, clients, context):
+    def discard(self, moment, clients, context):
+        if moment == "cohort":
+            return {one: NO_KEY for one in clients if one not in self.keys}
         return {one: SILENT for one in clients if one not in self.opened}
 
     def send(self, task, context):

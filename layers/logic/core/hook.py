@@ -297,11 +297,14 @@ class ServerSide:
         """
         return None
 
-    def discard(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
-        """Return the returned clients whose updates do not count, each with the reason.
+    def discard(
+        self, moment: Moment, clients: Sequence[int], context: ServerContext
+    ) -> Mapping[int, str]:
+        """Return the clients that are left out after the last answers, each with the reason.
 
-        It is called once in a round, after the last answers of the moment "returned", if `asks` has
-        it. An update in a lane of several clients takes those of the whole lane with it.
+        It is called once at each moment in `asks`. At "cohort" they get no task; at "returned"
+        their updates do not count, and an update in a lane of several clients takes those of the
+        whole lane with it.
         """
         return {}
 

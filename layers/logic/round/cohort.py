@@ -202,13 +202,15 @@ def ask_cohort(
 ) -> Steps[dict[int, str]]:
     """Return the clients of the cohort that get no task, each with the reason.
 
-    A hook leaves them out, or they did not answer the questions of the hooks; those that are left
-    out are not asked.
+    A hook leaves them out, before or after its questions, or they did not answer these; those that
+    are left out before are not asked.
     """
     left_out = pipeline.left_out(clients)
     asked = [client for client in clients if client not in left_out]
     unanswered = yield from ask_hooks("cohort", asked, state, pipeline, port, logic)
-    return {**left_out, **dict.fromkeys(unanswered, UNANSWERED)}
+    answered = [client for client in asked if client not in unanswered]
+    discarded = pipeline.discarded("cohort", answered)
+    return {**left_out, **dict.fromkeys(unanswered, UNANSWERED), **discarded}
 
 
 def ask_hooks(

@@ -288,12 +288,12 @@ class Collection:
 
     def discard(self, reasons: Mapping[int, str]) -> None:
         """Take back updates that were accepted and are not folded yet, each with the reason."""
+        accepted = set(self.accepted)
         for client, reason in reasons.items():
             lane = self.dispatch.lane_of(client)
-            for one in lane.clients:
-                report = self.outcomes[one]
-                if report.status == "accepted":
-                    self.outcomes[one] = replace(report, status="lost", reason=reason)
+            for one in accepted.intersection(lane.clients):
+                why = reasons.get(one, f"client {client} of its lane: {reason}")
+                self.outcomes[one] = replace(self.outcomes[one], status="lost", reason=why)
                 self.passed.pop(one, None)
             lane.discard()
 

@@ -200,15 +200,15 @@ class ServerPipeline:
                     again.append(key)
         return again
 
-    def discarded(self, clients: Sequence[int]) -> dict[int, str]:
-        """Return the returned clients that any side discards, with the first reason."""
+    def discarded(self, moment: Moment, clients: Sequence[int]) -> dict[int, str]:
+        """Return the clients that any side discards after its answers, with the first reason."""
         discarded: dict[int, str] = {}
         for key, side in self._sides.items():
-            if "returned" in side.asks:
+            if moment in side.asks:
                 at = self._context(key, None, writable=False)
-                reasons = guarded(side.discard, clients, at, round=at.round)
+                reasons = guarded(side.discard, moment, clients, at, round=at.round)
                 discarded = {**reasons, **discarded}
-        return discarded
+        return {client: why for client, why in discarded.items() if client in clients}
 
     @property
     def opaque(self) -> bool:

@@ -190,7 +190,7 @@ class RoundMachine:
         port.put(Close())
         in_flight = waiting.memory(dispatch.outstanding, port.now_s)
         yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
-        collection.discard(pipeline.discarded(collection.accepted))
+        collection.discard(pipeline.discarded("returned", collection.accepted))
         port.put(Account())
         while not isinstance(accounts := (yield from port.step()), Accounts):
             pass  # somebody joined or left

@@ -13,6 +13,7 @@ from fedmx.parts import Krum, SignFlip
 from fedmx.report import write_report
 from layers.logic import ATTACKS, LogicError
 from tests.fedmx.command_line import fedmx
+from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)
 SETTINGS: dict[str, dict[str, Any]] = {"free-rider": {"sigma": 0.1}, "back-door": {"size": 2}}
@@ -127,9 +128,16 @@ def test_a_recorded_run_is_replayed_resumed_and_reported(tmp_path: Path, name: s
     assert one_client.code == 0, one_client.err + one_client.out
 
 
-def test_a_deployment_refuses_an_attack_in_one_line() -> None:
-    with pytest.raises(ExperimentError, match=r"^attack: is for simulations"):
-        serve(experiment(attack_named("sign-flip")), run="lies")
+@pytest.mark.parametrize("name", sorted(ATTACKS))
+def test_a_deployment_refuses_an_attack_in_one_line_with_and_without_tls(
+    name: str, certificates: Certificates
+) -> None:
+    tls = certificates.server
+    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
+    with_tls = {"address": "127.0.0.1:0", "tls": {kind: str(one) for kind, one in files.items()}}
+    for network in ({}, with_tls):
+        with pytest.raises(ExperimentError, match=r"^attack: is for simulations"):
+            serve(experiment(attack_named(name), network=network), run="lies")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientContext, ClientSide, Hook, ServerSide, run_round
+from layers.logic import ClientContext, ClientSide, Hook, ServerSide, TooFewUpdates, run_round
 from layers.logic.aggregators.mean import Mean
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS
 
 
@@ -164,6 +164,60 @@ def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
     state, report = run_round(a_state(logic), peers, logic)
     assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
+
+
+@dataclass(frozen=True)
+class Discards(Hook):
+    """Two questions to the clients that returned; then those of odd numbers do not count."""
+
+    def server(self):
+        return _Discards()
+
+    def client(self):
+        return ClientSide()
+
+
+class _Discards(ServerSide):
+    asks = frozenset({"returned"})
+
+    def __init__(self):
+        self.questions = 0
+
+    def ask(self, moment, clients, context):
+        self.questions += 1
+        return {"number": self.questions}
+
+    def on_answers(self, moment, answers, context):
+        return self.questions < 2
+
+    def discard(self, moment, clients, context):
+        assert moment == "returned"
+        return {one: "odd" for one in (*clients, 99) if one % 2}
+
+    def on_accepted(self, update, context):
+        assert update.client % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("selector", "counted", "reasons"),
+    [
+        (alone(0, 1, 2), (0, 2), {1: "odd"}),
+        (Fixed(((0, 1), (2,))), (2,), {0: "client 1 of its lane: odd", 1: "odd"}),
+    ],
+)
+def test_an_update_that_a_hook_discards_after_its_questions_is_not_folded(
+    selector, counted, reasons
+) -> None:
+    logic = a_logic(selector, aggregator=Mean("uniform"), hooks=[Discards()])
+    peers = MemoryCarrier(logic, THREE_BOWLS)
+    state, report = run_round(a_state(logic), peers, logic)
+    assert peers.asked == [("hooks returned", (0, 1, 2))] * 2
+    assert report.of("accepted") == counted
+    assert {one.client: one.reason for one in report.clients if one.status == "lost"} == reasons
+    np.testing.assert_array_equal(state.weights, _plain(counted))
+    assert set(state.last_accepted) == set(counted)
+    with pytest.raises(TooFewUpdates):
+        run_round(a_state(logic), peers, replace(logic, min_updates=3))
 
 
 def test_a_hook_gives_numbers_to_the_rounds_record() -> None:

@@ -27,7 +27,7 @@ from tests.logic.memory_carrier import (
     run_rounds,
 )
 from tests.logic.quadratic import bowls
-from tests.logic.secure_sum import SILENT, SecureSum, dequantised, quantised
+from tests.logic.secure_sum import NO_KEY, SILENT, SecureSum, dequantised, quantised
 from tests.logic.vector_files import vectors
 
 CLIENTS = bowls(4, noise=0.2)
@@ -93,6 +93,23 @@ def test_who_fails_a_question_before_the_uploads_gets_no_task(number) -> None:
     state, report = run_round(a_state(logic), peers, logic)
     assert sorted(task.client for task in peers.tasks) == [0, 1, 3]
     assert (report.of("accepted"), report.of("lost")) == ((0, 1, 3), (2,))
+    np.testing.assert_array_equal(state.weights, mean_of((0, 1, 3)))
+
+
+def test_a_client_whose_answer_is_no_key_gets_no_task() -> None:
+    logic = secure()
+    peers = MemoryCarrier(logic, CLIENTS)
+
+    def forge(answer):
+        slot = answer.slots["0:SecureSum"]
+        if answer.client == 2 and "key" in slot:
+            answer = replace(answer, slots={"0:SecureSum": {"key": "x"}})
+        return [answer]
+
+    peers.forge_answer = forge
+    state, report = run_round(a_state(logic), peers, logic)
+    assert sorted(task.client for task in peers.tasks) == [0, 1, 3]
+    assert [one.reason for one in report.clients if one.client == 2] == [NO_KEY]
     np.testing.assert_array_equal(state.weights, mean_of((0, 1, 3)))
 
 
