@@ -30,6 +30,7 @@ from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import Contribution, Logic, ServerState, run_round
 from layers.logic.core.attack import Attack
+from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.privacy import Mechanism
 from layers.logic.privacy.central import PrivateMean, on_grid
@@ -75,6 +76,13 @@ class Unclipped(PrivateMean):
         return total
 
 
+@dataclass(frozen=True)
+class FixedSize(Uniform):
+    """A cohort of a fixed size that is called Poisson sampling, which fedmx could not see."""
+
+    provides = frozenset({Trait.POISSON})
+
+
 def direction(number: int, size: int) -> np.ndarray:
     """Return a unit vector, float64 (size,)."""
     drawn = generator(0, "canary", number).normal(size=size)
@@ -115,7 +123,7 @@ def logic_of(assembly: Assembly, attack: Attack, fault: str) -> Logic:
         mean = Unclipped(mean.clip, mean.noise, mean.probability, mean.clients)
     selector = logic.selector
     if fault == "sampling":
-        selector = Uniform(count=round(PROBABILITY * mean.clients))
+        selector = FixedSize(count=round(PROBABILITY * mean.clients))
     hooks = (*logic.hooks, attack)
     return replace(logic, aggregator=mean, selector=selector, hooks=hooks)
 

@@ -133,6 +133,9 @@ def fork(
         checkpoint = memories.checkpoint(before, gone)
         state = new.logic.removed(ServerState.of_tree(checkpoint["server"]), gone)
         checkpoint["server"] = state.tree()
+    same = _same_but_without(parent, experiment)
+    without_note = "" if removal is None else removal.note(round, same)
+    spent = _spent(folder, old.assembly)
     origin = Origin(
         run=folder.name,
         folder=str(folder.path.resolve()),
@@ -144,7 +147,7 @@ def fork(
         dropped=dropped,
         empty=memories.new if round else (),
         exact=None if removal is None else removal.is_exact(round),
-        note="" if removal is None else removal.note(round, _same_but_without(parent, experiment)),
+        note=f"{without_note} {_spent_note(spent, folder)}".strip(),
     )
     place = folder.path.parent
     if experiment.run.folder != parent.run.folder:
@@ -152,7 +155,7 @@ def fork(
     with ExitStack() as stack:
         server = simulate(new)
         stack.push(server)  # its workers end if no folder can be made
-        made = _make_folder(place, folder, new, server, origin, records, checkpoint, old.assembly)
+        made = _make_folder(place, folder, new, server, origin, records, checkpoint, spent)
         stack.pop_all()
     return Fork(made, experiment, origin, server)
 
@@ -266,7 +269,7 @@ def _make_folder(
     origin: Origin,
     records: Sequence[Mapping[str, Any]],
     checkpoint: Mapping[str, Any] | None,
-    old: Assembly,
+    spent: Mapping[str, Any],
 ) -> RunFolder:
     experiment, own = assembly.experiment, parent.modules_path
     facts = gather_facts(
@@ -279,7 +282,7 @@ def _make_folder(
         buffers=server.state.buffers.size,
         **assembly.facts(),
         fork=origin.record(),
-        **_spent(parent, old),
+        **spent,
     )
 
     def fill(made: RunFolder) -> None:
@@ -305,6 +308,14 @@ def _spent(parent: RunFolder, assembly: Assembly) -> dict[str, Any]:
     account = assembly.account.after(parent.facts.get(PRIVACY), parent.forked_after)
     last = max((one["round"] for one in parent.rounds()), default=0)
     return {PRIVACY: account.record(last)}
+
+
+def _spent_note(spent: Mapping[str, Any], parent: RunFolder) -> str:
+    """Return the sentence about what the fork of a private run counts; empty: it is not private."""
+    if not spent:
+        return ""
+    rounds = sum(times for _, times in spent[PRIVACY]["spent"])
+    return f"Epsilon counts the {rounds} rounds that {parent.name} has released, too."
 
 
 _OF_NO_PART = (EXCLUDED, MASK)

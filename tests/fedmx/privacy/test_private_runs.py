@@ -142,7 +142,8 @@ def test_a_private_run_replays_to_the_same_bits(run: RunFolder) -> None:
 
 
 def test_a_fork_counts_what_the_run_before_it_has_released(run: RunFolder) -> None:
-    made = fork(run, 2, ["seed=3", "compute.train.learning_rate=0.01"])
+    made = fork(run, 2, ["compute.train.learning_rate=0.01"])
+    assert "4 rounds" in " ".join(made.origin.lines())
     assert [one.epsilon for one in made.rounds()] == [spent(4 + 1), spent(4 + 2)]
     assert replay(made.folder).same is True
     with pytest.raises(ExperimentError, match="privacy"):
