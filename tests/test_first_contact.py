@@ -173,18 +173,6 @@ def test_a_wheel_of_the_source_distribution_has_its_size_and_no_link_that_leads_
     assert [one for pair in links for one in pair if one and not one.startswith("https:")] == []
 
 
-def test_the_packages_without_mxnet_are_those_that_fedmx_needs_besides_it() -> None:
-    page = (ROOT / "docs" / "platforms.md").read_text()
-    told = re.findall(r"[\w-]+", re.search(r"^pip install (.*numpy.*)$", page, re.M)[1])
-    setup = (ROOT / "setup.py").read_text()
-    needed = re.search(r"install_requires=\[(.*?)\n    \]", setup, re.S)[1]
-    names = set(re.findall(r"""^ +["']+([A-Za-z-]+)""", needed, re.M))
-    of_mxnet = {"mxnet", "gluoncv", "graphviz", "requests"}
-    assert {name.lower() for name in told if not name.isdigit()} == {
-        name.lower() for name in names - of_mxnet
-    }
-
-
 def test_the_citation_is_of_this_version_and_names_the_five_documents() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["cff-version"] == "1.2.0"

@@ -63,7 +63,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("run small.yaml --engine serial", "--engine is called --executor now; write --executor"),
         ("run small.yaml --engine=serial", "--engine is called --executor now; write --executor"),
         ("resume none --engine serial", "--engine is called --executor now; write --executor"),
-        ("list --engine serial", "no such option: --engine"),
+        ("list --engine serial", "unknown engine 'serial'"),
         ("run small.yaml --executor bogus", "--executor 'bogus': must be serial,"),
         ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
         (

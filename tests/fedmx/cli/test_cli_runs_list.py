@@ -157,6 +157,7 @@ def test_lists_and_explanations_are_documents(tmp_path: Path) -> None:
         "open",
         "schemas",
         "parts",
+        "engines",
     }
     explained = json.loads(fedmx("explain", "fedprox", "--json", cwd=tmp_path).out)
     assert set(explained["kinds"]) == {"presets", "hooks"}
