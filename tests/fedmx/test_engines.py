@@ -89,6 +89,23 @@ def test_weights_of_one_engine_begin_a_run_of_another(numpy_run: Path, tmp_path:
     assert first.accuracy == pytest.approx(last["accuracy"], abs=0.005)
 
 
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("torch", marks=pytest.mark.needs_torch)])
+def test_one_file_ends_in_the_same_band_on_every_engine(engine: str) -> None:
+    pytest.importorskip(engine, reason="needs PyTorch: see .ci/torch")
+    compute = {**kinds.TREE["compute"], "model": "lenet5"}
+    scaffold = {"preset": {"name": "scaffold", "fraction": 1.0}}
+    ends = []
+    for name in ("mxnet", engine):
+        tree = {**kinds.TREE, "compute": {**compute, "engine": name}, "logic": scaffold}
+        *_, last = simulate(Experiment.parse(json.dumps(tree)))
+        ends.append((last.accuracy, last.loss, last.report.traffic))
+    (accuracy, loss, traffic), (other, other_loss, other_traffic) = ends
+    assert accuracy > 0.3
+    assert other == pytest.approx(accuracy, abs=0.02)
+    assert other_loss == pytest.approx(loss, abs=0.02)
+    assert other_traffic == traffic
+
+
 LIST = ("list", "models", "--json", "--engine")
 
 

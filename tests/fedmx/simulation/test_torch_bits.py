@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,13 +102,26 @@ def test_a_stopped_run_goes_on_and_replays_to_the_same_bits(folder: Path, tmp_pa
     assert whole.model_path.read_bytes() == before
 
 
-def test_the_example_trains_a_users_own_module_and_dataset(folder: Path) -> None:
+def printed(example: str) -> list[str]:
+    """The lines that an example prints."""
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(ROOT / "examples/torch_model_and_data.py")],
+        [sys.executable, "-W", "ignore", str(ROOT / "examples" / example)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    *_, last = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_the_example_trains_a_users_own_module_and_dataset(folder: Path) -> None:
+    *_, last = printed("torch_model_and_data.py")
     assert float(last.split()[1].rstrip("%")) > 70
+
+
+def test_the_example_of_adapters_sends_no_frozen_base(folder: Path) -> None:
+    first, *_, last = printed("torch_lora.py")
+    sent, whole = (int(number) for number in re.findall(r"\d+", first))
+    assert sent < whole / 5
+    mib = float(re.findall(r"([\d.]+) MiB up", last)[0])
+    assert mib == pytest.approx(5 * 4 * sent / 2**20, abs=0.02)  # five clients, float32
