@@ -20,7 +20,7 @@ from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import engine_of, models_of
+from fedmx.components.engines import TORCH, engine_of, models_of
 from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -96,6 +96,11 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
+        if (self.experiment.compute.engine, self.experiment.compute.bits) == (TORCH, bits.PORTABLE):
+            raise ExperimentError(
+                "compute.bits: portable is for the engines mxnet and numpy; with compute.engine: "
+                "torch set it to native, and use machines of one kind"
+            )
         bits.require(self.experiment.compute.bits)  # before any data are loaded
         section, shape, classes = self.experiment.compute, self.data.shape, self.data.classes
         model, models = section.model, self._models

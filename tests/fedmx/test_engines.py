@@ -126,6 +126,12 @@ def test_a_model_of_another_engine_is_refused_with_the_engines_that_have_it() ->
         simulate(given)
 
 
+def test_portable_bits_are_not_promised_on_torch() -> None:
+    compute = {**kinds.TREE["compute"], "engine": "torch", "bits": "portable"}
+    with pytest.raises(ExperimentError, match=r"compute\.bits.*torch"):
+        simulate(Experiment.parse(json.dumps({**kinds.TREE, "compute": compute})))
+
+
 def test_a_diff_says_first_that_the_engine_is_another(tmp_path: Path) -> None:
     one = run_of(tmp_path, rounds=2)
     other = run_of(tmp_path, rounds=2, compute=NUMPY["compute"])
