@@ -47,6 +47,7 @@ def record(
         seed=given.seed,
         mode="server" if deployed else "simulation",
         digest=given.digest(),
+        engine=given.compute.engine,
         modules=str(modules or runs),
         **assembly.facts(),
     )

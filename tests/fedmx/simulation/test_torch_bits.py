@@ -76,13 +76,14 @@ def test_over_tls_it_ends_in_the_bits_of_the_simulation(
         "heartbeat_s": 30,
         "tls": {name: str(file) for name, file in files.items()},
     }
-    fleet = Fleet(TREE["clients"], certificates)
+    two = {**KIND, "clients": 2, "logic": {"hooks": ["fedprox"]}}  # each process loads PyTorch
+    fleet = Fleet(2, certificates)
     try:
-        server = serve(experiment(folder, **KIND, network=network), "run")
+        server = serve(experiment(folder, **two, network=network), "run")
         list(fleet.run(server, tmp_path, folder))
     finally:
         fleet.end()
-    alone = simulate(experiment(folder, **KIND))
+    alone = simulate(experiment(folder, **two))
     list(alone)
     assert server.weights.tobytes() == alone.weights.tobytes()
     assert server.state.buffers.tobytes() == alone.state.buffers.tobytes()
