@@ -93,6 +93,7 @@ def sweep(
         document = {
             "folder": str(folder.path),
             "target": result.target,
+            **({} if result.epsilon is None else {"epsilon": result.epsilon}),
             "table": result.table(),
             **result.statistics(),
         }
@@ -101,6 +102,11 @@ def sweep(
         from fedmx.cli.sweep_output import show_result
 
         show_result(result)
+        if (spent := result.epsilon) is not None:
+            text = (
+                f"privacy: all runs together spend epsilon {spent:.4f}, for the sum of their deltas"
+            )
+            typer.echo(text)
         typer.echo(f"table: {folder.table_path}")
     tell_failures(result)
 

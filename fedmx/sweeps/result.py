@@ -18,6 +18,7 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.folder import RunState, SweepFolder, state_of
+from layers.arithmetic import sum_in_order
 
 if TYPE_CHECKING:
     import pandas
@@ -66,6 +67,21 @@ class SweepResult:
     def done(self) -> bool:
         """Whether all runs are done."""
         return all(state.state == "done" for state in self.states)
+
+    @property
+    def epsilon(self) -> float | None:
+        """The privacy that all runs have spent together, as they use the same clients: the sum of
+        their epsilons, for the sum of their deltas; None: no run is private.
+
+        Raises:
+            RunError: a run cannot be read.
+        """
+        spent: list[float] = []
+        for state in self.states:
+            if state.folder is not None:
+                records = RunFolder.open(state.folder, salvage=True).rounds()
+                spent += [one["epsilon"] for one in records[-1:] if "epsilon" in one]
+        return sum_in_order(spent) if spent else None
 
     @property
     def metrics(self) -> list[str]:

@@ -150,6 +150,15 @@ def test_a_fork_counts_what_the_run_before_it_has_released(run: RunFolder) -> No
         fork(run, 2, ["privacy=null"])
 
 
+def test_a_sweep_says_what_all_its_runs_spend_together(tmp_path: Path) -> None:
+    (tmp_path / "private.yaml").write_text(experiment(rounds=2).to_yaml())
+    words = "sweep", "private.yaml", "--vary", "privacy.clip=0.3,0.5", "--seeds", "1"
+    document = json.loads(fedmx(*words, "--json", cwd=tmp_path).out)
+    assert document["epsilon"] == pytest.approx(2 * spent(2))
+    again = fedmx("sweep", document["folder"], cwd=tmp_path)
+    assert f"epsilon {2 * spent(2):.4f}" in again.out
+
+
 def test_a_budget_gives_the_noise_and_ends_the_run_with_the_last_model_within_it() -> None:
     budget = {**PRIVACY, "noise": None, "epsilon": 1.5}
     with simulate(experiment(privacy=budget)) as simulation:
