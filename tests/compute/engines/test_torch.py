@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedmx.assembly.start_file import read_start
 from layers.compute.data.dataset import Samples
 from layers.compute.errors import ComputeError
 from tests.compute.engines.toys import path, plan, samples
@@ -152,6 +154,17 @@ def test_what_the_engine_cannot_train_is_refused(name: str, said: str, toys: Any
 def test_another_engines_model_is_refused(toys: Any) -> None:
     with pytest.raises(ComputeError, match=r"compute\.engine: mxnet"):
         engine(lambda: "a block", VALUES)
+
+
+def test_a_state_dict_begins_a_run(toys: Any, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    made, trained = engine(toys.Normed, IMAGES), toys.Normed()
+    save_file(trained.state_dict(), tmp_path / "trained.safetensors")
+    start = read_start(tmp_path / "trained.safetensors", made)
+    made.load(start.weights, start.buffers)
+    for name, value in made._module.state_dict().items():
+        assert (value == trained.state_dict()[name]).all(), name
 
 
 def test_threads_and_determinism_are_given_back(toys: Any) -> None:

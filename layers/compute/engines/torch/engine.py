@@ -37,7 +37,8 @@ class _TorchThread(OneThreadOfProcess):
 
     def limit_process(self, before: list[int]) -> None:
         before += [torch.get_num_threads(), torch.get_deterministic_debug_mode()]
-        torch.use_deterministic_algorithms(True)
+        # As `use_deterministic_algorithms(True)`, which first imports a compiler for seconds.
+        torch.set_deterministic_debug_mode("error")
 
     def restore_process(self, before: list[int]) -> None:
         if len(before) == 2:
@@ -129,6 +130,13 @@ class TorchEngine(Engine):
         shapes = {tensor.name: tensor.shape for tensor in (*self.layout, *self.buffers_layout)}
         shapes |= {name: value.shape for name, value in fixed.items()}
         return Definition(shapes, fixed, self.example_shape, self._outputs)
+
+    def names_in_pytorch(self) -> dict[str, str]:
+        """Return the names in the module's `state_dict`, which are the engine's.
+
+        Counters of BatchNorm, and another name of a shared tensor, are no tensors of the engine.
+        """
+        return {name: name for name in [*self.definition.shapes, *self._module.state_dict()]}
 
     def _built(self, seed: int, shape: tuple[int, ...]) -> tuple[nn.Module, bool, str]:
         """Return a new module, whether it draws its own values, and the dtype of its inputs."""
