@@ -16,6 +16,7 @@ the others.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import signal
 import subprocess
@@ -30,6 +31,7 @@ from folders import RUNS, end_of, run_folder
 from records import Record, load
 
 FEDMX = [sys.executable, "-m", "fedmx"]
+AGAIN_S = 30.0  # until a run that did not end is interrupted again
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -105,8 +107,10 @@ def _run(cell: Cell, end: float, patience: float) -> bool:
             if time.monotonic() > min(end, before + patience):
                 break
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.wait()
+            while process.poll() is None:  # a process that still imports may lose a Ctrl-C
+                process.send_signal(signal.SIGINT)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(AGAIN_S)
             failed, how = False, "interrupted"
         else:
             failed = process.returncode != 0
