@@ -14,7 +14,13 @@ import numpy as np
 from fedmx.components.component import Component
 from fedmx.experiment import Experiment
 from fedmx.experiment.model import NOT_IN_DIGEST, tree_of
-from fedmx.history.divergence import Divergence, RoundRecords, other_bits, other_records
+from fedmx.history.divergence import (
+    OF_THE_NETWORK,
+    Divergence,
+    RoundRecords,
+    other_bits,
+    other_records,
+)
 from fedmx.history.recorded import NoPart, RecordedRun, other_versions, rerun
 from fedmx.history.replay import SERIAL, Part, all_same, replay_parts
 from fedmx.history.values import OtherValues, first_other
@@ -126,6 +132,7 @@ def divergence_of(one: RecordedRun, other: RecordedRun) -> tuple[Divergence | No
     place = bisect_left(common, True, key=differs)
     if place == len(common):
         return None, len(common)
+    left_out = OF_THE_NETWORK if one.deployed != other.deployed else ()
     # Where the models do not differ, evaluations and counted bytes may.
     first = common[place]
     later = (number for number in common[place:] if _models_differ(records, number))
@@ -139,11 +146,14 @@ def divergence_of(one: RecordedRun, other: RecordedRun) -> tuple[Divergence | No
         )
         return mine, theirs
 
-    for number in common[place : common.index(until) + 1]:
-        found = other_bits(number, *versions(number))
-        if found is not None:
+    numbers = common[place : common.index(until) + 1]
+    for number in numbers:
+        if found := other_bits(number, *versions(number)):
             return found, len(common)
-    return other_records(first, *versions(first)), len(common)
+    for number in numbers:  # the first one, unless only what is left out differs there
+        if found := other_records(number, *versions(number), left_out):
+            return found, len(common)
+    return None, len(common)
 
 
 def _records(run: RecordedRun) -> dict[int, dict[str, Any]]:

@@ -19,6 +19,19 @@ NOT_OF_A_CLIENT = frozenset({"traceback", *(one.name for one in fields(Times))})
 
 NOT_OF_A_ROUND = frozenset({CHAIN, *TIMES})
 
+OF_THE_NETWORK = frozenset(
+    {
+        "control_bytes",
+        "file_bytes",
+        "operator",
+        "other_versions",
+        "reason",
+        "rejected_connections",
+        "virtual",
+    }
+)
+"""Keys that describe connections; they are not compared between a deployment and a simulation."""
+
 _MOST_CLIENTS = 10  # in a text
 
 

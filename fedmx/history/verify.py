@@ -20,7 +20,13 @@ from fedmx.components.user_code import NamedCode, named_code
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.experiment.sections import CheckpointSection
-from fedmx.history.divergence import Divergence, RoundRecords, other_bits, other_records
+from fedmx.history.divergence import (
+    OF_THE_NETWORK,
+    Divergence,
+    RoundRecords,
+    other_bits,
+    other_records,
+)
 from fedmx.history.pack import MODULES, Data, PackError, PackFile, roots_of
 from fedmx.history.packing import Recorded, check_records, data_facts
 from fedmx.history.recorded import RecordedRun, facts_here, other_versions, rerun
@@ -424,12 +430,6 @@ def _by_round(run: RecordedRun) -> dict[int, list[dict[str, Any]]]:
     return found
 
 
-OF_THE_NETWORK = frozenset(
-    {"control_bytes", "file_bytes", "rejected_connections", "operator", "other_versions", "virtual"}
-)
-"""Keys of a deployed round's record that tell of connections; a simulation has none."""
-
-
 def divergence_of(
     record: Mapping[str, Any],
     clients: Sequence[Mapping[str, Any]],
@@ -448,7 +448,6 @@ def divergence_of(
     """
     recorded = RoundRecords.of(record, clients)
     here = RoundRecords.of(plain(round.record(), "record"), plain(round.client_records(), "record"))
-    left_out = {"reason", *OF_THE_NETWORK} if deployed else ()
     return other_bits(round.round, recorded, here) or other_records(
-        round.round, recorded, here, left_out
+        round.round, recorded, here, OF_THE_NETWORK if deployed else ()
     )

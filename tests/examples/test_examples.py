@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from fedmx import Experiment, RunFolder
+from fedmx.history import diff
 from tests.fedmx.fork_server import ForkedProcess, write_program
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -177,6 +178,9 @@ def test_the_quickstart_gives_the_same_model_in_simulation_and_over_tls(
     )
     assert simulated.model_path.read_bytes() == deployed.model_path.read_bytes()
     assert bytes_by_client(simulated) == bytes_by_client(deployed)
+    control = [run.rounds()[0]["control_bytes"] for run in (simulated, deployed)]
+    assert control[0] == 0 < control[1], "a simulation has no connections, whose bytes would count"
+    assert diff(simulated, deployed).divergence is None
 
 
 def test_own_model_and_data_train_until_the_loop_has_enough() -> None:

@@ -267,3 +267,29 @@ def test_a_further_step_of_one_run_is_a_difference(
     assert "1" in found.step
     assert "2" in found.step
     assert found.other is None
+
+
+def test_connections_are_no_difference_between_a_deployment_and_a_simulation(
+    tmp_path: Path,
+) -> None:
+    runs = {}
+    for deployed in (True, False):
+        folder = tmp_path / str(deployed)
+        folder.mkdir()
+        runs[deployed] = run_of(folder, deployed=deployed)
+    lines = JsonLines(runs[True].path / "rounds.jsonl")
+    records = list(lines.read())
+
+    def written(**changed: object) -> None:
+        changed["chain"] = "0" * len(records[0]["chain"])
+        lines.path.unlink()
+        lines.append({**one, **changed} for one in records)
+
+    written(control_bytes=4188)
+    assert diff(runs[True], runs[False]).divergence is None
+    written(control_bytes=4188, accuracy=0.5)
+    found = diff(runs[True], runs[False]).divergence
+    assert found is not None
+    assert (found.round, found.what) == (1, "records")
+    assert "accuracy" in found.text
+    assert "control_bytes" not in found.text
