@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fedmx.components.engines import MXNET, PACKAGES
+from fedmx.components.engines import PACKAGES
 from fedmx.components.text import unknown
 from fedmx.run.durable import (
     PRIVATE_FOLDER,
@@ -175,7 +175,7 @@ def gather_facts(
     seed: int,
     mode: Literal["simulation", "server"],
     digest: str,
-    engine: str = MXNET,
+    engine: str,
     **more: Any,
 ) -> dict[str, Any]:
     """Return the facts of a run that starts now.

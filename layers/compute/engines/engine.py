@@ -115,6 +115,17 @@ class Engine(ABC):
         self.layout, self.buffers_layout = weights.layout, buffers.layout
         self._weights, self._buffers, self._gradient = weights, buffers, gradient
 
+    def _check_output(self, shape: tuple[int, ...]) -> None:
+        """Check the shape of the model's output for two inputs.
+
+        Raises:
+            ComputeError: it is not (2, outputs).
+        """
+        if shape != (2, self._outputs):
+            raise ComputeError(
+                f"the model's output for 2 inputs has shape {shape}, not (2, {self._outputs})"
+            )
+
     @abstractmethod
     def initial(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Return initial weights (d,) and buffers (b,), float32, equal in every process."""

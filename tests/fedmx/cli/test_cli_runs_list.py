@@ -30,7 +30,7 @@ TREE = {
 def record(parent: Path, most: int | None = None) -> RunFolder:
     """Run the experiment; leave it after so many rounds."""
     experiment = Experiment.from_dict(TREE)
-    facts = gather_facts(seed=1, mode="simulation", digest=experiment.digest())
+    facts = gather_facts(seed=1, mode="simulation", digest=experiment.digest(), engine="mxnet")
     folder = RunFolder.create(parent, experiment.name, experiment.to_yaml(), facts)
     for round in (rounds := recorded(simulate(experiment), folder)):
         if round.round == most:

@@ -36,7 +36,9 @@ logic:
 def simulated(folder: Path, file: Path) -> RunFolder:
     """Simulate an experiment in this process, and record it."""
     experiment = Experiment.read(file, modules=None)
-    facts = gather_facts(seed=experiment.seed, mode="simulation", digest=experiment.digest())
+    facts = gather_facts(
+        seed=experiment.seed, mode="simulation", digest=experiment.digest(), engine="mxnet"
+    )
     run = RunFolder.create(folder, experiment.name, experiment.to_yaml(), facts)
     for _ in recorded(simulate(experiment), run):
         pass

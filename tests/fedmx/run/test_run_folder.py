@@ -48,7 +48,7 @@ def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str
 
 
 def test_a_run_folder_opens_as_it_was_created(tmp_path: Path) -> None:
-    facts = gather_facts(seed=3, mode="simulation", digest="abc", portable=False)
+    facts = gather_facts(seed=3, mode="simulation", digest="abc", engine="mxnet", portable=False)
     made = RunFolder.create(tmp_path / "a" / "runs", "digits", "seed: 3\n", facts)
     opened = RunFolder.open(made.path)
     assert opened.experiment_yaml == "seed: 3\n"

@@ -178,11 +178,7 @@ class MXNetEngine(Engine):
             raise ComputeError(
                 f"the model does not take inputs of shape {self.example_shape}: {reason}"
             ) from error
-        if tuple(shape) != (2, self._outputs):
-            raise ComputeError(
-                f"the model's output for 2 inputs has shape {tuple(shape)}, "
-                f"not (2, {self._outputs})"
-            )
+        self._check_output(tuple(shape))
         return output
 
     def _draw_from(self, seed: int) -> None:

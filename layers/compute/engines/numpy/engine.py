@@ -75,11 +75,8 @@ class NumpyEngine(Engine):
                 "alone; use compute.engine: mxnet for a Gluon block, torch for a module of PyTorch"
             )
         super().__init__(one_thread(), model, example_shape, classes, "float32", seed, loss)
-        shapes, shape = model.shapes(self.example_shape), model.outputs(self.example_shape)
-        if shape != (self._outputs,):
-            raise ComputeError(
-                f"the model's output for 2 inputs has shape {(2, *shape)}, not (2, {self._outputs})"
-            )
+        shapes = model.shapes(self.example_shape)
+        self._check_output((2, *model.outputs(self.example_shape)))
         self._network = Network(model)
         self._rng = np.random.default_rng(seed)
         layout = lay_out(shapes.items())

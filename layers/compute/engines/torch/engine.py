@@ -94,11 +94,7 @@ class TorchEngine(Engine):
         with one:
             self._module, self._drawn, dtype = self._built(seed, tuple(example_shape))
         super().__init__(one, self._module, example_shape, classes, dtype, seed, loss)
-        shape = self._output_shape()
-        if shape != (2, self._outputs):
-            raise ComputeError(
-                f"the model's output for 2 inputs has shape {shape}, not (2, {self._outputs})"
-            )
+        self._check_output(self._output_shape())
         with one:
             layout = lay_out((n, tuple(p.shape)) for n, p in trainable(self._module))
             kept = lay_out((n, tuple(b.shape)) for n, b in buffers(self._module))
