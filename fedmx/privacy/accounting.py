@@ -32,7 +32,7 @@ EPSILON_PLACES = 4  # of epsilon, which is rounded up
 MOST_NOISE = 10_000.0
 
 Spent = Sequence[tuple[Mechanism, int]]
-"""Mechanisms, each with the number of rounds in which it was used."""
+"""Mechanisms, each with its number of rounds."""
 
 
 class Uncountable(FedmxError):
@@ -65,7 +65,7 @@ def epsilon_of(spent: Spent, delta: float) -> float:
 
 
 def noise_for(probability: float, rounds: int, epsilon: float, delta: float) -> float:
-    """Return the least noise multiplier with which rounds keep a budget, rounded up to 4 places.
+    """Return the least noise multiplier that keeps the budget of all rounds, rounded up.
 
     Raises:
         FedmxError: dp-accounting is not installed.
@@ -204,7 +204,7 @@ def _rounded_up(value: float, places: int) -> float:
 def _kept(key: Sequence[Any], compute: Callable[[], float]) -> float:
     """Return a number from the cache on disk, or compute and keep it.
 
-    A cache that cannot be read or written is done without.
+    A cache that cannot be read or written is ignored.
     """
     text = json.dumps([1, GRID, *key])
     path = _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"

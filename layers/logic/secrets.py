@@ -1,8 +1,8 @@
 """Secrets: draws that nobody can foresee without the key of an end, in place of the seed's.
 
-The seed of an experiment is public: every client has it. Noise and cohorts on which privacy depends
-follow the secret of the server or of a client instead. The draws are the output of SHAKE-256 for
-the key and what they are for, so they are the same on every machine that has the key.
+The seed of an experiment is public: every client has it. Privacy depends on noise and cohorts,
+which therefore follow a secret of the server or of a client. The draws are the output of SHAKE-256
+for the key and the purpose, so every machine with the key has the same draws.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Secret:
 
     @classmethod
     def of_seed(cls, seed: int, *end: str | int) -> Secret:
-        """Return what a simulation has instead: whoever knows the seed can foresee its draws.
+        """Return the secret of a simulation; anyone who knows the seed can foresee its draws.
 
         Args:
             seed: of the experiment.

@@ -34,7 +34,7 @@ class Need(Enum):
     DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
-    HIDDEN = "hides all that a client sends but its number of samples (local privacy)"
+    HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
@@ -53,8 +53,8 @@ class Trait(Enum):
     ROBUST = "bounds the influence of a few arbitrary clients"
     ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
     ENCODES_MODEL = "encodes the model"
-    OPAQUE = "sends updates of which the server can read the sum alone, such as masked integers"
-    FROM_MEAN = "needs nothing of the updates but their mean"
+    OPAQUE = "sends opaque updates, such as masked integers: the server reads only their sum"
+    FROM_MEAN = "needs only the mean of the updates"
     LOSSLESS = "encodes updates without loss"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
@@ -67,9 +67,9 @@ class Trait(Enum):
     MEMORY_FITS = "can continue in a fork with the memory of the same part with other settings"
     POISSON = "draws each client by itself, with one probability, in secret"
     EQUAL_WEIGHTS = "is the mean of the updates with equal weights"
-    EMPTY_ROUNDS = "makes a model of a round without updates, too"
+    EMPTY_ROUNDS = "also makes a model in a round without updates"
     USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
-    KEEPS_NAMES = "keeps of single updates on the server only whose they were"
+    KEEPS_NAMES = "remembers on the server only which clients sent updates"
     SENDS_MORE = "sends more than the update, or answers questions"
     COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
@@ -373,7 +373,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Need.BOUNDED,
         Trait.SENDS_GRADIENTS,
-        "{other} encodes gradients of before the clipping",
+        "{other} encodes gradients before they are clipped",
         "leave it out",
     ),
     Rule(
@@ -489,7 +489,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Trait.OPAQUE,
         Trait.FROM_MEAN,
-        "{one} lets the server read the sum of the updates alone, but {other} works with single "
+        "{one} lets the server read only the sum of the updates, but {other} works with single "
         "ones",
         "set logic.aggregator to mean, or leave {one} out",
         needed="aggregator",
@@ -498,14 +498,14 @@ RULES: tuple[Rule, ...] = (
         Rule(
             Trait.OPAQUE,
             other,
-            "{one} lets the server read the sum of the updates alone, but {other} " + what,
+            "{one} lets the server read only the sum of the updates, but {other} " + what,
             "leave one of them out",
         )
         for other, what in (
             (Trait.USES_SINGLE, "uses single ones there"),
             (Trait.REFILLS, "weighs each by its staleness"),
             (Need.EACH_CLIENT, "uses those of single clients"),
-            (Need.EXACT, "has clients send values that tell their own"),
+            (Need.EXACT, "lets clients send values that reveal single ones"),
             (Need.PLAN_WEIGHTS, "gives each client a weight there"),
         )
     ),
@@ -518,15 +518,15 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Trait.OPAQUE,
         Condition.SHARED_LANES,
-        "{one} lets the server read the sum of the updates alone, but {other} made lanes of "
+        "{one} lets the server read only the sum of the updates, but {other} made lanes of "
         "several clients or passes, which go on from single ones",
         "use a selector with lanes of one client, such as uniform",
     ),
     Rule(
         Trait.OPAQUE,
         Condition.OFFERS,
-        "{one} lets the server read the sum of the updates alone, but {other} selects by offers, "
-        "which tell the norm of each",
+        "{one} lets the server read only the sum of the updates, but {other} selects by offers, "
+        "which reveal the norm of each",
         "use a selector that does not, such as uniform",
     ),
     Rule(

@@ -57,7 +57,7 @@ class Central(Privacy):
         delta: the probability up to which the claim may fail; below 1 / N.
         epsilon: the budget. The run ends before a round would exceed it. null: what is spent is
             only reported.
-        noise: sigma, as a multiple of C; null: the least with which all rounds keep the budget.
+        noise: sigma, as a multiple of C; null: the least that keeps the budget of all rounds.
         quantile: the share of updates that should not be clipped; C then begins at `clip` and
             follows the norms (Andrew et al. 2021). null: C stays.
         clip_rate: of the steps of C.
@@ -126,7 +126,7 @@ class Central(Privacy):
         return Mechanism(preset.aggregator.noise, preset.aggregator.probability)
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
-        """Return the parts in which the mean has this noise."""
+        """Return the parts with this noise in the mean."""
         assert isinstance(preset.aggregator, PrivateMean)
         return replace(preset, aggregator=replace(preset.aggregator, noise=noise))
 
