@@ -160,8 +160,10 @@ from layers.logic.hooks.server_optimisers import FedAvgM as FedAvgM
 from layers.logic.hooks.server_optimisers import FedYogi as FedYogi
 from layers.logic.hooks.stragglers import Stragglers as Stragglers
 from layers.logic.privacy.central import Central as Central
+from layers.logic.privacy.dp_ftrl import DpFtrl as DpFtrl
 from layers.logic.privacy.local import Local as Local
 from layers.logic.selectors.clustered import Clustered as Clustered
+from layers.logic.selectors.cyclic import Cyclic as Cyclic
 from layers.logic.selectors.poisson import Poisson as Poisson
 from layers.logic.selectors.power_of_choice import PowerOfChoice as PowerOfChoice
 from layers.logic.selectors.uniform import BySize as BySize

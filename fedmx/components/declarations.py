@@ -7,7 +7,7 @@ After a change of a part or of a rule, write the pages again::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 from fedmx.components.catalogue import NOUN_OF, components
@@ -49,12 +49,16 @@ def tables_of_parts() -> Iterator[str]:
 
 def tables_of_privacy() -> Iterator[str]:
     """Yield the lines of the tables of what is refused beside privacy, by its reason."""
-    for name, need in (("central", Need.BOUNDED), ("local", Need.HIDDEN)):
-        yield from (f"| refused beside `{name}` | why |", "|---|---|", *_refused(need), "")
+    for name, needs in (
+        ("central", {Need.BOUNDED, Need.SAMPLED}),
+        ("dp-ftrl", {Need.BOUNDED, Need.SCHEDULED}),
+        ("local", {Need.HIDDEN}),
+    ):
+        yield from (f"| refused beside `{name}` | why |", "|---|---|", *_refused(needs), "")
 
 
-def _refused(need: Need) -> Iterator[str]:
-    rules = [rule for rule in RULES if rule.one is need]
+def _refused(needs: Collection[Need]) -> Iterator[str]:
+    rules = [rule for rule in RULES if rule.one in needs]
     refused: dict[Rule, list[str]] = {rule: [] for rule in rules}
     for kind in KINDS:
         for name, make in components()[kind].items():

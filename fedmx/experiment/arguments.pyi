@@ -25,6 +25,7 @@ Attack: TypeAlias = AttackName | Mapping[str, Any] | object
 
 PrivacyName: TypeAlias = Literal[
     "central",
+    "dp-ftrl",
     "local",
 ]
 Privacy: TypeAlias = PrivacyName | Mapping[str, Any] | object
@@ -140,6 +141,7 @@ SelectorName: TypeAlias = Literal[
     "clustered",
     "concurrent",
     "csfedavg",
+    "cyclic",
     "fedaim",
     "fedcs",
     "fedsso",

@@ -128,6 +128,7 @@ def fork(
     kept: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
     if round:
+        _check_noise(old.assembly, new)
         before = _state_after(old, round, records[-1])
         kept, dropped = memories.split(before)
         checkpoint = memories.checkpoint(before, gone)
@@ -306,16 +307,37 @@ def _spent(parent: RunFolder, assembly: Assembly) -> dict[str, Any]:
     if assembly.account is None:
         return {}
     account = assembly.account.after(parent.facts.get(PRIVACY), parent.forked_after)
-    last = max((one["round"] for one in parent.rounds()), default=0)
-    return {PRIVACY: account.record(last)}
+    return {PRIVACY: account.record(_last(parent))}
+
+
+def _last(run: RunFolder) -> int:
+    return max((one["round"] for one in run.rounds()), default=0)
+
+
+def _check_noise(before: Assembly, after: Assembly) -> None:
+    """Check that noise which goes on over rounds is the same in a fork.
+
+    Raises:
+        ExperimentError: it is another.
+    """
+    old, new = before.account, after.account
+    if old is None or new is None or not old.mechanism.goes_on:
+        return
+    if old.mechanism != new.mechanism or not _same(
+        before.preset.aggregator, after.preset.aggregator
+    ):
+        raise ExperimentError(
+            "privacy: the noise of this run goes on from round to round, so that a fork must have "
+            "the same clients, selector and noise (with a budget, the same rounds); fork it after "
+            "round 0, or change something else"
+        )
 
 
 def _spent_note(spent: Mapping[str, Any], parent: RunFolder) -> str:
     """Return the sentence about what the fork of a private run counts; empty: it is not private."""
     if not spent:
         return ""
-    rounds = sum(times for _, times in spent[PRIVACY]["spent"])
-    return f"Epsilon counts the {rounds} rounds that {parent.name} has released, too."
+    return f"Epsilon counts what {parent.name} has released in {_last(parent)} rounds, too."
 
 
 _OF_NO_PART = (EXCLUDED, MASK)

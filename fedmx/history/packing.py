@@ -90,8 +90,9 @@ def pack(
         raise PackError(f"{folder.path}: the run is not done ({status}); {advice}")
     if recorded.deployed and recorded.experiment.privacy is not None:
         raise PackError(
-            f"{folder.path}: the records name who took part in each round, which the privacy of "
-            "the run counts on being secret; publish the model (fedmx export) instead"
+            f"{folder.path}: the records name who took part in each round and have the hashes of "
+            "single updates, which the privacy of the run does not cover; publish the model "
+            "(fedmx export) instead"
         )
     recorded.experiment.require_portable()
     data = recorded.assembly.data

@@ -42,7 +42,7 @@ class Account:
         if mechanism.noise is None:
             assert budget.epsilon is not None  # else the noise is given
             q = mechanism.probability
-            noise = noise_for(q, rounds, budget.epsilon, budget.delta)
+            noise = noise_for(q, mechanism.releases(0, rounds), budget.epsilon, budget.delta)
             mechanism = replace(mechanism, noise=noise)
         return cls(budget, mechanism)
 
@@ -54,7 +54,8 @@ class Account:
 
     def spent(self, round: int) -> Spent:
         """Return all that was released up to a round."""
-        return (*self.before, (self.mechanism, round - self.begun))
+        one = Mechanism(self.noise, self.mechanism.probability)
+        return (*self.before, (one, self.mechanism.releases(self.begun, round)))
 
     def epsilon(self, round: int) -> float:
         """Return epsilon after a round, with all that was released before."""

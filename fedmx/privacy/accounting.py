@@ -32,7 +32,7 @@ EPSILON_PLACES = 4  # of epsilon, which is rounded up
 MOST_NOISE = 10_000.0
 
 Spent = Sequence[tuple[Mechanism, int]]
-"""Mechanisms, each with its number of rounds."""
+"""Mechanisms, each with how often it released something."""
 
 
 class Uncountable(FedmxError):
@@ -89,7 +89,7 @@ def _start(probability: float, rounds: int, epsilon: float, delta: float) -> flo
         if high > MOST_NOISE:
             raise Uncountable(
                 f"privacy: no noise up to {MOST_NOISE:g} keeps epsilon {epsilon:g} over {rounds} "
-                "rounds; raise epsilon, or lower rounds or the probability"
+                "releases; raise epsilon, or lower rounds, or let clients take part less often"
             )
     while high - low > 0.01 * high:
         middle = (low + high) / 2

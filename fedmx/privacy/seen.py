@@ -14,12 +14,13 @@ def seen(experiment: Experiment) -> list[str]:
     model = "the models, which may depend on any client's data without a bound"
     traffic = "who takes part in which round and the sizes of messages"
     privacy = experiment.privacy
-    if privacy is not None and privacy.name == "central":
+    if privacy is not None and privacy.name in ("central", "dp-ftrl"):
         epsilon, delta = privacy.settings.get("epsilon"), privacy.settings.get("delta")
         budget = "the recorded epsilon" if epsilon is None else f"at most epsilon {epsilon}"
         server = "each client's update, clipped, and its number of samples, and is trusted"
         model = f"the models, which tell {budget} (delta {delta}) about any client"
-        traffic += ", whose secrecy epsilon counts on"
+        if privacy.name == "central":
+            traffic += ", whose secrecy epsilon counts on"
     elif privacy is not None and privacy.name == "local":
         server = "each client's update with the client's own noise, and its number of samples"
         model = "the models, which tell at most the recorded epsilon about any client"

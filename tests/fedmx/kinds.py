@@ -71,6 +71,16 @@ KINDS: dict[str, dict[str, Any]] = {
         "attack": {"name": "min-max", "clients": 0.34},
         "logic": {"selector": {"name": "uniform", "fraction": 0.7}},
     },
+    "tree of noise": {
+        "compute": {**TREE["compute"], "model": "logistic"},
+        "privacy": {"name": "dp-ftrl", "clip": 0.5, "delta": 1e-2, "noise": 1.1, "restart": 2},
+        "logic": {
+            "preset": {"name": "fedavg", "weights": "uniform"},
+            "selector": {"name": "cyclic", "period": 2},
+            "hooks": ["fedavgm"],
+            "min_updates": 0,
+        },
+    },
     "round memory": {
         "logic": {
             "selector": {"name": "uniform", "fraction": 0.7},

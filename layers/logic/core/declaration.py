@@ -34,6 +34,8 @@ class Need(Enum):
     DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
+    SAMPLED = "counts on secret draws of the clients (amplification by sampling)"
+    SCHEDULED = "counts on how often each client takes part (privacy without sampling)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
@@ -66,6 +68,7 @@ class Trait(Enum):
     MEASURES_DIVERGENCE = "measures the divergence of each update"
     MEMORY_FITS = "can continue in a fork with the memory of the same part with other settings"
     POISSON = "draws each client by itself, with one probability, in secret"
+    CYCLIC = "lets each client take part in one round of a cycle, always in the same one"
     EQUAL_WEIGHTS = "is the mean of the updates with equal weights"
     EMPTY_ROUNDS = "also makes a model in a round without updates"
     USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
@@ -344,14 +347,22 @@ RULES: tuple[Rule, ...] = (
         Need.BOUNDED,
         Trait.REFILLS,
         "{other} folds updates as they arrive, so that one client changes which others count",
-        "use the selector poisson",
+        "use the selector poisson, or cyclic with privacy dp-ftrl",
     ),
     Rule(
-        Need.BOUNDED,
+        Need.SAMPLED,
         Trait.POISSON,
         "{other} chooses clients by their data, by their answers or in a fixed number, and the "
         "epsilon of privacy counts on draws that no client changes for another",
-        "use the selector poisson",
+        "use the selector poisson, or privacy dp-ftrl, which needs no draws",
+        needed="selector",
+    ),
+    Rule(
+        Need.SCHEDULED,
+        Trait.CYCLIC,
+        "{other} does not fix in which rounds each client takes part, and the epsilon of privacy "
+        "without sampling counts on how many rounds lie between them",
+        "use the selector cyclic",
         needed="selector",
     ),
     Rule(
@@ -554,6 +565,7 @@ PROMISES = frozenset(
     {
         Trait.BY_NUMBER,
         Trait.BY_SLICES,
+        Trait.CYCLIC,
         Trait.EMPTY_ROUNDS,
         Trait.EQUAL_WEIGHTS,
         Trait.FROM_MEAN,

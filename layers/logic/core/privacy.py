@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 from layers.logic.core.preset import Preset
 
@@ -20,6 +21,18 @@ class Mechanism:
 
     noise: float | None
     probability: float
+
+    goes_on: ClassVar[bool] = False
+    """Whether the noise of a round depends on that of earlier rounds."""
+
+    def releases(self, after: int, rounds: int) -> int:
+        """Return how many sums with one client's update are released, each with noise of its own.
+
+        Args:
+            after: the number of rounds before the first that counts.
+            rounds: the number of the last round that counts.
+        """
+        return rounds - after
 
 
 @dataclass(frozen=True)

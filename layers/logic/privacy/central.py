@@ -8,8 +8,10 @@ updates are rounded to a grid, and the sum gets discrete Gaussian noise of the s
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,11 +23,13 @@ from layers.logic.core.messages import Task, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy
+from layers.logic.core.selector import Selector
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.numeric.vectors import norm
 from layers.logic.privacy.adaptive_clip import AdaptiveClip
+from layers.logic.privacy.tree import NoiseTree, prefix
 from layers.logic.selectors.poisson import Poisson
 from layers.logic.storage import Vector
 
@@ -83,16 +87,7 @@ class Central(Privacy):
             raise LogicError(f"clip_rate must be above 0 and finite, not {self.clip_rate}")
         if self.bit_noise is not None and not 0 < self.bit_noise < math.inf:
             raise LogicError(f"bit_noise must be above 0 and finite, not {self.bit_noise}")
-        if not 0 < self.clip < math.inf:
-            raise LogicError(f"clip must be above 0 and finite, not {self.clip}")
-        if not 0 < self.delta < 1:
-            raise LogicError(f"delta must be between 0 and 1, not {self.delta}")
-        if self.epsilon is None and self.noise is None:
-            raise LogicError("privacy needs epsilon or noise; set one of them")
-        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
-            raise LogicError(f"epsilon must be above 0 and finite, not {self.epsilon}")
-        if self.noise is not None and not LEAST_NOISE <= self.noise < math.inf:
-            raise LogicError(f"noise must be {LEAST_NOISE} or more, not {self.noise}")
+        check_settings(self.clip, self.delta, self.epsilon, self.noise)
 
     @property
     def budget(self) -> Budget:
@@ -101,17 +96,10 @@ class Central(Privacy):
 
     def applied(self, preset: Preset, clients: int) -> Preset:
         """Return the parts with a private mean, and with clipping on the clients."""
-        if self.delta * clients >= 1:
-            raise LogicError(
-                f"delta must be below 1 / {clients} clients, not {self.delta:g}: with more, a run "
-                "that publishes one client's data would keep the claim"
-            )
+        check_delta(self.delta, clients)
         clipping = ClipUpdates(self.clip, self.quantile is not None)
-        given = replace(preset, hooks=(*preset.hooks, clipping))
-        beside: Any = given
-        check_together(beside, {}, [rule for rule in RULES if rule.one is Need.BOUNDED])
-        assert isinstance(preset.selector, Poisson)
-        probability = preset.selector.probability
+        given = with_hook(preset, clipping)
+        probability = selector_in(preset, Poisson).probability
         adaptive = None
         if self.quantile is not None:
             m = probability * clients
@@ -127,8 +115,69 @@ class Central(Privacy):
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts with this noise in the mean."""
-        assert isinstance(preset.aggregator, PrivateMean)
-        return replace(preset, aggregator=replace(preset.aggregator, noise=noise))
+        return with_noise_in_mean(preset, noise)
+
+
+def check_settings(clip: float, delta: float, epsilon: float | None, noise: float | None) -> None:
+    """Check the settings that all kinds of privacy have.
+
+    Raises:
+        LogicError: one is out of its range, or neither epsilon nor noise is given.
+    """
+    if not 0 < clip < math.inf:
+        raise LogicError(f"clip must be above 0 and finite, not {clip}")
+    if not 0 < delta < 1:
+        raise LogicError(f"delta must be between 0 and 1, not {delta}")
+    if epsilon is None and noise is None:
+        raise LogicError("privacy needs epsilon or noise; set one of them")
+    if epsilon is not None and not 0 < epsilon < math.inf:
+        raise LogicError(f"epsilon must be above 0 and finite, not {epsilon}")
+    if noise is not None and not LEAST_NOISE <= noise < math.inf:
+        raise LogicError(f"noise must be {LEAST_NOISE} or more, not {noise}")
+
+
+def check_delta(delta: float, clients: int) -> None:
+    """Raise `LogicError` unless delta is below 1 / N."""
+    if delta * clients >= 1:
+        raise LogicError(
+            f"delta must be below 1 / {clients} clients, not {delta:g}: with more, a run "
+            "that publishes one client's data would keep the claim"
+        )
+
+
+def with_hook(preset: Preset, hook: Hook) -> Preset:
+    """Return the parts with a hook after all others.
+
+    Raises:
+        LogicError: a part breaks what the hook requires.
+    """
+    given = replace(preset, hooks=(*preset.hooks, hook))
+    beside: Any = given
+    check_together(beside, {}, [rule for rule in RULES if rule.one in hook.requires])
+    return given
+
+
+S = TypeVar("S", bound=Selector)
+
+
+def selector_in(preset: Preset, wanted: type[S]) -> S:
+    """Return the selector, whose settings the account needs.
+
+    Raises:
+        LogicError: it is of another class.
+    """
+    if isinstance(preset.selector, wanted):
+        return preset.selector
+    raise LogicError(
+        f"epsilon follows from the settings of {wanted.__name__}, which "
+        f"{type(preset.selector).__name__} does not have; let it inherit from {wanted.__name__}"
+    )
+
+
+def with_noise_in_mean(preset: Preset, noise: float) -> Preset:
+    """Return the parts with this noise in the private mean."""
+    assert isinstance(preset.aggregator, PrivateMean)
+    return replace(preset, aggregator=replace(preset.aggregator, noise=noise))
 
 
 @dataclass(frozen=True)
@@ -138,12 +187,17 @@ class ClipUpdates(Hook):
     Attributes:
         clip: C, in round 1.
         adaptive: whether the server tells C, and each client whether its update is no longer.
+        sampled: whether epsilon counts on secret draws, or on a schedule that everybody may know.
     """
 
     clip: float
     adaptive: bool = False
+    sampled: bool = True
 
-    requires = frozenset({Need.BOUNDED})
+    @property
+    def requires(self) -> frozenset[Need]:
+        """A bound, and how clients are selected."""
+        return frozenset({Need.BOUNDED, Need.SAMPLED if self.sampled else Need.SCHEDULED})
 
     def server(self) -> ServerSide:
         """Return the side that tells the clip, where it changes."""
@@ -206,9 +260,10 @@ class PrivateMean(Aggregator):
     Attributes:
         clip: C.
         noise: sigma; None: only the server knows it.
-        probability: q.
+        probability: q, the share of the clients that is expected in a round.
         clients: N.
         adaptive: how C follows the norms; None: it stays.
+        tree: how noise goes on from round to round; None: that of each round is its own.
     """
 
     clip: float
@@ -216,6 +271,7 @@ class PrivateMean(Aggregator):
     probability: float
     clients: int
     adaptive: AdaptiveClip | None = None
+    tree: NoiseTree | None = None
 
     requires = frozenset({Need.EACH_CLIENT, Need.ONE_VERSION})
     provides = frozenset(
@@ -265,11 +321,16 @@ class PrivateMean(Aggregator):
 
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
         """Return the state with the noisy mean applied."""
+        scale = total.step / (self.probability * self.clients)
+        if self.tree is not None:
+            nodes = self.tree.nodes_after(state.round, state.memory.get(AGGREGATE, {}), total.step)
+            after = self.tree.with_round(nodes, total.whole, partial(_noise, total))
+            delta = (prefix(after) - prefix(nodes)) * scale
+            kept = {**state.memory, AGGREGATE: {"nodes": after, "step": total.step}}
+            return replace(stepped(state, delta, state.buffers), memory=kept)
         covered = (total.whole, np.array([total.bits]))
-        draws = total.context.secret("noise", *covered)
-        noisy = total.whole + discrete_gaussian(draws, GRID, total.whole.size)
-        delta = noisy * (total.step / (self.probability * self.clients))
-        moved = stepped(state, delta, state.buffers)
+        noisy = total.whole + _noise(total, *covered)()
+        moved = stepped(state, noisy * scale, state.buffers)
         if self.adaptive is None:
             return moved
         # In steps of a grid, too: a bit counts for half, rounded towards zero.
@@ -279,6 +340,17 @@ class PrivateMean(Aggregator):
         bits = (total.bits * math.floor(0.5 / step) + noise) * step
         clip = self.adaptive.next(total.clip, self.clip, bits)
         return replace(moved, memory={**state.memory, AGGREGATE: {CLIP: clip}})
+
+
+def _noise(total: _Sum, *covered: np.ndarray) -> Callable[[], np.ndarray]:
+    """Return what draws the noise of one value after the other, int64 (d,), in steps of the grid.
+
+    Args:
+        total: the sum of the round.
+        covered: the values that the noise hides; others get other noise.
+    """
+    draws = total.context.secret("noise", *covered)
+    return lambda: discrete_gaussian(draws, GRID, total.whole.size)
 
 
 def on_grid(delta: Vector, clip: float, step: float) -> np.ndarray:

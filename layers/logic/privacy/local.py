@@ -6,20 +6,17 @@ discrete (Canonne, Kamath and Steinke 2020).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from layers.logic.core.declaration import RULES, Need, Trait, check_together
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook
 from layers.logic.core.messages import Update
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy
-from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
-from layers.logic.privacy.central import GRID, LEAST_NOISE, on_grid
+from layers.logic.privacy.central import GRID, check_settings, on_grid, with_hook
 
 
 @dataclass(frozen=True)
@@ -45,14 +42,7 @@ class Local(Privacy):
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.clip < math.inf:
-            raise LogicError(f"clip must be above 0 and finite, not {self.clip}")
-        if not 0 < self.delta < 1:
-            raise LogicError(f"delta must be between 0 and 1, not {self.delta}")
-        if not LEAST_NOISE <= self.noise < math.inf:
-            raise LogicError(f"noise must be {LEAST_NOISE} or more, not {self.noise}")
-        if self.epsilon is not None and not 0 < self.epsilon < math.inf:
-            raise LogicError(f"epsilon must be above 0 and finite, not {self.epsilon}")
+        check_settings(self.clip, self.delta, self.epsilon, self.noise)
 
     @property
     def budget(self) -> Budget:
@@ -61,11 +51,7 @@ class Local(Privacy):
 
     def applied(self, preset: Preset, clients: int) -> Preset:
         """Return the parts with noise on the clients."""
-        hiding = HideUpdates(self.clip, self.noise)
-        given = replace(preset, hooks=(*preset.hooks, hiding))
-        beside: Any = given
-        check_together(beside, {}, [rule for rule in RULES if rule.one is Need.HIDDEN])
-        return given
+        return with_hook(preset, HideUpdates(self.clip, self.noise))
 
     def mechanism(self, preset: Preset) -> Mechanism:
         """Return the noise as a multiple of 2 C, by which a client's update may differ."""

@@ -17,7 +17,10 @@ BLOBS: dict[str, Any] = {
 # They differ in what a pack holds of them; test_replay.py has every kind.
 SEVERAL = {
     "data that come client by client": BLOBS,
-    **{name: KINDS[name] for name in ("online knapsack", "assets", "batch norm", "numpy")},
+    **{
+        name: KINDS[name]
+        for name in ("tree of noise", "online knapsack", "assets", "batch norm", "numpy")
+    },
 }
 
 

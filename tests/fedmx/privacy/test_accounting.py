@@ -14,6 +14,7 @@ from fedmx.privacy import accounting
 from fedmx.privacy.account import Account
 from fedmx.privacy.accounting import epsilon_of, noise_for, pld_epsilon, rdp_epsilon
 from layers.logic.core.privacy import Budget, Mechanism
+from layers.logic.privacy.tree import TreeMechanism
 from tests.logic.vector_files import vectors
 
 CLOSE = 1e-3
@@ -50,6 +51,44 @@ def test_the_noise_for_a_budget_is_found(
     assert found == pytest.approx(noise, abs=0.002)
     assert found == round(found, 4)
     assert epsilon_of([(Mechanism(found, q), rounds)], delta) <= epsilon + 1e-4
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_tree_costs_what_was_worked_out(place: int) -> None:
+    row = vectors("dp")["tree_epsilon"][place]
+    steps, noise, delta = row["steps"], row["noise_multiplier"], row["delta"]
+    # One part of each client in all trees together.
+    tree = TreeMechanism(noise, 1.0, sum(steps), steps[0])
+    releases = tree.releases(0, sum(steps))
+    assert releases / (2 * noise**2) == pytest.approx(row["rho_worst"], abs=1e-9)
+    spent = [(Mechanism(noise, 1.0), releases)]
+    assert rdp_epsilon(spent, delta) == pytest.approx(row["epsilon_rdp"], rel=CLOSE)
+    account = Account(Budget(delta, None), tree)
+    assert account.epsilon(sum(steps)) == epsilon_of(spent, delta) <= row["epsilon_rdp"]
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_a_gaussian_costs_what_concentrated_privacy_says(place: int) -> None:
+    row = vectors("dp")["zcdp"][place]
+    noise, delta, rho = row["sigma"], row["delta"], row["rho"]
+    assert rho == pytest.approx(1 / (2 * noise**2), abs=1e-9)
+    once = [(Mechanism(noise, 1.0), 1)]
+    assert pld_epsilon(once, delta) == pytest.approx(row["eps_exact"], rel=CLOSE)
+    assert rdp_epsilon(once, delta) == pytest.approx(row["eps_tight"], rel=CLOSE)
+    assert row["eps_exact"] * (1 - 1e-9) <= epsilon_of(once, delta) <= row["eps_simple"]
+    # rho adds up: four times with twice the noise, and with other noise besides.
+    for parts in ([(2.0, 4)], [(2.0, 3), (4.0, 4)], [(2.0**0.5, 2)]):
+        several = [(Mechanism(noise * more, 1.0), times) for more, times in parts]
+        assert sum(times / more**2 for more, times in parts) == pytest.approx(1)
+        assert pld_epsilon(several, delta) == pytest.approx(row["eps_exact"], rel=CLOSE)
+        assert rdp_epsilon(several, delta) == pytest.approx(row["eps_tight"], rel=CLOSE)
+
+
+def test_a_fork_of_a_tree_counts_nodes_that_also_cover_rounds_before_it() -> None:
+    account = Account(Budget(1e-5, None), TreeMechanism(1.5, 1.0, 4))
+    fork = account.after(json.loads(json.dumps(account.record(8))), 3)
+    # Of a client in rounds 4 and 8: three nodes each, and 2^2 for that of all eight rounds.
+    assert fork.epsilon(8) == epsilon_of([(Mechanism(1.5, 1.0), 2 * (3 + 3 + 4))], 1e-5)
 
 
 def test_what_was_computed_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

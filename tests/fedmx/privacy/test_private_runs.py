@@ -267,34 +267,39 @@ def test_a_deployment_needs_a_patience_that_does_not_follow_the_others() -> None
         serve(experiment(), "one")
 
 
-def test_a_deployed_private_run_is_killed_resumed_and_replayed(
-    tmp_path: Path, certificates: Certificates
-) -> None:
+def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certificates) -> RunFolder:
+    """The run of a deployed server that is killed after two rounds, and goes on."""
     file = tmp_path / "experiment.yaml"
-    given = experiment(network={"patience_s": 200.0}, rounds=6, clients=3)
     file.write_text(given.to_yaml())
     deployment = Deployment(tmp_path, file, certificates)
     try:
         server = deployment.serve()
-        clients = [deployment.client(number, 3) for number in range(3)]
+        clients = [deployment.client(number, given.clients) for number in range(given.clients)]
         until(lambda: deployment.rounds() >= 2, lambda: server.output)
         server.kill()
         resumed = deployment.resume()
         for process in (resumed, *clients):
             assert process.code() == 0, process.output
-        run = deployment.run
-        assert [one["epsilon"] for one in run.rounds()] == [spent(n) for n in range(1, 7)]
-        assert replay(run, modules=None).same is True
-        simulated = record(given, tmp_path / "simulated")
-        # Another secret: other cohorts, and other noise.
-        assert [one["participants"] for one in run.rounds()] != [
-            one["participants"] for one in simulated.rounds()
-        ]
-        refused = fedmx("pack", str(run.path), "--out", "run.fedmx", cwd=tmp_path)
-        assert refused.code != 0
-        assert "who took part" in refused.err
+        return deployment.run
     finally:
         deployment.end()
+
+
+def test_a_deployed_private_run_is_killed_resumed_and_replayed(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    given = experiment(network={"patience_s": 200.0}, rounds=6, clients=3)
+    run = killed_and_resumed(given, tmp_path, certificates)
+    assert [one["epsilon"] for one in run.rounds()] == [spent(n) for n in range(1, 7)]
+    assert replay(run, modules=None).same is True
+    simulated = record(given, tmp_path / "simulated")
+    # Another secret: other cohorts, and other noise.
+    assert [one["participants"] for one in run.rounds()] != [
+        one["participants"] for one in simulated.rounds()
+    ]
+    refused = fedmx("pack", str(run.path), "--out", "run.fedmx", cwd=tmp_path)
+    assert refused.code != 0
+    assert "who took part" in refused.err
 
 
 def test_the_noise_is_that_of_the_formula() -> None:

@@ -128,7 +128,7 @@ def outcome(given: Experiment) -> list[Any]:
 ON_RAY = (
     *("projected stc", "scaffold", "passes", "online knapsack"),
     *("asynchronous", "batch norm", "assets", "round memory", "numpy"),
-    *("secure sum", "liars", "loss", "loss with a reference"),
+    *("secure sum", "tree of noise", "liars", "loss", "loss with a reference"),
 )
 REPLAYED = ("projected stc", "scaffold", "online knapsack")
 

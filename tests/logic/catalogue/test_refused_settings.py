@@ -195,6 +195,7 @@ GIVEN = {
         "most_rounds": FROM_1,
         "most_barred": SHARE_OR_0,
     },
+    ("selector", "cyclic"): {"period": FROM_1},
     ("selector", "poisson"): {"probability": SHARE},
     ("selector", "power-of-choice"): {
         "candidates": FROM_1,

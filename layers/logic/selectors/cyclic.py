@@ -1,0 +1,57 @@
+"""Cyclic participation: each client takes part in one round of a cycle, always in the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from layers.logic.core.declaration import Trait
+from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.selector import Selector
+from layers.logic.errors import LogicError
+from layers.logic.seeds import generator
+
+
+@dataclass(frozen=True)
+class Cyclic(Selector):
+    """Each client takes part in one round of every `period` rounds, whoever else does.
+
+    Source: Cho et al. 2023, "On the convergence of federated averaging with cyclic client
+    participation"; all clients of a group take part.
+
+    Of `period` clients with consecutive numbers, each takes part in another round of the cycle. The
+    order is shuffled, and the same for every seed. No other client replaces one that is not there.
+
+    Attributes:
+        period: R, the number of rounds of a cycle; about N / R clients take part in a round.
+    """
+
+    name = "cyclic"
+
+    period: int = 10
+
+    provides = frozenset({Trait.CYCLIC})
+
+    def __post_init__(self) -> None:
+        if self.period < 1:
+            raise LogicError(f"period must be 1 or more, not {self.period}")
+
+    def select(
+        self,
+        population: Population,
+        memory: Mapping[str, Any],
+        round: int,
+        rng: np.random.Generator,
+    ) -> Plan:
+        """Take the clients whose round of the cycle it is."""
+        clients = population.sizes.ids
+        if not clients.size:
+            return Plan(())
+        # Row by row, so that no client's place depends on how many there are.
+        rows = int(clients.max()) // self.period + 1
+        order = generator(0, "cyclic").random((rows, self.period)).argsort(axis=1, kind="stable")
+        places = order[clients // self.period, clients % self.period]
+        return Plan(single_lanes(clients[places == (round - 1) % self.period].tolist()))
