@@ -44,6 +44,7 @@ _DECIDING = (
     "NPY_",
 )
 _KINDS = ("avx512f", "avx2", "avx", "sse4_1")
+HALF_UNITS = " on 256-bit units"
 
 
 class OtherInstructionsError(ComputeError):
@@ -92,10 +93,14 @@ def require(bits: str) -> None:
 
 
 def instructions() -> str:
-    """Return the vector instructions that this process uses, such as ``avx512f`` or ``avx2``."""
+    """Return the vector instructions that this process uses, such as ``avx512f`` or ``avx2``.
+
+    The units that compute them are named where the kernels are chosen by them.
+    """
     if is_portable():
         return PORTABLE
     best = next((kind for kind in _KINDS if kind in cpu_flags()), "unknown")
+    best += HALF_UNITS if has_half_units() else ""
     limit = os.environ.get("DNNL_MAX_CPU_ISA")
     return f"{best}, oneDNN at most {limit}" if limit else best
 
@@ -121,13 +126,27 @@ def cores() -> int:
 
 
 @lru_cache(maxsize=1)
+def _cpu() -> Mapping[str, str]:
+    """Return what Linux says of the first core, by name."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def cpu_flags() -> frozenset[str]:
     """Return the CPU's flags, as Linux names them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+    return frozenset(_cpu().get("flags", "").split())
+
+
+def has_half_units() -> bool:
+    """Return whether this CPU takes two turns for an AVX-512 instruction, as AMD's Zen 4 does."""
+    zen_4 = ("AuthenticAMD", "25")  # Zen 3 has this family, too, but no AVX-512
+    return (_cpu().get("vendor_id"), _cpu().get("cpu family")) == zen_4 and (
+        "avx512f" in cpu_flags()
+    )
 
 
 @lru_cache(maxsize=1)

@@ -34,6 +34,7 @@ def native(monkeypatch: pytest.MonkeyPatch) -> None:
 def flags(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found = {"sse4_1", "avx", "avx2", "fma"}
     monkeypatch.setattr(bits, "cpu_flags", lambda: found)
+    monkeypatch.setattr(bits, "_cpu", dict)
     return found
 
 
@@ -85,6 +86,29 @@ def test_instructions_names_the_best_of_the_cpu_and_the_limit(
     flags.clear()
     monkeypatch.delenv("DNNL_MAX_CPU_ISA")
     assert bits.instructions() == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "family", "flag", "half"),
+    [
+        ("AuthenticAMD", "25", "avx512f", True),
+        ("AuthenticAMD", "25", "f16c", False),
+        ("AuthenticAMD", "26", "avx512f", False),
+        ("GenuineIntel", "6", "avx512f", False),
+    ],
+)
+def test_instructions_name_the_units_of_a_zen_4(
+    flags: set[str],
+    monkeypatch: pytest.MonkeyPatch,
+    vendor: str,
+    family: str,
+    flag: str,
+    half: bool,
+) -> None:
+    flags.add(flag)
+    monkeypatch.setattr(bits, "_cpu", lambda: {"vendor_id": vendor, "cpu family": family})
+    assert bits.has_half_units() == half
+    assert ("256-bit" in bits.instructions()) == half
 
 
 def test_a_users_own_filters_of_warnings_are_kept(

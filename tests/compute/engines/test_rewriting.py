@@ -158,10 +158,13 @@ def convolutions(symbol: Any) -> list[int]:
     return [int(n["attrs"]["num_filter"]) for n in nodes if n["op"] == "Convolution"]
 
 
-def widened(build: Any, shape: tuple[int, ...], block: int = 16) -> tuple[Any, Any]:
+def widened(
+    build: Any, shape: tuple[int, ...], block: int = 16, read: int | None = None
+) -> tuple[Any, Any]:
     output = build()(mx.sym.var("data"))
     shapes, _, _ = output.infer_shape(data=(1, *shape))
-    return output, widen(output, dict(zip(output.list_arguments(), shapes, strict=True)), block)
+    known = dict(zip(output.list_arguments(), shapes, strict=True))
+    return output, widen(output, known, {}, block, read or block)
 
 
 def sequence(*layers: Any) -> Any:
@@ -187,12 +190,13 @@ def chain(channels: list[int], pool: bool, bias: bool, kernel: int = 3) -> Any:
     return build
 
 
-@pytest.fixture(params=[1, 8, 16])
+@pytest.fixture(params=[(1, 1), (8, 8), (16, 16), (16, 8)])
 def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The channels of a block as on another CPU."""
-    channels: int = request.param
+    channels, read = request.param
     monkeypatch.setattr(rewriting, "block", lambda: channels)
-    return channels
+    monkeypatch.setattr(rewriting, "read_block", lambda: read)
+    return int(channels)
 
 
 @settings(
@@ -230,6 +234,35 @@ def test_lenets_six_channels_are_widened_to_a_block(block: int, channels: list[i
     assert wide.list_arguments() == narrow.list_arguments()
 
 
+def test_half_units_read_half_a_block_where_that_is_enough() -> None:
+    for read, expected in ((16, []), (8, ["8"])):
+        _, wide = widened(build_model("lenet5"), (1, 28, 28), 16, read)
+        nodes = json.loads(wide.tojson())["nodes"]
+        assert convolutions(wide) == [16, 16]
+        assert [n["attrs"]["end"] for n in nodes if n["op"] == "slice_axis"] == expected
+
+
+def test_a_cpu_with_half_units_reads_half_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    for half, block, read in ((True, 16, 8), (True, 8, 8), (True, 1, 1), (False, 16, 16)):
+        monkeypatch.setattr(rewriting, "has_half_units", lambda half=half: half)
+        monkeypatch.setattr(rewriting, "block", lambda block=block: block)
+        assert rewriting.read_block() == read
+
+
+def test_a_kernel_of_two_convolutions_is_not_padded() -> None:
+    class Twice(mx.gluon.HybridBlock):
+        def __init__(self) -> None:
+            super().__init__()
+            with self.name_scope():
+                self.kernel, self.last = nn.Conv2D(6, 3, padding=1), nn.Conv2D(16, 3)
+
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            return self.last(self.kernel(self.kernel(x)))
+
+    narrow, wide = widened(Twice, (6, 12, 12))
+    assert convolutions(narrow) == convolutions(wide) == [6, 6, 16]
+
+
 def test_a_chain_of_narrow_convolutions_widens_together() -> None:
     narrow, wide = widened(chain([10, 6, 16], False, False), SHAPE)
     assert (convolutions(narrow), convolutions(wide)) == ([10, 6, 16], [16, 16, 16])
@@ -261,11 +294,10 @@ def test_channels_that_dropout_reads_are_cut_to_the_original_ones(
 ) -> None:
     narrow, wide = widened(build_model("knapsack-cnn"), (1, 28, 28), block)
     assert convolutions(wide) == channels
-    data = (4, 1, 28, 28)
-    shapes, _, _ = narrow.infer_shape(data=data)
-    given = dict(zip(narrow.list_arguments(), shapes, strict=True))
     seen = []
     for graph in (narrow, wide):
+        shapes, _, _ = graph.infer_shape(data=(4, 1, 28, 28))
+        given = dict(zip(graph.list_arguments(), shapes, strict=True))
         inside = graph.get_internals()
         dropped = mx.sym.Group([inside[n] for n in inside.list_outputs() if "dropout" in n])
         seen.append(dropped.infer_shape(**{n: given[n] for n in dropped.list_arguments()})[1])
@@ -301,7 +333,7 @@ def two(**first: Any) -> Any:
 
 @pytest.mark.parametrize(("size", "rows"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 2), (7, 3)])
 def test_the_first_kernel_has_a_third_of_the_rows(size: int, rows: int) -> None:
-    split = split_rows(two(kernel_size=size), (4, 1, 28, 28), 8)
+    split = split_rows(two(kernel_size=size), (4, 1, 28, 28), {}, 8)
     assert kernels(split) == [f"({rows}, {size})", "(5, 5)"]
 
 
@@ -320,7 +352,7 @@ def test_other_convolutions_are_not_split(
     what: str, first: dict[str, Any], data: tuple[int, ...], channels: int
 ) -> None:
     net = two(**first)
-    assert kernels(split_rows(net, data, channels)) == kernels(net), what
+    assert kernels(split_rows(net, data, {}, channels)) == kernels(net), what
 
 
 SMALL_COLOUR = (3, 12, 12)
