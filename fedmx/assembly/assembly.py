@@ -191,7 +191,7 @@ class Assembly:
         if privacy is None:
             return None
         mechanism = privacy.mechanism(self.preset)
-        return Account.of(privacy.budget, mechanism, self.experiment.rounds)
+        return Account.of(privacy.budget, mechanism, self.experiment.rounds, privacy.once())
 
     @property
     def server_logic(self) -> Logic:

@@ -49,12 +49,13 @@ def tables_of_parts() -> Iterator[str]:
 
 def tables_of_privacy() -> Iterator[str]:
     """Yield the lines of the tables of what is refused beside privacy, by its reason."""
-    for name, needs in (
-        ("central", {Need.BOUNDED, Need.SAMPLED}),
-        ("dp-ftrl", {Need.BOUNDED, Need.SCHEDULED}),
-        ("local", {Need.HIDDEN}),
+    for what, needs in (
+        ("`central`", {Need.BOUNDED, Need.SAMPLED}),
+        ("`dp-ftrl`", {Need.BOUNDED, Need.SCHEDULED}),
+        ("`local`", {Need.UNASKED, Need.HIDDEN}),
+        ("`local` with `label_epsilon`, in place of the first row", {Need.HIDES_LABELS}),
     ):
-        yield from (f"| refused beside `{name}` | why |", "|---|---|", *_refused(needs), "")
+        yield from (f"| refused beside {what} | why |", "|---|---|", *_refused(needs), "")
 
 
 def _refused(needs: Collection[Need]) -> Iterator[str]:

@@ -22,6 +22,7 @@ class Account:
     Attributes:
         budget: delta, and the most epsilon.
         mechanism: what each round releases.
+        once: what is released before round 1, besides; None: nothing.
         before: what was released of the same clients before the run's first own round: of a fork,
             all rounds of the run that it comes from.
         begun: the number of rounds that the run has from that other run.
@@ -29,11 +30,14 @@ class Account:
 
     budget: Budget
     mechanism: Mechanism
+    once: Mechanism | None = None
     before: Spent = ()
     begun: int = 0
 
     @classmethod
-    def of(cls, budget: Budget, mechanism: Mechanism, rounds: int) -> Account:
+    def of(
+        cls, budget: Budget, mechanism: Mechanism, rounds: int, once: Mechanism | None = None
+    ) -> Account:
         """Return the account of a run, with the noise that its budget asks for if none is given.
 
         Raises:
@@ -44,7 +48,7 @@ class Account:
             q = mechanism.probability
             noise = noise_for(q, mechanism.releases(0, rounds), budget.epsilon, budget.delta)
             mechanism = replace(mechanism, noise=noise)
-        return cls(budget, mechanism)
+        return cls(budget, mechanism, once)
 
     @property
     def noise(self) -> float:
@@ -55,7 +59,8 @@ class Account:
     def spent(self, round: int) -> Spent:
         """Return all that was released up to a round."""
         one = Mechanism(self.noise, self.mechanism.probability)
-        return (*self.before, (one, self.mechanism.releases(self.begun, round)))
+        begins = ((self.once, 1),) if self.once is not None and round > self.begun else ()
+        return (*self.before, *begins, (one, self.mechanism.releases(self.begun, round)))
 
     def epsilon(self, round: int) -> float:
         """Return epsilon after a round, with all that was released before."""

@@ -46,9 +46,11 @@ def epsilon_of(spent: Spent, delta: float) -> float:
         FedmxError: dp-accounting is not installed.
         Uncountable: both bounds contradict each other.
     """
+    # Epsilon without delta adds up with that of all else.
+    pure = sum(one.epsilon * times for one, times in spent if one.epsilon is not None)
     rounds = _joined(spent)
     if not rounds:
-        return 0.0
+        return _rounded_up(pure, EPSILON_PLACES)
 
     def computed() -> float:
         by_pld, by_rdp = pld_epsilon(rounds, delta), rdp_epsilon(rounds, delta)
@@ -61,7 +63,7 @@ def epsilon_of(spent: Spent, delta: float) -> float:
 
     key: list[Any] = ["epsilon", delta]
     key += [[one.noise, one.probability, times] for one, times in rounds]
-    return _rounded_up(_kept(key, computed), EPSILON_PLACES)
+    return _rounded_up(_kept(key, computed) + pure, EPSILON_PLACES)
 
 
 def noise_for(probability: float, rounds: int, epsilon: float, delta: float) -> float:
@@ -192,7 +194,8 @@ def _joined(spent: Spent) -> list[tuple[Mechanism, int]]:
     """Return the mechanisms, each once; the order of rounds does not change epsilon."""
     counts: dict[Mechanism, int] = {}
     for mechanism, times in spent:
-        counts[mechanism] = counts.get(mechanism, 0) + times
+        if mechanism.epsilon is None:
+            counts[mechanism] = counts.get(mechanism, 0) + times
     found = [(one, times) for one, times in counts.items() if times]
     return sorted(found, key=lambda pair: (pair[0].noise or 0.0, pair[0].probability))
 

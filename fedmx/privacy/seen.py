@@ -23,6 +23,8 @@ def seen(experiment: Experiment) -> list[str]:
             traffic += ", whose secrecy epsilon counts on"
     elif privacy is not None and privacy.name == "local":
         server = "each client's update with the client's own noise, and its number of samples"
+        if (per_label := privacy.settings.get("label_epsilon")) is not None:
+            server += f", and labels by randomised response (epsilon {per_label} each)"
         model = "the models, which tell at most the recorded epsilon about any client"
     elif privacy is not None:
         model = f"the models, made private by {privacy.name}"

@@ -81,6 +81,17 @@ KINDS: dict[str, dict[str, Any]] = {
             "min_updates": 0,
         },
     },
+    "hidden labels": {
+        "compute": {**TREE["compute"], "model": "logistic"},
+        "privacy": {
+            **{"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0},
+            **{"label_epsilon": 2.0, "labels": 20},
+        },
+        "logic": {
+            "selector": {"name": "fedaim", "mediators": 2, "threshold": 2.0},
+            "aggregator": "mean",
+        },
+    },
     "round memory": {
         "logic": {
             "selector": {"name": "uniform", "fraction": 0.7},

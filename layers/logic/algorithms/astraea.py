@@ -22,7 +22,7 @@ from layers.logic.algorithms.mediators import (
     present,
     reported_histograms,
 )
-from layers.logic.core.declaration import Need
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task
@@ -68,6 +68,8 @@ class Astraea(Selector):
     classes: int = 10
     above: float | None = None
     mediator_epochs: int = 1
+
+    provides = frozenset({Trait.ONLY_LABELS})
 
     most_clients = 10_000
     why_limited = "every client takes part in every round, and mediators are filled from all"

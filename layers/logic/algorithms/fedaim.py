@@ -101,6 +101,11 @@ class FedAimSplit(Selector):
     shuffle: bool = False
     reveal: Literal["histogram", "distance"] = "histogram"
 
+    @property
+    def provides(self) -> frozenset[Trait]:
+        """What follows from `reveal`."""
+        return frozenset({Trait.ONLY_LABELS} if self.reveal == "histogram" else ())
+
     most_clients = 10_000
     why_limited = "every client takes part in every round, and mediators are filled from all"
 

@@ -37,6 +37,8 @@ class Need(Enum):
     SAMPLED = "counts on secret draws of the clients (amplification by sampling)"
     SCHEDULED = "counts on how often each client takes part (privacy without sampling)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
+    UNASKED = "does not let the selector ask clients about their data"
+    HIDES_LABELS = "hides what clients answer about their labels, and nothing else that is asked"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
@@ -49,6 +51,7 @@ class Trait(Enum):
     REFILLS = "selects clients while the round collects (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
     ASKS_LABELS = "asks the clients for their labels"
+    ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
     BY_SAMPLES = "weighs updates by samples"
     OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
     BY_SLICES = "reads updates slice by slice, so that they may be on disk"
@@ -441,11 +444,26 @@ RULES: tuple[Rule, ...] = (
         "set network.patience to null, and network.patience_s to seconds",
     ),
     Rule(
-        Need.HIDDEN,
+        Need.UNASKED,
         Trait.BY_NUMBER,
         "{other} may ask clients about their data, and what they answer is not hidden",
-        "use a selector by the clients' numbers, such as uniform",
+        "use a selector by the clients' numbers, such as uniform, or label_epsilon with one that "
+        "asks for labels alone",
         needed="selector",
+    ),
+    Rule(
+        Need.HIDES_LABELS,
+        Trait.ONLY_LABELS,
+        "label_epsilon hides the answers about labels, but {other} asks for none, or for more",
+        "use a selector that asks for labels alone, such as astraea, or leave out label_epsilon",
+        needed="selector",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Need.LABELS,
+        "{other} makes the number of a client's samples depend on its labels, and that number is "
+        "sent",
+        "leave it out",
     ),
     Rule(
         Need.HIDDEN,
@@ -572,6 +590,7 @@ PROMISES = frozenset(
         Trait.KEEPS_NAMES,
         Trait.LOSSLESS,
         Trait.MEMORY_FITS,
+        Trait.ONLY_LABELS,
         Trait.POISSON,
         Trait.READS_UPDATE,
     }

@@ -409,6 +409,28 @@ class Hook(Part):
         """Return the client's side."""
         return ClientSide()
 
+    def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
+        """Return a client's answer to a question of the selector, as it leaves the client; by
+        default unchanged.
+
+        Args:
+            question: the name of the question.
+            classes: the number of labels that it is about.
+            values: the true answer.
+            secret: the client's.
+        """
+        return values
+
+    def reported(self, question: str, values: Slot, samples: int) -> Slot:
+        """Return the answer for the selector: the server undoes `answered` as far as it can.
+
+        Args:
+            question: the name of the question.
+            values: what the client sent; it is not checked.
+            samples: the client's number of samples.
+        """
+        return values
+
     @property
     def assets(self) -> Mapping[str, Asset]:
         """The assets that the client's side needs, by name (`ClientContext.assets`)."""

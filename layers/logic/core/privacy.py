@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from layers.logic.core.preset import Preset
@@ -17,10 +17,13 @@ class Mechanism:
         noise: the standard deviation of the Gaussian noise, as a multiple of the most that one
             client adds to the sum; None: it is still to be found for the budget.
         probability: q of Poisson sampling; 1: every client takes part.
+        epsilon: of a mechanism without noise and delta, such as randomised response; None: it has
+            noise.
     """
 
     noise: float | None
     probability: float
+    epsilon: float | None = field(default=None, kw_only=True)
 
     goes_on: ClassVar[bool] = False
     """Whether the noise of a round depends on that of earlier rounds."""
@@ -71,6 +74,10 @@ class Privacy(ABC):
     @abstractmethod
     def mechanism(self, preset: Preset) -> Mechanism:
         """Return what a round with these private parts releases."""
+
+    def once(self) -> Mechanism | None:
+        """Return what clients release once, before their first round, besides; None: nothing."""
+        return None
 
     @abstractmethod
     def with_noise(self, preset: Preset, noise: float) -> Preset:

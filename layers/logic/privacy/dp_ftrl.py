@@ -44,8 +44,8 @@ class DpFtrl(Privacy):
             only reported.
         noise: sigma of each node, as a multiple of C; null: the least that keeps the budget of all
             rounds.
-        restart: the rounds of a tree, after which a new one begins; best a power of two, and no
-            more than the period, so that no client is twice in a tree. null: one tree.
+        restart: the rounds of a tree, after which a new one begins; best a power of two. With more
+            trees noise of a given sigma costs less, and more of it adds up. null: one tree.
         honaker: whether the estimate also uses the nodes below those of the sum (Honaker 2015): the
             same privacy with less noise.
     """

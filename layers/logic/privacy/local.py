@@ -12,11 +12,17 @@ import numpy as np
 
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook
-from layers.logic.core.messages import Update
+from layers.logic.core.messages import Slot, Update
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy
+from layers.logic.core.selector import LABELS
+from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.privacy.central import GRID, check_settings, on_grid, with_hook
+from layers.logic.privacy.randomised_response import RandomisedResponse
+from layers.logic.secrets import Secret
+
+MOST_EPSILON = 30  # of a label; with more, it is kept but for once in 10^12
 
 
 @dataclass(frozen=True)
@@ -27,11 +33,17 @@ class Local(Privacy):
     differ by 2 C at most. Epsilon counts every round for every client, as if it took part in all.
     Any aggregator works, since it sees what is private already.
 
+    With `label_epsilon`, selectors may ask for the clients' labels: a client answers with some of
+    them, each under randomised response, once.
+
     Attributes:
         clip: C, the largest norm of an update that is sent in full.
         delta: the probability up to which the claim may fail.
         noise: sigma, as a multiple of C. Clients take it from the experiment, not from the server.
         epsilon: the run ends before a round would exceed it; null: it is only reported.
+        label_epsilon: of each label in an answer; all of them are in the run's epsilon, too. null:
+            clients do not answer.
+        labels: the most labels in an answer.
     """
 
     name = "local"
@@ -40,9 +52,17 @@ class Local(Privacy):
     delta: float
     noise: float
     epsilon: float | None = None
+    label_epsilon: float | None = None
+    labels: int = 1
 
     def __post_init__(self) -> None:
         check_settings(self.clip, self.delta, self.epsilon, self.noise)
+        if self.label_epsilon is not None and not 0 < self.label_epsilon <= MOST_EPSILON:
+            raise LogicError(
+                f"label_epsilon must be above 0, at most {MOST_EPSILON}, not {self.label_epsilon}"
+            )
+        if self.labels < 1:
+            raise LogicError(f"labels must be 1 or more, not {self.labels}")
 
     @property
     def budget(self) -> Budget:
@@ -51,11 +71,21 @@ class Local(Privacy):
 
     def applied(self, preset: Preset, clients: int) -> Preset:
         """Return the parts with noise on the clients."""
-        return with_hook(preset, HideUpdates(self.clip, self.noise))
+        response = None
+        if self.label_epsilon is not None:
+            asked = [one.classes for one in preset.selector.surveys() if one.name == LABELS]
+            response = RandomisedResponse(max([2, *asked]), self.label_epsilon, self.labels)
+        return with_hook(preset, HideUpdates(self.clip, self.noise, response))
 
     def mechanism(self, preset: Preset) -> Mechanism:
         """Return the noise as a multiple of 2 C, by which a client's update may differ."""
         return Mechanism(self.noise / 2, 1.0)
+
+    def once(self) -> Mechanism | None:
+        """Return the answer about labels."""
+        if self.label_epsilon is None:
+            return None
+        return Mechanism(None, 1.0, epsilon=self.label_epsilon * self.labels)
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts as they are: clients know the noise."""
@@ -66,20 +96,46 @@ class Local(Privacy):
 class HideUpdates(Hook):
     """Each client clips its update, adds noise of its own secret, and sends no metric.
 
+    It answers no question of a selector but one for labels, and that by randomised response.
+
     Attributes:
         clip: C.
         noise: sigma.
+        response: how it answers with labels; None: not at all.
     """
 
     clip: float
     noise: float
+    response: RandomisedResponse | None = None
 
-    requires = frozenset({Need.HIDDEN})
     provides = frozenset({Trait.KEEPS_NAMES})
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        """That nothing else is sent, and what selectors may ask."""
+        asked = Need.UNASKED if self.response is None else Need.HIDES_LABELS
+        return frozenset({Need.HIDDEN, asked})
 
     def client(self) -> ClientSide:
         """Return the side that hides the update."""
         return _Hiding(self.clip, self.noise)
+
+    def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
+        """Return the answer by randomised response; an empty one to any other question."""
+        response = self.response
+        if response is None or question != LABELS or classes != response.categories:
+            return {}
+        return {"histogram": response.answer(np.asarray(values["histogram"]), secret)}
+
+    def reported(self, question: str, values: Slot, samples: int) -> Slot:
+        """Return the likely histogram of the client's labels; empty if its answer is none."""
+        counts, response = values.get("histogram"), self.response
+        if response is None or not isinstance(counts, np.ndarray) or counts.dtype != np.int64:
+            return {}
+        told = min(response.most, samples)
+        if counts.shape != (response.categories,) or counts.min() < 0 or counts.sum() != told:
+            return {}
+        return {"histogram": response.histogram(counts, samples)} if told else {}
 
 
 @dataclass

@@ -173,7 +173,12 @@ def answer_question(
         secret: the client's secret; None: it follows the seed, as in a simulation.
     """
     if question.name not in HOOKS:
-        return answer_survey(client, question, engine, data), within
+        answer = answer_survey(client, question, engine, data)
+        own = (secret or Secret.of_seed(logic.seed, "client", client)).part("survey")
+        for hook in logic.hooks:
+            values = hook.answered(question.name, question.classes, answer.values, own)
+            answer = replace(answer, values=values)
+        return answer, within
     round_memory = within.at(question.round, question.step)
     answer = logic.answer_hooks(client, question, round_memory, secret)
     return answer, within.passed(question.round, question.step, round_memory)

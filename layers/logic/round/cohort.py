@@ -163,7 +163,13 @@ def _ask(
             )
         full = replace(full, weights=state.weights, buffers=state.buffers)
     replies = yield from port.ask(full, clients)
-    return {reply.client: reply.values for reply in replies}
+    answers = {reply.client: reply.values for reply in replies}
+    for hook in logic.hooks:
+        answers = {
+            client: hook.reported(question.name, values, port.samples_of(client))
+            for client, values in answers.items()
+        }
+    return answers
 
 
 def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None:

@@ -91,6 +91,20 @@ def test_a_fork_of_a_tree_counts_nodes_that_also_cover_rounds_before_it() -> Non
     assert fork.epsilon(8) == epsilon_of([(Mechanism(1.5, 1.0), 2 * (3 + 3 + 4))], 1e-5)
 
 
+def test_what_is_released_once_adds_its_epsilon_from_the_first_round_on() -> None:
+    once = Mechanism(None, 1.0, epsilon=0.75)
+    account = Account(Budget(1e-5, 12.0), Mechanism(1.5, 1.0), once)
+    assert account.epsilon(0) == 0
+    rounds = [epsilon_of([(account.mechanism, number)], 1e-5) for number in (1, 2, 5)]
+    assert [account.epsilon(number) for number in (1, 2)] == pytest.approx(
+        [one + 0.75 for one in rounds[:2]], abs=1.01e-4
+    )
+    # A fork may ask again.
+    fork = account.after(json.loads(json.dumps(account.record(3))), 1)
+    assert fork.epsilon(3) == pytest.approx(rounds[2] + 2 * 0.75, abs=1.01e-4)
+    assert epsilon_of([(once, 2)], 1e-5) == 1.5
+
+
 def test_what_was_computed_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))
     first = noise_for(1.0, 3, 2.0, 1e-5)

@@ -229,6 +229,21 @@ def test_local_privacy_has_the_same_bits_everywhere_and_counts_every_round() -> 
     assert weights(lying) != alone
 
 
+def test_answers_about_labels_are_counted_and_explained(tmp_path: Path) -> None:
+    private = {**LOCAL, "label_epsilon": 0.25, "labels": 8}
+    asking = {"selector": {"name": "astraea", "gamma": 2}, "aggregator": "mean"}
+    given = experiment(privacy=private, logic=asking, rounds=2)
+    with simulate(given) as simulation:
+        told = [one.epsilon for one in simulation]
+    rounds = [epsilon_of([(Mechanism(2.0, 1.0), n)], 1e-2) for n in (1, 2)]
+    assert told == pytest.approx([one + 8 * 0.25 for one in rounds], abs=1.01e-4)
+    (tmp_path / "private.yaml").write_text(given.to_yaml())
+    server = fedmx("explain", "private.yaml", cwd=tmp_path).out.splitlines()[0]
+    assert "labels by randomised response (epsilon 0.25 each)" in server
+    with pytest.raises(ExperimentError, match="label_epsilon"):
+        simulate(experiment(privacy=LOCAL, logic=asking))
+
+
 def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
     tmp_path: Path, certificates: Certificates
 ) -> None:
