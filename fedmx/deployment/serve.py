@@ -9,12 +9,14 @@ from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from fedmx.experiment.sections import PATIENCE
 from fedmx.monitoring.monitor import Monitor
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
-from layers.logic.round.patience import Patience
+from layers.logic.core.declaration import Need
+from layers.logic.round.patience import FIRST_S, Patience
 from layers.network import Limits, Listener, ServerTLS
 
 
@@ -86,7 +88,7 @@ def serve(
         violations=network.violations,
         log_lines=network.log_lines,
         any_version=any_version,
-        patience=Patience(network.patience, network.patience_s),
+        patience=_patience(assembly),
         wait_limit_s=network.wait_limit_s,
     )
     server = server_of(assembly, clients, callbacks=callbacks)
@@ -100,3 +102,16 @@ def serve(
             network.metrics, pages_of(monitor), read_token(network.metrics_token_file)
         )
     return server
+
+
+def _patience(assembly: Assembly) -> Patience:
+    """Return how long a client may take to answer.
+
+    Who counts in a private run must not follow the answer times of others. If nothing is set, its
+    clients have as long in each round as those of any run before the first answer.
+    """
+    network = assembly.experiment.network
+    unset = network.patience_s is None and network.patience == PATIENCE
+    if unset and assembly.logic.needs(Need.BOUNDED):
+        return Patience(limit_s=FIRST_S)
+    return Patience(network.patience, network.patience_s)

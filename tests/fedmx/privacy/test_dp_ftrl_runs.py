@@ -90,7 +90,7 @@ def test_a_fork_in_another_tree_is_refused(changed: str, run: RunFolder) -> None
 def test_a_deployed_run_is_killed_resumed_and_replayed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    given = experiment(network={"patience_s": 200.0}, clients=3)
+    given = experiment(clients=3)
     run = test_private_runs.killed_and_resumed(given, tmp_path, certificates)
     found, simulated = run.rounds(), record(given, tmp_path / "simulated").rounds()
     assert [one["epsilon"] for one in found] == [spent(n) for n in range(1, 7)]

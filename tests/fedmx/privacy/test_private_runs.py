@@ -277,9 +277,12 @@ def test_a_deployed_private_run_does_not_repeat_rounds_whose_models_clients_have
     assert len(run.rounds()) == 4
 
 
-def test_a_deployment_needs_a_patience_that_does_not_follow_the_others() -> None:
+def test_a_deployment_has_a_patience_that_does_not_follow_the_others() -> None:
     with pytest.raises(ExperimentError, match="patience_s"):
-        serve(experiment(), "one")
+        serve(experiment(network={"patience": 5.0}), "one")
+    for network, limit_s in (({}, 3600.0), ({"patience_s": 7.0}, 7.0), ({"patience": None}, None)):
+        with serve(experiment(network=network), "one") as server:
+            assert server.network.patience.limit_s == limit_s
 
 
 def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certificates) -> RunFolder:
@@ -303,7 +306,7 @@ def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certific
 def test_a_deployed_private_run_is_killed_resumed_and_replayed(
     tmp_path: Path, certificates: Certificates
 ) -> None:
-    given = experiment(network={"patience_s": 200.0}, rounds=6, clients=3)
+    given = experiment(rounds=6, clients=3)
     run = killed_and_resumed(given, tmp_path, certificates)
     assert [one["epsilon"] for one in run.rounds()] == [spent(n) for n in range(1, 7)]
     assert replay(run, modules=None).same is True
