@@ -156,6 +156,10 @@ try_import() {
     stop "$1 is installed but does not load: $(printf '%s\n' "$said" | tail -1)"
 }
 
+has_mxnet() {
+    "$VENV/bin/python" -c 'import sys, importlib.util as u; sys.exit(u.find_spec("mxnet") is None)'
+}
+
 if usable_venv && [ "$(cat "$READY" 2>/dev/null)" = "$(fingerprint "$version")" ]; then
     exit 0
 fi
@@ -175,8 +179,14 @@ tell "installing into $VENV for Python $version (once; downloads about 330 MB, f
 command -v uv >/dev/null 2>&1 && tell "uv downloads and unpacks the packages"
 install setuptools wheel || explain_pip
 # MXNet's wheel asks for a numpy that Python 3.13 does not have, and works with the one that it has.
-case $version in 3.13.*) install --no-deps mxnet || explain_pip ;; esac
+case $version in
+3.13.*) install --no-deps mxnet || grep -q -E '(No matching distribution found for|Cannot install) mxnet' "$LOG" || explain_pip ;;
+esac
 # Without isolation the build uses the setuptools that constraints.txt names.
 install --no-build-isolation -e '.[test,docs]' || explain_pip
-try_import mxnet
+if has_mxnet; then
+    try_import mxnet
+else
+    tell "there is no MXNet for this machine ($(uname -sm)), so the engine is numpy: see docs/engines.md"
+fi
 fingerprint "$version" >"$READY"

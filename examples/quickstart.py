@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 from fedmx import Experiment
@@ -20,6 +21,9 @@ FEDMX = [sys.executable, "-m", "fedmx"]
 
 
 def main(folder: Path, overrides: tuple[str, ...] = ()) -> int:
+    if find_spec("mxnet") is None:
+        print("MXNet is not installed here, so the engine is numpy (docs/engines.md)")
+        overrides = ("compute.engine=numpy", *overrides)
     given = [word for value in overrides for word in ("--set", value)]
     clients = Experiment.read(FILE, overrides).clients
     folder = folder / time.strftime("%Y%m%d-%H%M%S")

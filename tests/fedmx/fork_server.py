@@ -12,6 +12,7 @@ import fcntl
 import functools
 import gc
 import importlib
+import importlib.util
 import io
 import json
 import math
@@ -41,7 +42,7 @@ PRELOADED = (
     "fedmx.server.recorder",
     "fedmx.simulation.executors.processes",
     "fedmx.sweeps.processes",
-    "layers.compute.engines.mxnet.engine",
+    "layers.compute.engines.mxnet.engine",  # where MXNet is installed
     "layers.compute.engines.mxnet.models",
     "matplotlib.backends.backend_svg",
     "matplotlib.figure",
@@ -270,7 +271,8 @@ def start_copies(set_attribute: Callable[[Any, str, Any], None]) -> None:
 def serve(connection: socket.socket) -> None:
     """Make copies of this process as they are asked for, until nobody can ask any more."""
     for module in PRELOADED:
-        importlib.import_module(module)
+        if ".mxnet." not in module or importlib.util.find_spec("mxnet") is not None:
+            importlib.import_module(module)
     gc.freeze()
     living: set[int] = set()
     ended: dict[int, int] = {}

@@ -17,7 +17,8 @@ from tests.fedmx.recorded_runs import run_of
 
 NUMPY = {"compute": {**kinds.TREE["compute"], "model": "logistic", "engine": "numpy"}}
 
-WITHOUT = """
+# Python imports it when it starts, also in the processes that a command starts.
+SITE = """
 import sys
 
 
@@ -29,22 +30,22 @@ class Missing:  # SciPy looks for torch among the modules, so None there would n
 
 sys.meta_path.insert(0, Missing())
 sys.modules.update(dict.fromkeys(("mxnet", "gluoncv")))  # importing them fails
-sys.argv[0] = "fedmx"
-from fedmx.cli.start import main
-main()
 """
 
 
 def without_mxnet(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run Python, with these words, where MXNet cannot be imported."""
+    (folder / "sitecustomize.py").write_text(SITE)
     return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", WITHOUT, *map(str, words)],
+        [sys.executable, "-W", "ignore", *map(str, words)],
         cwd=folder,
-        env=environment(),
+        env=environment(PYTHONPATH=f"{folder}:{ROOT}"),
         capture_output=True,
         text=True,
     )
 
 
+FEDMX = ("-m", "fedmx")
 SMALL = ("--set", "rounds=2", "--set", "compute.train.epochs=1")
 
 
@@ -53,7 +54,7 @@ def numpy_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The digits of the quickstart on numpy, where MXNet cannot be imported."""
     folder = tmp_path_factory.mktemp("without")
     words = ("run", ROOT / "examples/quickstart.yaml", "--set", "compute.engine=numpy", *SMALL)
-    done = without_mxnet(folder, *words)
+    done = without_mxnet(folder, *FEDMX, *words)
     assert done.returncode == 0, done.stderr
     (run,) = folder.glob("runs/quickstart-*")
     return run
@@ -77,16 +78,29 @@ def test_reports_exports_and_lists_need_no_mxnet(numpy_run: Path) -> None:
         ("explain", "lenet5"),
         ("schema",),
     ):
-        done = without_mxnet(folder, *words)
+        done = without_mxnet(folder, *FEDMX, *words)
         assert done.returncode == 0, (words, done.stderr)
 
 
 def test_mxnet_that_is_missing_is_named_with_the_other_engine(tmp_path: Path) -> None:
-    done = without_mxnet(tmp_path, "run", ROOT / "examples/quickstart.yaml", *SMALL)
+    done = without_mxnet(tmp_path, *FEDMX, "run", ROOT / "examples/quickstart.yaml", *SMALL)
     assert done.returncode == 2
     assert "mxnet" in done.stderr
     assert "compute.engine: numpy" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_quickstart_runs_on_numpy_where_mxnet_is_missing(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import quickstart; from pathlib import Path; "
+        "sys.exit(quickstart.main(Path('quick'), ('rounds=2', 'clients=2')))"
+    )
+    done = without_mxnet(tmp_path, "-c", code, ROOT / "examples")
+    assert done.returncode == 0, done.stderr
+    assert len([line for line in done.stdout.splitlines() if "numpy" in line]) == 1
+    assert "The final models are the same, bit for bit:" in done.stdout
+    for run in tmp_path.glob("quick/*/*/*/run.json"):
+        assert json.loads(run.read_text())["facts"]["engine"] == "numpy"
 
 
 def test_weights_of_one_engine_begin_a_run_of_another(numpy_run: Path, tmp_path: Path) -> None:

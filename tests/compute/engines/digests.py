@@ -10,7 +10,8 @@ import numpy as np
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
-from tests.compute.engines.toys import batchnorm, dropout, plan, samples
+from tests.compute.engines.toys import batchnorm, dropout
+from tests.compute.engines.training import plan, samples
 
 BUILDS: tuple[Any, ...] = (build_model("lenet5"), batchnorm, dropout)
 

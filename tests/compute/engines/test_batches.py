@@ -11,7 +11,8 @@ import pytest
 
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.runtime import one_thread
-from tests.compute.engines.toys import PlainBlock, batchnorm, dropout, linear, plan, samples
+from tests.compute.engines.toys import PlainBlock, batchnorm, dropout, linear
+from tests.compute.engines.training import plan, samples
 
 DATA = samples(23, (4,), 3)
 

@@ -25,9 +25,8 @@ from tests.compute.engines.toys import (
     dropout,
     is_compiled,
     linear,
-    plan,
-    samples,
 )
+from tests.compute.engines.training import plan, samples
 
 
 def softmax_gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:

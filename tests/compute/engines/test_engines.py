@@ -11,12 +11,11 @@ import pytest
 from fedmx.components.engines import engine_of
 from layers.compute.engines.architectures import ARCHITECTURES, Architecture, Dense
 from layers.compute.engines.engine import Engine
-from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.numpy.engine import NumpyEngine, one_thread
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES, Loss
 from layers.compute.losses.references import Distillation
-from tests.compute.engines.toys import plan, samples
+from tests.compute.engines.training import plan, samples
 
 MODELS = ("logistic", "2nn", "lenet5", "cnn3")
 GREY = (1, 28, 28)
@@ -31,14 +30,22 @@ def other(request: pytest.FixtureRequest) -> Any:
     return engine_of(request.param)
 
 
+@pytest.fixture
+def mxnet() -> Any:
+    """The class of MXNet's engine."""
+    return engine_of("mxnet")
+
+
 def built(engine: Any, name: str = "lenet5", loss: Loss | None = None) -> Engine:
     made: Engine = engine(ARCHITECTURES[name], GREY, 10, seed=3, loss=loss)
     return made
 
 
 @pytest.mark.parametrize("name", sorted({*ARCHITECTURES} - {"vgg11s"}))
-def test_a_name_is_the_same_model_with_the_same_initial_values(name: str, other: Any) -> None:
-    one, two = built(MXNetEngine, name), built(other, name)
+def test_a_name_is_the_same_model_with_the_same_initial_values(
+    name: str, mxnet: Any, other: Any
+) -> None:
+    one, two = built(mxnet, name), built(other, name)
     assert one.layout == two.layout
     assert one.weights.tobytes() == two.weights.tobytes()
     assert one.initial(8)[0].tobytes() == two.initial(8)[0].tobytes()
@@ -46,8 +53,8 @@ def test_a_name_is_the_same_model_with_the_same_initial_values(name: str, other:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_gradient_and_a_step_agree(name: str, other: Any) -> None:
-    one, two = built(MXNetEngine, name), built(other, name)
+def test_a_gradient_and_a_step_agree(name: str, mxnet: Any, other: Any) -> None:
+    one, two = built(mxnet, name), built(other, name)
     assert one.gradient(DATA) == pytest.approx(two.gradient(DATA), abs=2e-6)
     settings = plan(steps=1, momentum=0.9, weight_decay=0.01)
     reports = [engine.train(DATA, settings, 5) for engine in (one, two)]
@@ -74,16 +81,16 @@ def trained(engine: Any, loss: Loss) -> tuple[np.ndarray, float]:
     "make",
     [*(LOSSES[name] for name in sorted({*LOSSES} - {"sigmoid"})), lambda: Distillation(None)],
 )
-def test_every_loss_trains_alike(make: Callable[[], Loss], other: Any) -> None:
-    (weights, loss), (others, reported) = trained(MXNetEngine, make()), trained(other, make())
+def test_every_loss_trains_alike(make: Callable[[], Loss], mxnet: Any, other: Any) -> None:
+    (weights, loss), (others, reported) = trained(mxnet, make()), trained(other, make())
     assert weights == pytest.approx(others, abs=1e-5)
     assert loss == pytest.approx(reported, abs=1e-5)
 
 
-def test_a_model_of_two_classes_with_one_output_trains_alike(other: Any) -> None:
+def test_a_model_of_two_classes_with_one_output_trains_alike(mxnet: Any, other: Any) -> None:
     data = samples(24, (6,), 2)
     ends = []
-    for engine in (MXNetEngine, other):
+    for engine in (mxnet, other):
         made = engine(
             lambda: Architecture((Dense(5, relu=True), Dense(1))),
             (6,),
@@ -97,8 +104,8 @@ def test_a_model_of_two_classes_with_one_output_trains_alike(other: Any) -> None
     assert ends[0][1] == pytest.approx(ends[1][1], abs=1e-5)
 
 
-def test_a_layer_has_the_name_and_the_outputs_of_the_other_engine(other: Any) -> None:
-    one, two = built(MXNetEngine), built(other)
+def test_a_layer_has_the_name_and_the_outputs_of_the_other_engine(mxnet: Any, other: Any) -> None:
+    one, two = built(mxnet), built(other)
     for layer in ("", "1", "5"):
         values = [engine.outputs(DATA, [layer]).layers[layer] for engine in (one, two)]
         assert values[0] == pytest.approx(values[1], abs=1e-5)

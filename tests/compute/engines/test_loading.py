@@ -25,6 +25,8 @@ from layers.compute.engines.mxnet.loading import (
     release,
 )
 
+pytest.importorskip("mxnet", reason="needs MXNet, not installed here")
+
 ROOT = Path(__file__).resolve().parents[3]
 NUMPY = release(np.__version__)[:2]
 

@@ -17,7 +17,8 @@ from layers.compute.engines.mxnet.lstm import random_vectors, read_glove
 from layers.compute.engines.mxnet.models import MODELS, build_model
 from layers.compute.errors import ComputeError
 from tests.compute.engines.digests import paper_digests
-from tests.compute.engines.toys import is_compiled, path, plan
+from tests.compute.engines.toys import is_compiled
+from tests.compute.engines.training import path, plan
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ from layers.compute.engines.mxnet.rewriting import (
     widen,
 )
 from tests.compute.engines.memory import grown
-from tests.compute.engines.toys import PlainBlock, is_compiled, plan, samples
+from tests.compute.engines.toys import PlainBlock, is_compiled
+from tests.compute.engines.training import plan, samples
 
 ZEN_3 = ("sse4_1", "avx", "avx2", "fma")
 ZEN_5 = (*ZEN_3, "avx512f", "avx512bw", "avx512vl", "avx512dq")

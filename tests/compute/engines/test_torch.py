@@ -14,7 +14,7 @@ import pytest
 from fedmx.assembly.start_file import read_start
 from layers.compute.data.dataset import Samples
 from layers.compute.errors import ComputeError
-from tests.compute.engines.toys import path, plan, samples
+from tests.compute.engines.training import path, plan, samples
 
 pytestmark = pytest.mark.needs_torch
 

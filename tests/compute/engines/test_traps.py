@@ -19,7 +19,8 @@ from layers.compute.engines.mxnet.runtime import _without
 from layers.compute.engines.objective import STEP_ROWS
 from tests.compute.engines.digests import BUILDS, digest, digests
 from tests.compute.engines.memory import grown
-from tests.compute.engines.toys import PlainBlock, batchnorm, path, plan, samples, wide_convolutions
+from tests.compute.engines.toys import PlainBlock, batchnorm, wide_convolutions
+from tests.compute.engines.training import path, plan, samples
 
 SHAPE = (3, 12, 12)
 
@@ -91,6 +92,7 @@ def in_a_new_process() -> str:
     """Return what a process prints that trains, and prints only the names of a layout."""
     code = (
         "import layers.compute; from tests.compute.engines.toys import *;"
+        "from tests.compute.engines.training import *;"
         "from layers.compute.engines.mxnet.engine import MXNetEngine;"
         "from layers.compute.engines.mxnet.models import build_model;"
         f"print(*[t.name for t in MXNetEngine(batchnorm, {SHAPE}, 10).layout]);"

@@ -17,14 +17,8 @@ from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES, Loss, Sigmoid, Softmax
 from layers.compute.losses.labels import Focal, LabelSmoothing, LogitAdjustment
 from layers.compute.losses.references import Distillation, FedProto, Moon
-from tests.compute.engines.toys import (
-    PlainBlock,
-    batchnorm,
-    is_compiled,
-    plan,
-    samples,
-    wide_convolutions,
-)
+from tests.compute.engines.toys import PlainBlock, batchnorm, is_compiled, wide_convolutions
+from tests.compute.engines.training import plan, samples
 
 N, INPUTS, HIDDEN, CLASSES = 9, 4, 5, 3
 DATA = samples(N, (INPUTS,), CLASSES, seed=3)

@@ -56,6 +56,7 @@ def test_a_run_is_shown_in_versions(file: Path, tmp_path: Path) -> None:
     assert "6/6 versions" in fedmx("runs", tmp_path / "runs", cwd=tmp_path).out
 
 
+@pytest.mark.needs_mxnet
 def test_an_estimate_counts_updates_and_clients_at_work(file: Path, tmp_path: Path) -> None:
     shown = fedmx("run", file, "--dry-run", cwd=tmp_path).out
     assert re.search(r"^versions: 6, .*\b3 updates, .*\b6 clients\b", shown, re.MULTILINE)

@@ -41,6 +41,7 @@ def finish(folder: Path, whole: Path) -> None:
     assert RunFolder.open(run).status == "done"
 
 
+@pytest.mark.needs_mxnet
 def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[CommandResult, Path]) -> None:
     result, folder = whole
     run = run_in(folder).relative_to(folder)
@@ -57,6 +58,7 @@ def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[CommandRes
     )
 
 
+@pytest.mark.needs_mxnet
 def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
     whole: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
@@ -75,6 +77,7 @@ def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
     assert "is not the experiment that the run began with; restore the file" in error
 
 
+@pytest.mark.needs_mxnet
 def test_patience_is_for_deployed_clients_and_more_than_nothing(
     whole: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
@@ -89,6 +92,7 @@ def test_patience_is_for_deployed_clients_and_more_than_nothing(
     assert (tmp_path / "run.json").read_text() == facts
 
 
+@pytest.mark.needs_mxnet
 def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_path: Path) -> None:
     run = run_in(whole[1])
     result = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
@@ -157,6 +161,7 @@ def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Pat
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.needs_mxnet
 def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     (folder / "fail").touch()
     result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
@@ -220,6 +225,7 @@ def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder:
         assert "resume" not in result.err
 
 
+@pytest.mark.needs_mxnet
 def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
     (folder / "fail").touch()
     said = fedmx(

@@ -137,6 +137,7 @@ def test_the_figures_of_a_report_are_one_document(runs: Path, tmp_path: Path) ->
     assert run["up_bytes"] == sum(one["up_bytes"] for one in records)
 
 
+@pytest.mark.needs_mxnet
 def test_the_result_of_a_run_is_one_document(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(json.dumps(TREE))
     document = json.loads(fedmx("run", "small.yaml", "--json", cwd=tmp_path).out)

@@ -76,6 +76,7 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.needs_mxnet
 @pytest.mark.timeout(300)
 def test_every_line_of_a_run_is_an_object_with_the_text_of_the_line(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)

@@ -59,6 +59,7 @@ def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
     assert re.search(rb"^round 4/4  accuracy", after, re.MULTILINE)
 
 
+@pytest.mark.needs_mxnet
 def test_q_in_a_debugger_ends_a_run_as_ctrl_c_does(folder: Path) -> None:
     (folder / "debug").touch()
     with on_a_terminal(folder) as (process, main):
@@ -85,6 +86,7 @@ def test_a_debugger_whose_input_ends_ends_the_run_too(folder: Path, call: str) -
     )
 
 
+@pytest.mark.needs_mxnet
 def test_every_tenth_round_stays_on_a_terminal(folder: Path) -> None:
     (folder / "open").touch()
     with on_a_terminal(folder, "--set", "rounds=21") as (process, main):

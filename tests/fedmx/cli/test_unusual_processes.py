@@ -52,12 +52,14 @@ def test_an_error_keeps_its_exit_code_where_stderr_is_closed(tmp_path: Path) -> 
     assert (done.returncode, done.stdout) == (2, "")
 
 
+@pytest.mark.needs_mxnet
 def test_a_run_is_done_where_outputs_are_closed(tmp_path: Path) -> None:
     assert in_a_shell("run small.yaml", ">&- 2>&-", tmp_path).returncode == 0
     (model,) = tmp_path.glob("runs/small-*/model.safetensors")
     assert model.stat().st_size > 0
 
 
+@pytest.mark.needs_mxnet
 @pytest.mark.parametrize("full", [True, False], ids=["a full disk", "a reader that has left"])
 def test_a_log_that_cannot_be_written_ends_no_run(full: bool, tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(FILE)
@@ -75,6 +77,7 @@ def test_a_log_that_cannot_be_written_ends_no_run(full: bool, tmp_path: Path) ->
     assert RunFolder.open(folder).status == "done"
 
 
+@pytest.mark.needs_mxnet
 def test_a_run_is_done_where_warnings_are_errors(tmp_path: Path) -> None:
     done = in_a_shell("run small.yaml", "", tmp_path, PYTHONWARNINGS="error")
     assert "Traceback" not in done.stderr, done.stderr

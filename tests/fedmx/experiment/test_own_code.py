@@ -103,6 +103,7 @@ def test_allowed_code_runs_in_a_run_and_in_its_resumption(folder: Path, option: 
     assert trace(folder)
 
 
+@pytest.mark.needs_mxnet
 @pytest.mark.parametrize(("answer", "runs"), [("y", True), ("n", False)])
 def test_on_a_terminal_the_user_is_asked(folder: Path, answer: str, runs: bool) -> None:
     ours, theirs = pty.openpty()
