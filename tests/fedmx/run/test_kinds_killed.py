@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,16 +16,25 @@ from tests.fedmx.kinds import KINDS, TREE
 
 pytestmark = pytest.mark.timeout(300)
 
-HERE = ("round memory", "secure sum", "liars", "loss with a reference")
+HERE = ("round memory", "secure sum", "liars", "loss with a reference", "numpy")
+TORCH = {**KINDS["numpy"], "compute": {**KINDS["numpy"]["compute"], "engine": "torch"}}
 
 
-@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(pytest.param(KINDS[name], id=name) for name in HERE),
+        pytest.param(TORCH, id="torch", marks=pytest.mark.needs_torch),
+    ],
+)
 def test_a_killed_run_is_resumed_and_ends_in_the_same_bits(
-    kind: str, kind_folder: Path, tmp_path: Path
+    kind: dict[str, Any], kind_folder: Path, tmp_path: Path
 ) -> None:
+    if kind is TORCH:
+        pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
     for module in kind_folder.glob("*.py"):
         shutil.copy(module, tmp_path)
-    tree = {**TREE, **KINDS[kind]}
+    tree = {**TREE, **kind}
     logic = {**tree.get("logic", {}), "selector": {"name": "uniform", "fraction": 1.0}}
     flag = tmp_path / "killed"
     kills = {"name": "kind_parts:Kills", "file": str(flag)}
