@@ -207,10 +207,11 @@ class Table:
             so_far = max((one.rounds for one in found), default=0)
             word = "not reached in" if judged == "outside" else "not yet, in"
             text = f"{word} {_rounds(so_far)}" if so_far else "not run"
-        if reached and measure.what == "best":
-            last = replace(measure, what="last")
-            ends = [value for one in found if (value := last.of_record(one)) is not None]
-            text += f", last round {self.measure.text(statistics.median(ends))}"
+        if reached and (other := {"best": "last", "last": "best"}.get(measure.what)):
+            beside = replace(measure, what=other)
+            values = [value for one in found if (value := beside.of_record(one)) is not None]
+            word = {"last": "last round", "best": "best"}[other]
+            text += f", {word} {self.measure.text(statistics.median(values))}"
         if reached and not measure.is_settled(found, figure):
             text, judged = f"{text}, not finished", "open"
         rounds = f"{sum(one.rounds for one in found):,}"

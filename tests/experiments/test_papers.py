@@ -266,15 +266,21 @@ def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatc
         assert shown == (row.reason is not None)
 
 
-def test_a_best_accuracy_is_shown_with_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [("best", "70.00, last round 10.00"), ("last", "10.00, best 70.00")],
+)
+def test_best_and_last_accuracy_are_shown_together(
+    what: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import tables
     from tables import Table
 
     monkeypatch.setattr(tables, "load", lambda group: {"q1-s1": record(accuracy=[0.7, 0.1])})
     tree = {"document": "d", "name": "n", "group": "q-synthetic", "what": "w"}
-    tree |= {"measure": {"what": "best", "unit": "%"}, "paper": {"q1": 90}}
+    tree |= {"measure": {"what": what, "unit": "%"}, "paper": {"q1": 90}}
     (row,) = Table.parse(tree).rows()
-    assert row.ours == "70.00, last round 10.00, not finished"
+    assert row.ours == f"{text}, not finished"
     assert row.rounds == "2 of 6,000"
 
 
