@@ -207,10 +207,10 @@ class Table:
             so_far = max((one.rounds for one in found), default=0)
             word = "not reached in" if judged == "outside" else "not yet, in"
             text = f"{word} {_rounds(so_far)}" if so_far else "not run"
-        if reached and (other := {"best": "last", "last": "best"}.get(measure.what)):
-            beside = replace(measure, what=other)
+        if reached and measure.unit == "%" and measure.what in ("best", "last"):
+            what, word = {"best": ("last", "last round"), "last": ("best", "best")}[measure.what]
+            beside = replace(measure, what=what)
             values = [value for one in found if (value := beside.of_record(one)) is not None]
-            word = {"last": "last round", "best": "best"}[other]
             text += f", {word} {self.measure.text(statistics.median(values))}"
         if reached and not measure.is_settled(found, figure):
             text, judged = f"{text}, not finished", "open"
