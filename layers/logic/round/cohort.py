@@ -166,7 +166,9 @@ def _ask(
     answers = {reply.client: reply.values for reply in replies}
     for hook in logic.hooks:
         answers = {
-            client: hook.reported(question.name, values, port.samples_of(client))
+            client: guarded(
+                hook.reported, question.name, values, port.samples_of(client), round=full.round
+            )
             for client, values in answers.items()
         }
     return answers

@@ -118,3 +118,25 @@ def test_one_tree_for_many_rounds_is_counted_beyond_the_table() -> None:
     assert once.releases(0, 1023) == 10
     assert once.releases(0, 1024) == once.releases(0, 2047) == 11
     assert once.releases(0, 2048) == 12
+
+
+@pytest.mark.parametrize("honaker", [False, True])
+@pytest.mark.parametrize("period", [2, 3, 16])
+def test_all_released_sums_together_tell_no_more_than_is_counted(
+    honaker: bool, period: int
+) -> None:
+    rounds, draws = 16, 31
+    counted = np.zeros((rounds, draws), np.int64)
+    shares = np.array(
+        list(released(NoiseTree(honaker=honaker), counted, lambda k: np.eye(draws)[k]))
+    )
+    covariance = shares @ shares.T
+    found = []
+    for first in range(period):
+        parts = np.arange(rounds) % period == first
+        shift = np.cumsum(parts)  # what this client changes in each sum, in units of C
+        found.append(float(shift @ np.linalg.solve(covariance, shift)))
+    most = TreeMechanism(1.0, 1.0, period).releases(0, rounds)
+    # The square of the distance of two Gaussians, with noise 1 for each node.
+    assert max(found) <= most + CLOSE
+    assert max(found) > 0.7 * most
