@@ -50,8 +50,9 @@ def tables_of_parts() -> Iterator[str]:
 def tables_of_privacy() -> Iterator[str]:
     """Yield the lines of the tables of what is refused beside privacy, by its reason."""
     for what, needs in (
-        ("`central`", {Need.BOUNDED, Need.SAMPLED}),
-        ("`dp-ftrl`", {Need.BOUNDED, Need.SCHEDULED}),
+        ("`central` and `dp-ftrl`", {Need.BOUNDED}),
+        ("`central`, too", {Need.SAMPLED}),
+        ("`dp-ftrl`, too", {Need.SCHEDULED}),
         ("`local`", {Need.UNASKED, Need.HIDDEN}),
         ("`local` with `label_epsilon`, in place of the first row", {Need.HIDES_LABELS}),
     ):
