@@ -1,8 +1,8 @@
 """Noise that follows a binary tree over the rounds, and what one client can change in its nodes.
 
 Source: Kairouz et al. 2021, "Practical and private (deep) learning without sampling or shuffling",
-algorithms B.1 to B.3; the estimator is that of Honaker 2015, "Efficient use of differentially
-private binary trees", from the nodes below.
+tree aggregation with restarts; the estimator is that of Honaker 2015, "Efficient use of
+differentially private binary trees", from the nodes below.
 
 Each node of the tree covers 2^h rounds in a row, and has the sum of their updates with noise of its
 own. What is released after a round is computed from these noisy sums alone: the sum of all rounds,
@@ -45,7 +45,7 @@ class NoiseTree:
 
         Args:
             round: number of concluded rounds.
-            memory: what `kept` returned after them; empty at first.
+            memory: the ``nodes`` after them, and the ``step`` of their grid; empty at first.
             step: the width of the grid.
 
         Raises:
