@@ -81,6 +81,7 @@ def run_of(folder: Path, options: argparse.Namespace, round: int) -> RunFolder:
         seed=experiment.seed,
         mode="simulation",
         digest=experiment.digest(),
+        engine=experiment.compute.engine,
         modules=str(Path(__file__).parent),
         **assembly.facts(),
     )

@@ -202,6 +202,7 @@ def serve_in_turns(path: Path, overrides: list[str]) -> None:
         seed=experiment.seed,
         mode="server",
         digest=experiment.digest(),
+        engine=experiment.compute.engine,
         **assembly.facts(),
         run=run,
         address=server.address,
@@ -236,7 +237,8 @@ class ServerProcess:
         """Wait for the next line that the server prints."""
         line = self.process.stdout.readline() if self.process.stdout else ""
         if not line:
-            raise EOFError("the server has ended")
+            said = Path(self._log.name).read_text(errors="replace").splitlines()[-5:]
+            raise EOFError("\n".join(["the server has ended:", *said]))
         self.look()
         return line.strip()
 
