@@ -23,18 +23,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from layers.logic import AGGREGATORS, Aggregator, Contribution, ServerState, Training, Update
+from layers.logic import (
+    AGGREGATORS,
+    Aggregator,
+    Contribution,
+    ServerContext,
+    ServerState,
+    Training,
+    Update,
+)
 
 EMPTY = np.zeros(0, np.float32)
 
 
 def contribution_of(k: int, delta: np.ndarray) -> Contribution:
     update = Update(1, k, 10, 5, EMPTY, EMPTY, {"loss": 1.0 / (1 + k)})
-    return Contribution(k, 10, delta, EMPTY, (update,), Training())
+    return Contribution(k, 10, delta, EMPTY, (update,), Training(), start=np.zeros_like(delta))
 
 
 def fold(aggregator: Aggregator, state: ServerState, deltas: Iterable[np.ndarray]) -> None:
-    total = aggregator.init(state)
+    context = ServerContext(
+        1, None, 3, Training(), [], {}, auxiliary=lambda *_: state.weights + np.float32(0.01)
+    )
+    total = aggregator.begin(state, context)
     for contribution in map(contribution_of, itertools.count(), deltas):
         total = aggregator.add(total, contribution)
         del contribution

@@ -108,7 +108,7 @@ def fold(options: argparse.Namespace, rule: str, how: str, data: str) -> dict:
     state = ServerState(0, np.zeros(size, np.float32), EMPTY)
     folder = None if options.folder is None else Path(options.folder)
     store = UpdateStore(options.limit * MB, folder) if how == "disk" else None
-    lanes = [Lane(k, (k,), state.weights, state.buffers) for k in range(number)]
+    lanes = [Lane(k, 1, (k,), state.weights, state.buffers) for k in range(number)]
     aggregator = AGGREGATORS[rule]()
     pipeline = Logic(layout=[]).server_pipeline(state, number)
     gc.collect()
@@ -117,8 +117,9 @@ def fold(options: argparse.Namespace, rule: str, how: str, data: str) -> dict:
     folding = Fold(lanes, state, aggregator, pipeline, Training(), store=store)
     for k in range(number):
         lanes[k].add(Update(1, k, 10 + k, 5, drawn(size, k), EMPTY, {"loss": 1 / (1 + k)}))
+        lanes[k].ended = True
         folding.keep(lanes[k])
-        folding.advance(range(k + 1))
+        folding.advance()
     after = folding.finish(state)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

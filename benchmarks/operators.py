@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / "peers"), str(HERE.parent)]
 
 from isa import add_option, restricted  # noqa: E402
-from models import CASES, fedmx_steps  # noqa: E402
+from models import CASES, MXNET, fedmx_steps  # noqa: E402
 
 WARM_UP = 3
 STRETCH = 20
@@ -33,7 +33,7 @@ LEAST_US = 0.5
 def main() -> None:
     options = _options()
     if options.stage == "primitives":
-        take = fedmx_steps(options.model)
+        take = fedmx_steps(MXNET, options.model)
         take(WARM_UP)
         print(STARTS, flush=True)
         take(options.steps)
@@ -89,7 +89,7 @@ def _whole(model: str, steps: int) -> None:
         run(step)
         graph_s += time.process_time() - began
 
-    take = fedmx_steps(model)
+    take = fedmx_steps(MXNET, model)
     take(WARM_UP)
     stretch, seen = min(STRETCH, steps), []
     for timing in (run, timed):

@@ -40,6 +40,7 @@ from layers.logic import (
     Traffic,
 )
 from layers.logic.algorithms.knapsack import OfflineKP
+from layers.logic.secrets import Secret
 from layers.logic.seeds import generator
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 
@@ -66,7 +67,8 @@ def population_of(clients: int) -> Population:
         "loss": {k: {"loss": float(loss[k])} for k in range(clients)},
         "labels": {k: {"histogram": labels[k]} for k in range(clients)},
     }
-    return Population(dict(enumerate(sizes.tolist())), answers, deadline_s=DEADLINE_S)
+    known = dict(enumerate(sizes.tolist()))
+    return Population(known, answers, deadline_s=DEADLINE_S, secret=Secret.of_seed(0, "server"))
 
 
 def offers_of(population: Population, plan: Plan) -> list[Offer]:

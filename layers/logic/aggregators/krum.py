@@ -111,7 +111,7 @@ class MultiKrum(Aggregator):
 
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
         """Return the state with the mean of the best updates applied."""
-        most = len(total.deltas) - self.byzantine
+        most = max(1, len(total.deltas) - self.byzantine)
         number = most if self.keep is None else min(self.keep, most)
         best = np.argsort(scores(total.deltas, self.byzantine), kind="stable")[:number]
         mean = np.zeros(state.weights.size)
