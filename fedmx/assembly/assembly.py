@@ -20,7 +20,7 @@ from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import TORCH, engine_of, models_of
+from fedmx.components.engines import CPU, TORCH, engine_of, models_of
 from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -96,13 +96,16 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
-        if (self.experiment.compute.engine, self.experiment.compute.bits) == (TORCH, bits.PORTABLE):
-            raise ExperimentError(
-                "compute.bits: portable is for the engines mxnet and numpy; with compute.engine: "
-                "torch set it to native, and use machines of one kind"
-            )
-        bits.require(self.experiment.compute.bits)  # before any data are loaded
-        section, shape, classes = self.experiment.compute, self.data.shape, self.data.classes
+        section, device = self.experiment.compute, {}
+        if section.device != CPU:
+            if section.engine != TORCH or section.bits == bits.PORTABLE:
+                raise ExperimentError(
+                    f"compute.device: {section.device} is for engine: torch with bits: native; "
+                    f"set them, or device: {CPU}"
+                )
+            device = {"device": section.device}
+        bits.require(section.bits)  # before any data are loaded
+        shape, classes = self.data.shape, self.data.classes
         model, models = section.model, self._models
         family = model.name.partition(":")[0] + ":"
         if family in models and model.object is None and "classes" not in model.settings:
@@ -114,7 +117,7 @@ class Assembly:
         make = bind("model", model, models, **provided)
         loss = None if section.loss is None else build("loss", section.loss)
         engine = engine_of(section.engine)
-        return engine(make, shape, classes, seed=self.experiment.seed, loss=loss)
+        return engine(make, shape, classes, seed=self.experiment.seed, loss=loss, **device)
 
     @property
     def _models(self) -> Mapping[str, Any]:
@@ -361,7 +364,9 @@ class Assembly:
     def facts(self) -> dict[str, Any]:
         """Return the facts that a run folder needs to build the model again."""
         start = {} if self.start is None else {"start": self.start.facts}
-        return {**self.data.facts(), **start}
+        on_cpu = self.experiment.compute.device == CPU
+        device = {} if on_cpu else {"device": self.engine.device}
+        return {**self.data.facts(), **start, **device}
 
     def kept(self) -> dict[str, bytes]:
         """Return the files that a run folder needs to build the model again, by name."""

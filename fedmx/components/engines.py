@@ -16,6 +16,8 @@ EngineName: TypeAlias = Literal["mxnet", "torch", "numpy"]
 ENGINES: tuple[str, ...] = get_args(EngineName)
 
 MXNET, TORCH, NUMPY = "mxnet", "torch", "numpy"
+CPU = "cpu"
+DeviceName: TypeAlias = Literal["cpu", "cuda"]
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     MXNET: ("mxnet", "numpy"),

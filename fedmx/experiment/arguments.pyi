@@ -308,6 +308,9 @@ class ComputeKeys(TypedDict, total=False):
     that machines of different kinds agree."""
     engine: Literal["mxnet", "torch", "numpy"]
     """The library that trains and evaluates the model: mxnet, torch or numpy."""
+    device: Literal["cpu", "cuda"]
+    """Where every process of the run trains and evaluates: cpu, or cuda for the engine torch,
+    which promises no bits."""
     loss: Loss | None
     """What local training minimises; null: the model's own loss, softmax cross-entropy for
     most. Evaluation uses the model's own loss."""

@@ -25,7 +25,7 @@ from pydantic import (
 )
 
 from fedmx.components.component import Component, component_at, default_at
-from fedmx.components.engines import EngineName
+from fedmx.components.engines import DeviceName, EngineName
 from fedmx.components.section import (
     MAX_COUNT,
     Count,
@@ -209,6 +209,12 @@ class ComputeSection(Section):
     ] = "mxnet"
     """The library that trains and evaluates the model: `mxnet`, `torch` or `numpy`
     ([more](engines.md))."""
+    device: Annotated[
+        DeviceName,
+        Rules("unless default", "the rounds before it were computed on this device"),
+    ] = "cpu"
+    """Where every process of the run trains and evaluates: `cpu`, or `cuda` for the engine `torch`,
+    which promises no bits ([more](engines.md#on-a-gpu))."""
     loss: Annotated[Annotated[Component, component_at("loss")] | None, Rules("unless default")] = (
         None
     )

@@ -9,6 +9,8 @@ import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from safetensors.numpy import save
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.start_file import read_start
+from fedmx.components.catalogue import read_catalogue
+from fedmx.components.component import Component
+from fedmx.components.engines import CPU, MXNET, TORCH
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.output_file import check_module_name, check_output
@@ -25,7 +30,6 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.folder import kept_start
 from fedmx.server.personal import PersonalModels
 from fedmx.version import __version__
-from layers.compute.engines.definition import Definition
 from layers.compute.engines.engine import Engine
 from layers.compute.errors import ComputeError
 from layers.logic import ClientLedger, ServerState
@@ -39,19 +43,21 @@ class TrainedModel:
         run: the run folder's name.
         name: the model's name in the experiment, as a valid Python name.
         round: the round of the weights.
-        engine: the name of the engine.
         last: whether the run is done, and these are its last weights.
-        definition: the model without its weights.
-        values: the value of each parameter, buffer and constant, float32, by its structural name.
+        own_module: whether it is the user's own module of PyTorch.
+        graph: returns the model on MXNet without its weights, which has the model's graph; it
+            raises a ComputeError if the model is not on MXNet.
+        values: the value of each parameter, buffer and constant by its structural name; of a module
+            of PyTorch, all of its `state_dict`.
         notes: texts about the model for the metadata of a file.
     """
 
     run: str
     name: str
     round: int
-    engine: str
     last: bool
-    definition: Definition
+    own_module: bool
+    graph: Callable[[], Any]
     values: Mapping[str, NDArray[Any]]
     notes: Mapping[str, str]
 
@@ -88,13 +94,6 @@ class TrainedModel:
             assembly = Assembly(experiment, start_file=kept_start(folder))
             round = _load_personal(folder, assembly, client)
         engine = assembly.engine
-        values = dict(engine.definition.constants)
-        for vector, layout in (
-            (engine.weights, engine.layout),
-            (engine.buffers, engine.buffers_layout),
-        ):
-            for tensor in layout:
-                values[tensor.name] = vector[tensor.start : tensor.stop].reshape(tensor.shape)
         model = experiment.compute.model
         notes = {
             "model": model.name,
@@ -109,7 +108,9 @@ class TrainedModel:
         name = re.sub(r"\W", "_", model.name.rpartition(":")[2], flags=re.ASCII)
         name = f"model_{name}" if name[:1].isdigit() else name
         last = folder.status == "done"
-        return cls(folder.name, name, round, engine.NAME, last, engine.definition, values, notes)
+        own_module = engine.NAME == TORCH and not _is_named(model)
+        graph = partial(_graph, folder, experiment, assembly)
+        return cls(folder.name, name, round, last, own_module, graph, engine.values(), notes)
 
 
 def _load(folder: RunFolder, engine: Engine) -> int:
@@ -222,18 +223,32 @@ class Exported:
     source: str = ""
 
 
-def _with_graph(model: TrainedModel) -> Any:
-    """Return the definition of a model on MXNet, which has the model's graph.
+def _is_named(model: Component) -> bool:
+    """Return whether a model is one of fedmx, which is the same on every engine."""
+    return model.object is None and model.name in read_catalogue()["models"]
+
+
+def _graph(folder: RunFolder, experiment: Experiment, assembly: Assembly) -> Any:
+    """Return the definition of a run's model on MXNet, where a named model is the same.
 
     Raises:
-        ComputeError: it is on another engine.
+        ComputeError: the model is the user's own, of another engine, or MXNet is not installed.
     """
-    if model.engine != "mxnet":
+    compute = experiment.compute
+    if compute.engine == MXNET:
+        return assembly.engine.definition
+    if not _is_named(compute.model):
         raise ComputeError(
-            f"the run is on the engine {model.engine}, whose models have no graph to export; "
-            "export its weights as safetensors"
+            f"the model {compute.model.name} is on the engine {compute.engine}, and only models on "
+            "MXNet have a graph to export; export its state_dict with --to torch, and in PyTorch "
+            "use torch.onnx.export"
         )
-    return model.definition
+    if find_spec("mxnet") is None:
+        raise ComputeError(
+            "MXNet writes this format, and the package mxnet is not installed; export safetensors"
+        )
+    on_mxnet = experiment.with_overrides([f"compute.engine={MXNET}", f"compute.device={CPU}"])
+    return _assembly(folder, on_mxnet).engine.definition
 
 
 def as_onnx(model: TrainedModel, path: Path) -> Exported:
@@ -244,7 +259,7 @@ def as_onnx(model: TrainedModel, path: Path) -> Exported:
     """
     from layers.compute.engines.mxnet.to_onnx import onnx_model
 
-    return Exported({path: onnx_model(_with_graph(model), model.values, model.notes)})
+    return Exported({path: onnx_model(model.graph(), model.values, model.notes)})
 
 
 def as_safetensors(model: TrainedModel, path: Path) -> Exported:
@@ -255,18 +270,21 @@ def as_safetensors(model: TrainedModel, path: Path) -> Exported:
 def as_torch(model: TrainedModel, path: Path) -> Exported:
     """Return a model as a PyTorch state_dict, in a safetensors file, and its module's source.
 
-    The source is beside the state_dict, in a file of the same name that ends in .py.
+    The source is beside the state_dict, in a file of the same name that ends in .py. The user's own
+    module of PyTorch has its source already.
 
     Raises:
         ComputeError: it has an operator without a translation.
         FedmxError: the source would replace a user's file, or its name cannot be imported.
     """
+    if model.own_module:
+        return Exported({path: save(flat(model.values), {"format": "pt", **model.notes})})
     from layers.compute.engines.mxnet.to_torch import torch_state
 
     beside = path.with_suffix(".py")
     check_module_name(path)
     check_output(beside, "the module is Python", (".py",))
-    module, state = torch_state(_with_graph(model), model.values)
+    module, state = torch_state(model.graph(), model.values)
     source = f'"""{_torch_docstring(model, path)}"""\n\n{module.source}'
     return Exported(
         {

@@ -135,15 +135,16 @@ def other_versions(facts: Mapping[str, Any], others: Mapping[str, Any]) -> list[
     """Return what decides bits and differs, each as ``numpy 2.5.5 against 1.23.5``.
 
     A fact that one of the two does not have is left out, and the build of a package whose version
-    differs.
+    differs. A device that promises no bits is named even if it is the same.
     """
+    devices = sorted({one["device"] for one in (facts, others) if "device" in one})
     mine, theirs = _deciding_facts(facts), _deciding_facts(others)
     differing = [name for name in mine if name in theirs and mine[name] != theirs[name]]
     return [
         f"{name} {mine[name]} against {theirs[name]}"
         for name in differing
         if name.removesuffix(BUILD) == name or name.removesuffix(BUILD) not in differing
-    ]
+    ] + [f"device {device}, on which bits are not promised" for device in devices]
 
 
 def _deciding_facts(facts: Mapping[str, Any]) -> dict[str, str]:

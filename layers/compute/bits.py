@@ -1,10 +1,10 @@
 """Equal bits on different machines: the instruction set and the BLAS threads of a process.
 
-The last bits of a sum depend on the vector instructions that compute it. oneDNN, OpenBLAS and numpy
-choose them by the CPU when they are loaded or first used, and each has an environment variable that
-limits them. ``portable`` is AVX2 with FMA, which x86 CPUs have had since 2013 (Intel) and 2015
-(AMD). The variables must be set before Python starts, or before numpy is imported; this module does
-not import it.
+The last bits of a sum depend on the vector instructions that compute it. oneDNN, OpenBLAS, MKL,
+PyTorch and numpy choose them by the CPU when they are loaded or first used, and each has an
+environment variable that limits them. ``portable`` is AVX2 with FMA, which x86 CPUs have had since
+2013 (Intel) and 2015 (AMD). The variables must be set before Python starts, or before numpy is
+imported; this module does not import it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 NATIVE, PORTABLE = "native", "portable"
 
 PORTABLE_ENVIRONMENT: Mapping[str, str] = {
-    "DNNL_MAX_CPU_ISA": "AVX2",  # oneDNN, in MXNet
+    "DNNL_MAX_CPU_ISA": "AVX2",  # oneDNN, in MXNet and PyTorch
+    "ATEN_CPU_CAPABILITY": "avx2",  # PyTorch's own loops
+    # MKL, in PyTorch: the only branch that it has on the processors of every vendor
+    "MKL_CBWR": "COMPATIBLE",
     "OPENBLAS_CORETYPE": "Haswell",  # OpenBLAS, in MXNet, numpy and SciPy
     # numpy's own loops; its version determines which of the names it knows
     "NPY_DISABLE_CPU_FEATURES": (
@@ -40,6 +43,8 @@ _DECIDING = (
     "ATEN_",
     "MKLDNN_",
     "MKL_CBWR",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
     "OPENBLAS_CORETYPE",
     "NPY_",
 )

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fedmx import Experiment, ExperimentError, simulate
+from fedmx import Assembly, Experiment, ExperimentError, RunFolder, simulate
 from fedmx.history.diff import diff
+from fedmx.history.replay import replay
+from fedmx.run.identity import Identity
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.fedmx.recorded_runs import run_of
@@ -80,6 +82,10 @@ def test_reports_exports_and_lists_need_no_mxnet(numpy_run: Path) -> None:
     ):
         done = without_mxnet(folder, *FEDMX, *words)
         assert done.returncode == 0, (words, done.stderr)
+    done = without_mxnet(folder, *FEDMX, "export", numpy_run, "--to", "onnx")
+    assert done.returncode == 2
+    assert "mxnet" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_mxnet_that_is_missing_is_named_with_the_other_engine(tmp_path: Path) -> None:
@@ -109,6 +115,23 @@ def test_weights_of_one_engine_begin_a_run_of_another(numpy_run: Path, tmp_path:
     (first,) = simulate(experiment)
     last = json.loads((numpy_run / "rounds.jsonl").read_text().splitlines()[-1])
     assert first.accuracy == pytest.approx(last["accuracy"], abs=0.005)
+
+
+@pytest.mark.parametrize("kind", ["onnx", "torch", "safetensors"])
+def test_a_named_model_is_exported_from_any_engine_with_its_bits(
+    kind: str, numpy_run: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / f"model.{'onnx' if kind == 'onnx' else 'safetensors'}"
+    done = fedmx("export", numpy_run, "--to", kind, "--out", file, cwd=tmp_path)
+    assert done.code == 0, done.err
+    given = [f"compute.start={start}" for start in (file, numpy_run)]
+    one, other = (
+        Assembly(Experiment.read(ROOT / "examples/quickstart.yaml", [start])).start
+        for start in given
+    )
+    assert one is not None
+    assert other is not None
+    assert one.weights.tobytes() == other.weights.tobytes()
 
 
 @pytest.mark.parametrize("engine", ["numpy", pytest.param("torch", marks=pytest.mark.needs_torch)])
@@ -148,10 +171,34 @@ def test_a_model_of_another_engine_is_refused_with_the_engines_that_have_it() ->
         simulate(given)
 
 
-def test_portable_bits_are_not_promised_on_torch() -> None:
-    compute = {**kinds.TREE["compute"], "engine": "torch", "bits": "portable"}
-    with pytest.raises(ExperimentError, match=r"compute\.bits.*torch"):
+@pytest.mark.parametrize(("engine", "bits"), [("numpy", "native"), ("torch", "portable")])
+def test_a_gpu_is_for_torch_and_promises_no_portable_bits(engine: str, bits: str) -> None:
+    compute = {**NUMPY["compute"], "engine": engine, "bits": bits, "device": "cuda"}
+    with pytest.raises(ExperimentError, match=r"compute\.device: cuda.*torch.*native"):
         simulate(Experiment.parse(json.dumps({**kinds.TREE, "compute": compute})))
+
+
+@pytest.mark.needs_torch
+def test_a_gpu_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    words = ("run", ROOT / "examples/quickstart.yaml", "--set", "compute.engine=torch")
+    said = fedmx(*words, "--set", "compute.device=cuda", cwd=tmp_path).error_text
+    assert "cuda" in said
+    assert "compute.device" in said
+
+
+def test_what_ran_on_a_gpu_is_said_to_promise_no_bits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, other = (run_of(tmp_path, rounds=2, compute=NUMPY["compute"]) for _ in range(2))
+    facts = {**one.facts, "device": "cuda (some GPU)"}
+    Identity(facts).write(one.path)
+    one = RunFolder.open(one.path)
+    assert "cuda (some GPU), on which bits are not promised" in diff(one, other).sentence
+    replay(one)
+    assert "cuda (some GPU), on which bits are not promised" in caplog.text
 
 
 def test_a_diff_says_first_that_the_engine_is_another(tmp_path: Path) -> None:

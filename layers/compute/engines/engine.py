@@ -162,6 +162,11 @@ class Engine(ABC):
         """Seed the random numbers that the model draws in training."""
 
     @property
+    def device(self) -> str:
+        """The name of the device on which the operators run."""
+        return "cpu"
+
+    @property
     def takes_tokens(self) -> bool:
         """Whether the model's inputs are whole numbers that it looks up."""
         return np.dtype(self.example_dtype).kind in "iu"
@@ -173,6 +178,13 @@ class Engine(ABC):
         model, the names are the engine's.
         """
         return {name: name for name in self.definition.shapes}
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Return the value of each parameter, buffer and constant by its name."""
+        values = dict(self.definition.constants)
+        for vector in (self._weights, self._buffers):
+            values |= vector.tensors()
+        return values
 
     @property
     def weights(self) -> np.ndarray:

@@ -14,6 +14,7 @@ import pytest
 from fedmx.assembly.start_file import read_start
 from layers.compute.data.dataset import Samples
 from layers.compute.errors import ComputeError
+from layers.compute.losses.references import Distillation
 from tests.compute.engines.training import path, plan, samples
 
 pytestmark = pytest.mark.needs_torch
@@ -41,9 +42,7 @@ def test_a_module_trains_as_by_hand(toys: Any) -> None:
     import torch
 
     def build() -> Any:
-        module = toys.Normed()
-        module.features[3] = torch.nn.Identity()  # without dropout
-        return module
+        return toys.Normed(rate=0.0)
 
     made, twin = engine(build, IMAGES), build()
     names = {one.name: made.weights[one.start : one.stop].reshape(one.shape) for one in made.layout}
@@ -165,6 +164,36 @@ def test_a_state_dict_begins_a_run(toys: Any, tmp_path: Path) -> None:
     made.load(start.weights, start.buffers)
     for name, value in made._module.state_dict().items():
         assert (value == trained.state_dict()[name]).all(), name
+
+
+@pytest.mark.parametrize("device", ["cpu:0", "cuda"])
+def test_a_device_with_memory_of_its_own_gives_what_the_host_gives(device: str, toys: Any) -> None:
+    """For the engine, "cpu:0" is a device to which everything is copied."""
+    import torch
+
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
+    ends = []
+    for name in ("cpu", device):
+        made = engine(lambda: toys.Normed(rate=0.0), IMAGES, loss=Distillation(), device=name)
+        references = {one: made.initial(8) for one in made.loss.references}
+        made.train(IMAGES, plan(epochs=2, momentum=0.9), 9, references=references)
+        outputs = made.outputs(IMAGES).logits
+        losses = made.scores(IMAGES).losses
+        ends.append([made.weights, made.buffers, losses, outputs])
+        assert made.device.startswith(device[:3] if name == device else "cpu")
+    for one, other in zip(*ends, strict=True):
+        assert one.any()
+        assert one == pytest.approx(other, abs=0 if device == "cpu:0" else 1e-4)
+
+
+def test_a_gpu_that_is_not_there_is_refused(toys: Any) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("has a GPU")
+    with pytest.raises(ComputeError, match=r"compute\.device: .*cuda"):
+        engine(toys.Normed, IMAGES, device="cuda")
 
 
 def test_threads_and_determinism_are_given_back(toys: Any) -> None:

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 class Normed(nn.Module):
     """Batch normalisation and dropout, as a user writes them."""
 
-    def __init__(self, width: int = 8):
+    def __init__(self, width: int = 8, rate: float = 0.3):
         super().__init__()
         self.features = nn.Sequential(
-            nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Dropout(0.3)
+            nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.Dropout(rate)
         )
         self.head = nn.Linear(width * 36, 3)
 

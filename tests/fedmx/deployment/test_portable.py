@@ -21,6 +21,8 @@ from tests.fedmx.processes import Deployment
 from tests.fedmx.recorded_runs import record
 from tests.network.conftest import Certificates
 
+pytestmark = pytest.mark.timeout(300)  # each process of PyTorch loads it
+
 MODEL = """
 from mxnet.gluon import Block, nn, rnn
 
@@ -42,6 +44,7 @@ rounds: 2
 clients: 1
 compute:
   bits: {bits}
+  engine: {engine}
   model: {model}
   data: digits
   normalise: {{scale: 16}}
@@ -55,11 +58,14 @@ IN_THE_SHELL = {"MXNET_SUBGRAPH_BACKEND": "MKLDNN", "MXNET_SAFE_ACCUMULATION": "
 
 
 def write(
-    folder: Path, bits: str = "portable", model: str = "portable_model:convolution_and_lstm"
+    folder: Path,
+    bits: str = "portable",
+    model: str = "portable_model:convolution_and_lstm",
+    engine: str = "mxnet",
 ) -> Path:
     (folder / "portable_model.py").write_text(MODEL)
     path = folder / "small.yaml"
-    path.write_text(EXPERIMENT.format(bits=bits, model=model))
+    path.write_text(EXPERIMENT.format(bits=bits, model=model, engine=engine))
     return path
 
 
@@ -73,19 +79,37 @@ def ran(folder: Path, *words: str, **environment: str) -> RunFolder:
     return RunFolder.open(run)
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        ("portable_model:convolution_and_lstm", "mxnet"),
+        *(
+            pytest.param((model, "torch"), marks=pytest.mark.needs_torch)
+            for model in ("2nn", "lenet5")
+        ),
+    ],
+)
+def model(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A model, and its engine."""
+    if request.param[1] == "torch":
+        pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
+    found: tuple[str, str] = request.param
+    return found
+
+
 @pytest.fixture(scope="module")
-def portable(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def portable(tmp_path_factory: pytest.TempPathFactory, model: tuple[str, str]) -> RunFolder:
     """A run whose process begins natively."""
     folder = tmp_path_factory.mktemp("portable")
-    write(folder)
+    write(folder, "portable", *model)
     return ran(folder)
 
 
 @pytest.fixture(scope="module")
-def restricted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def restricted(tmp_path_factory: pytest.TempPathFactory, model: tuple[str, str]) -> RunFolder:
     """A native run on a machine without better instructions, with more in the user's shell."""
     folder = tmp_path_factory.mktemp("restricted")
-    write(folder, "native")
+    write(folder, "native", *model)
     return ran(folder, **RESTRICTED, **IN_THE_SHELL)
 
 
@@ -114,20 +138,23 @@ def test_it_gives_the_bits_of_a_machine_that_has_no_better_instructions(
 def test_a_variable_in_the_users_shell_decides_no_bit(
     portable: RunFolder, restricted: RunFolder
 ) -> None:
-    assert restricted.facts["variables"]["MXNET_SUBGRAPH_BACKEND"] == "default"
+    if restricted.facts["engine"] == "mxnet":
+        assert restricted.facts["variables"]["MXNET_SUBGRAPH_BACKEND"] == "default"
     assert portable.model_path.read_bytes() == restricted.model_path.read_bytes()
 
 
-def test_worker_processes_are_portable(portable: RunFolder, tmp_path: Path) -> None:
-    write(tmp_path)
+def test_worker_processes_are_portable(
+    portable: RunFolder, model: tuple[str, str], tmp_path: Path
+) -> None:
+    write(tmp_path, "portable", *model)
     by_worker = ran(tmp_path, "--executor", "processes:1")
     assert by_worker.model_path.read_bytes() == portable.model_path.read_bytes()
 
 
 def test_a_server_and_clients_that_begin_natively_all_become_portable(
-    portable: RunFolder, tmp_path: Path, certificates: Certificates
+    portable: RunFolder, model: tuple[str, str], tmp_path: Path, certificates: Certificates
 ) -> None:
-    deployment = Deployment(tmp_path, write(tmp_path), certificates)
+    deployment = Deployment(tmp_path, write(tmp_path, "portable", *model), certificates)
     try:
         server = deployment.serve()
         client = deployment.client(0, 1, "--module", "portable_model")

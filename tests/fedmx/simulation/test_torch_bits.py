@@ -15,6 +15,7 @@ import pytest
 from fedmx import Assembly, Experiment, recorded, serve, simulate
 from fedmx.history.replay import replay
 from fedmx.simulation.executors.processes import ProcessBackend
+from tests.fedmx.command_line import fedmx
 from tests.fedmx.fleet import Fleet
 from tests.fedmx.kinds import TREE, experiment, outcome
 from tests.fedmx.recorded_runs import run_of
@@ -101,6 +102,25 @@ def test_a_stopped_run_goes_on_and_replays_to_the_same_bits(folder: Path, tmp_pa
     given = Experiment.parse(whole.experiment_yaml, folder=folder, modules=None)
     list(recorded(simulate(Assembly(given)), whole))
     assert whole.model_path.read_bytes() == before
+
+
+def test_an_own_module_is_exported_as_its_state_dict_and_has_no_graph(
+    folder: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file
+
+    run = run_of(tmp_path, modules=folder, **{**TREE, **KIND})
+    import torch_models
+
+    words = ("export", run.path, "--own-modules", "--to")
+    assert fedmx(*words, "torch", "--out", "net.safetensors", cwd=tmp_path).code == 0
+    module, state = torch_models.Net(), load_file(tmp_path / "net.safetensors")
+    module.load_state_dict(state)  # strict: with BatchNorm's counter
+    final = load_file(run.model_path)
+    assert final.keys() < state.keys()
+    assert all(state[name].equal(value) for name, value in final.items())
+    assert not (tmp_path / "net.py").exists()
+    assert "--to torch" in fedmx(*words, "onnx", cwd=tmp_path).error_text
 
 
 def printed(example: str) -> list[str]:

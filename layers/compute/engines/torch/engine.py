@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -17,6 +18,7 @@ from layers.compute.engines.engine import Engine
 from layers.compute.engines.layout import FlatVector, aligned, lay_out
 from layers.compute.engines.objective import Objective
 from layers.compute.engines.one_thread import OneThreadOfProcess
+from layers.compute.engines.torch.device import OnDevice, device_of, name_of
 from layers.compute.engines.torch.modules import (
     Layers,
     buffers,
@@ -33,12 +35,20 @@ OPERATORS = Operators()
 
 
 class _TorchThread(OneThreadOfProcess):
-    """A context in which PyTorch's operators have one thread, and only deterministic ones run."""
+    """A context in which PyTorch's operators have one thread.
+
+    Args:
+        mode: whether operators that are not deterministic are an "error", or only "warn".
+    """
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self._mode = mode
 
     def limit_process(self, before: list[int]) -> None:
         before += [torch.get_num_threads(), torch.get_deterministic_debug_mode()]
         # As `use_deterministic_algorithms(True)`, which first imports a compiler for seconds.
-        torch.set_deterministic_debug_mode("error")
+        torch.set_deterministic_debug_mode(self._mode)
 
     def restore_process(self, before: list[int]) -> None:
         if len(before) == 2:
@@ -50,10 +60,10 @@ class _TorchThread(OneThreadOfProcess):
         torch.set_num_threads(1)  # in each thread, since OpenMP's number is the thread's own
 
 
-@lru_cache(maxsize=1)
-def one_thread() -> _TorchThread:
+@lru_cache(maxsize=2)
+def one_thread(mode: str = "error") -> _TorchThread:
     """Return the context in which PyTorch's operators have one thread."""
-    return _TorchThread()
+    return _TorchThread(mode)
 
 
 class TorchEngine(Engine):
@@ -72,10 +82,12 @@ class TorchEngine(Engine):
         loss: what local training minimises; None: the model's own loss, which is that of its name
             in the module's attribute `loss`, or softmax without one. A loss `softmax` or `sigmoid`
             is the model's own.
+        device: where the operators run, by PyTorch's name, such as "cuda". On a GPU, steps need not
+            have the same bits again, and an operator that is not deterministic only warns.
 
     Raises:
         ComputeError: the module does not take such inputs, its outputs do not fit the loss, it has
-            no trainable parameter, or the loss is unknown.
+            no trainable parameter, the loss is unknown, or there is no such device.
     """
 
     NAME = "torch"
@@ -88,11 +100,16 @@ class TorchEngine(Engine):
         *,
         seed: int = 0,
         loss: Loss | None = None,
+        device: str = "cpu",
     ):
         self._build = build
-        one = one_thread()
+        self._device = device_of(device)
+        if self._device.type == "cuda":  # read when CUDA starts; cuBLAS is deterministic with it
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        one = one_thread("warn" if self._device.type == "cuda" else "error")
         with one:
             self._module, self._drawn, dtype = self._built(seed, tuple(example_shape))
+            self._module.to(self._device)
         super().__init__(one, self._module, example_shape, classes, dtype, seed, loss)
         self._check_output(self._output_shape())
         with one:
@@ -122,10 +139,15 @@ class TorchEngine(Engine):
     @property
     def definition(self) -> Definition:
         """The model without its weights."""
-        fixed = {name: one.numpy() for name, one in constants(self._module)}
+        fixed = {name: one.cpu().numpy() for name, one in constants(self._module)}
         shapes = {tensor.name: tensor.shape for tensor in (*self.layout, *self.buffers_layout)}
         shapes |= {name: value.shape for name, value in fixed.items()}
         return Definition(shapes, fixed, self.example_shape, self._outputs)
+
+    @property
+    def device(self) -> str:
+        """The name of the device, with that of its hardware."""
+        return name_of(self._device)
 
     def names_in_pytorch(self) -> dict[str, str]:
         """Return the names in the module's `state_dict`, which are the engine's.
@@ -133,6 +155,11 @@ class TorchEngine(Engine):
         Counters of BatchNorm, and another name of a shared tensor, are no tensors of the engine.
         """
         return {name: name for name in [*self.definition.shapes, *self._module.state_dict()]}
+
+    def values(self) -> dict[str, np.ndarray]:
+        """Return the module's `state_dict`, which also has counters, by name."""
+        self._send()
+        return {name: one.cpu().numpy() for name, one in self._module.state_dict().items()}
 
     def _built(self, seed: int, shape: tuple[int, ...]) -> tuple[nn.Module, bool, str]:
         """Return a new module, whether it draws its own values, and the dtype of its inputs."""
@@ -150,8 +177,9 @@ class TorchEngine(Engine):
             return module, True, _input_dtype(module, shape)
 
     def _output_shape(self) -> tuple[int, ...]:
-        example = torch.zeros(2, *self.example_shape, dtype=getattr(torch, self.example_dtype))
+        dtype = getattr(torch, self.example_dtype)
         with self._one_thread, torch.no_grad():
+            example = torch.zeros(2, *self.example_shape, dtype=dtype, device=self._device)
             output = self._module.eval()(example)
         if not isinstance(output, Tensor):
             raise ComputeError(
@@ -160,14 +188,23 @@ class TorchEngine(Engine):
         return tuple(output.shape)
 
     def _put_views(self) -> None:
-        """Make the module's parameters, gradients and buffers views of the flat vectors."""
-        weights, gradient = self._weights.tensors(), self._gradient.tensors()
+        """Make the module's parameters, gradients and buffers views of vectors on the device."""
+        self._of_weights, self._of_gradient, self._of_buffers = (
+            OnDevice(vector.array, self._device)
+            for vector in (self._weights, self._gradient, self._buffers)
+        )
+        weights, gradient = (of.views(self.layout) for of in (self._of_weights, self._of_gradient))
         with torch.no_grad():
             for name, parameter in trainable(self._module):
-                parameter.data = torch.from_numpy(weights[name])
-                parameter.grad = torch.from_numpy(gradient[name])
-            for name, view in self._buffers.tensors().items():
-                put_buffer(self._module, name, torch.from_numpy(view))
+                parameter.data = weights[name]
+                parameter.grad = gradient[name]
+            for name, view in self._of_buffers.views(self.buffers_layout).items():
+                put_buffer(self._module, name, view)
+
+    def _send(self) -> None:
+        """Give the module the loaded weights and buffers."""
+        self._of_weights.send()
+        self._of_buffers.send()
 
     def _step(self, objective: Objective, batch: int, inputs: Mapping[str, np.ndarray]) -> _Step:
         return _Step(self, objective, batch, inputs)
@@ -224,8 +261,8 @@ class _Step:
         self.y = aligned((batch,))
         self.inputs = dict(inputs)
         self.head = np.zeros(0, np.float32)
-        self._x, self._y = torch.from_numpy(self.x), torch.from_numpy(self.y)
-        self._inputs = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        self._x, self._y = (OnDevice(array, engine._device) for array in (self.x, self.y))
+        self._inputs = {name: OnDevice(one, engine._device) for name, one in inputs.items()}
         self._engine, self._objective = engine, objective
         self._layers = Layers(engine._module, objective.loss.layers)
 
@@ -234,11 +271,17 @@ class _Step:
         engine = self._engine
         if not engine._module.training:
             engine._module.train()
-        engine._gradient.array[...] = 0  # the backward pass adds to it
-        outputs = self._layers.outputs(self._x)
-        head = self._objective.head(OPERATORS, outputs, self._y, self._inputs, len(self.x))
+        engine._send()
+        for given in (self._x, self._y, *self._inputs.values()):
+            given.send()
+        inputs = {name: one.tensor for name, one in self._inputs.items()}
+        engine._of_gradient.tensor.zero_()  # the backward pass adds to it
+        outputs = self._layers.outputs(self._x.tensor)
+        head = self._objective.head(OPERATORS, outputs, self._y.tensor, inputs, len(self.x))
         head.backward(torch.ones_like(head))
-        self.head = head.detach().numpy()
+        engine._of_gradient.fetch()
+        engine._of_buffers.fetch()
+        self.head = head.detach().cpu().numpy()
 
 
 class _Scorer:
@@ -246,16 +289,18 @@ class _Scorer:
 
     def __init__(self, engine: TorchEngine, batch: int, layers: tuple[str, ...]):
         self.x = aligned((batch, *engine.example_shape), engine.example_dtype)
-        self._x = torch.from_numpy(self.x)
+        self._x = OnDevice(self.x, engine._device)
         self._engine = engine
         self._layers = Layers(engine._module, layers)
 
     def refresh(self) -> None:
-        """Do nothing: the module has the engine's weights."""
+        """Give the module the engine's weights."""
+        self._engine._send()
 
     def run(self) -> list[np.ndarray]:
         """Return the outputs of the model and of its layers, each (batch, ...)."""
         if self._engine._module.training:
             self._engine._module.eval()
+        self._x.send()
         with torch.no_grad():
-            return [one.numpy() for one in self._layers.outputs(self._x)]
+            return [one.cpu().numpy() for one in self._layers.outputs(self._x.tensor)]
