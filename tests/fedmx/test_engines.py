@@ -96,6 +96,7 @@ def test_mxnet_that_is_missing_is_named_with_the_other_engine(tmp_path: Path) ->
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.timeout(300)  # many processes on a busy machine
 def test_the_quickstart_runs_on_numpy_where_mxnet_is_missing(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import quickstart; from pathlib import Path; "
