@@ -23,6 +23,7 @@ from layers.network import (
     Listener,
     Received,
     Replaced,
+    inbox,
     memory,
 )
 from layers.network import connection as connections
@@ -230,6 +231,22 @@ def test_a_taken_message_is_freed_when_the_caller_drops_it() -> None:
         assert array() is not None
         del received
         assert array() is None
+
+
+def test_memory_of_a_dropped_message_serves_the_next_one_and_little_is_kept() -> None:
+    spare = inbox._Spare()
+    first = spare.take(MIB + 1)
+    first[:] = bytes([7]) * len(first)
+    part = np.frombuffer(first, np.uint8)[5:]
+    del first
+    assert spare.take(MIB + 2)[0] == 0, "still in use"
+    del part
+    again = spare.take(MIB + 5)
+    assert (len(again), again[0]) == (MIB + 5, 7)
+    del again
+    held = [spare.take(8 * MIB) for _ in range(5)]
+    del held
+    assert sum(map(len, spare._spare)) <= inbox.SPARE_BYTES
 
 
 def test_a_connection_that_waits_for_memory_does_not_time_out() -> None:
