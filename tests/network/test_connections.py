@@ -215,6 +215,7 @@ def test_a_client_beyond_the_limit_is_told_and_others_stay() -> None:
         Connector(listener.address, "client-1", CODEC, backoff=QUICK) as first,
     ):
         await_event(listener, Joined)
+        await_event(first, Connected)
         with Connector(listener.address, "client-2", CODEC, backoff=QUICK) as second:
             reason = "1 clients"
             assert reason in await_event(second, Retrying).reason
@@ -241,6 +242,7 @@ def test_an_unproven_identity_cannot_be_taken_over() -> None:
         Connector(listener.address, "client-1", CODEC) as first,
     ):
         await_event(listener, Joined)
+        await_event(first, Connected)
         with Connector(listener.address, "client-1", CODEC, backoff=QUICK) as second:
             assert "is connected already" in await_event(second, Retrying).reason
             refused = await_event(listener, ConnectionRejected)
