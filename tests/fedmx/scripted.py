@@ -73,6 +73,7 @@ class Scripted:
         self._codec = codec
         self._script = script
         self.stopping = False
+        self._socket = socket.socket()  # until it is connected
         self._thread = threading.Thread(target=self._run, name=f"scripted-{client}")
         self._thread.start()
 
