@@ -148,10 +148,9 @@ def cpu_flags() -> frozenset[str]:
 
 def has_half_units() -> bool:
     """Return whether this CPU takes two turns for an AVX-512 instruction, as AMD's Zen 4 does."""
-    zen_4 = ("AuthenticAMD", "25")  # Zen 3 has this family, too, but no AVX-512
-    return (_cpu().get("vendor_id"), _cpu().get("cpu family")) == zen_4 and (
-        "avx512f" in cpu_flags()
-    )
+    family = _cpu().get("vendor_id"), _cpu().get("cpu family")
+    # Zen 3 has the same family, but no AVX-512.
+    return family == ("AuthenticAMD", "25") and "avx512f" in cpu_flags()
 
 
 @lru_cache(maxsize=1)

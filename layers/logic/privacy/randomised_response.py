@@ -1,4 +1,4 @@
-"""Randomised response: clients answer with labels of which some are not theirs.
+"""Randomised response: by chance, a client replaces labels in its answer with others.
 
 Source: Warner 1965, "Randomized response: a survey technique for eliminating evasive answer bias";
 for k categories Kairouz, Bonawitz and Ramage 2016, "Discrete distribution estimation under local

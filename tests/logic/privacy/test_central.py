@@ -56,7 +56,7 @@ def logic_of(preset: Preset, key: bytes = bytes(32), **settings: Any) -> Logic:
 
 
 def after(logic: Logic, rounds: int = 1, **carrier: Any) -> ServerState:
-    """The state after rounds of four clients, each of which pulls all weights to 1 or to -3."""
+    """The state after rounds of four clients; each pulls all weights to 1 or to -3."""
     clients = {one: bowl([1.0 if one else -3.0] * SIZE, n=3 + one) for one in range(CLIENTS)}
     return run_rounds(rounds, START, peers_of(logic, clients, **carrier))[0]
 

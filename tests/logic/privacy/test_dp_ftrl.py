@@ -31,7 +31,7 @@ def preset_of(privacy: DpFtrl = PRIVATE, period: int = 2, **parts: Any) -> Prese
 
 
 def after(logic: Logic, rounds: int) -> list[ServerState]:
-    """The state after each round of four clients, each of which pulls all weights to 50."""
+    """The state after each round of four clients; each pulls all weights to 50."""
     peers = peers_of(logic, {one: bowl([50.0] * SIZE) for one in range(CLIENTS)})
     states = [START]
     for _ in range(rounds):

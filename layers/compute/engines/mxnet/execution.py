@@ -93,7 +93,7 @@ class CompiledStep:
         self.x, self.y = x, aligned((len(x),))
         known = {**weights.views, **buffers.views, **constants}
         numbers, slopes = {**weights.tensors(), **buffers.tensors()}, gradient.tensors()
-        # Copies before and after the graph take a tenth of the time that operators take.
+        # Copies before and after the graph take less time than operators in it.
         self._padded: list[tuple[np.ndarray, np.ndarray]] = []  # its parameters, and the model's
         self._cut: list[tuple[np.ndarray, np.ndarray]] = []  # the model's gradients, and its own
         arrays = {"data": share(self.x), LABEL: share(self.y)}
