@@ -15,6 +15,7 @@ class ByteCounter:
     def __init__(self) -> None:
         self._traffic: dict[int, Traffic] = {}
         self._queued: defaultdict[int, Counter[tuple[str, int]]] = defaultdict(Counter)
+        self._received: dict[tuple[int, str, int], int] = {}  # the size of the newest of each kind
         self._messages = 0
         self._files = 0
         self._control = 0
@@ -30,9 +31,21 @@ class ByteCounter:
         if not was_queued and name in DOWN:  # on a newer connection; `dropped` has subtracted it
             self._add(client, Traffic(down_bytes=size_bytes))
 
-    def received(self, client: int, size_bytes: int) -> None:
+    def received(self, client: int, name: str, round: int, size_bytes: int) -> None:
         """Count a message from a client."""
+        self._received[client, name, round] = size_bytes
         self._add(client, Traffic(up_bytes=size_bytes))
+
+    def unasked(self, client: int, name: str, round: int) -> None:
+        """Subtract a message that was received, but that no task or question asked for.
+
+        It belongs to no round, and so counts as control traffic.
+        """
+        size = self._received.pop((client, name, round), 0)
+        counted = self._traffic.get(client, Traffic())
+        if size and counted.up_bytes >= size:  # otherwise a round has reported it already
+            self._traffic[client] = counted + Traffic(up_bytes=-size)
+            self._messages -= size
 
     def replaced(self, client: int, name: str, size_bytes: int) -> None:
         """Subtract a queued message that another message replaces."""
@@ -47,6 +60,7 @@ class ByteCounter:
     def take(self) -> dict[int, Traffic]:
         """Return the bytes by client since the last call."""
         traffic, self._traffic = self._traffic, {}
+        self._received.clear()
         return traffic
 
     def files(self, total_bytes: int) -> int:

@@ -369,7 +369,8 @@ class ClientSessions:
             return  # not a client of this run: it was disconnected when it joined
         message = event.message
         if isinstance(message, Answer | Offer | Update | Failed):
-            self.byte_counter.received(client, event.wire_bytes)
+            name = type(message).__name__
+            self.byte_counter.received(client, name, message.round, event.wire_bytes)
         if isinstance(message, CannotTakePart):
             self.report_violation(client, f"cannot take part: {message.reason}")
         elif isinstance(message, Ready):

@@ -683,6 +683,8 @@ class RemoteClients:
         """Report an event that was not asked for, or comes too late."""
         if event is None or isinstance(event, StateLost):
             return
+        counter = self._sessions.byte_counter
+        counter.unasked(event.client, type(event).__name__, event.round)
         what = _kind_of(event)
         if not isinstance(event, Answer) and self._has_ended(event):
             # Slow clients send these, and clients that were asked again when they reconnected.

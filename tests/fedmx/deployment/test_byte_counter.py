@@ -11,7 +11,7 @@ def test_messages_count_in_both_directions_until_they_are_taken() -> None:
     counter.queued(3, "Task", 100)
     counter.queued(3, "Verdict", 10)
     counter.queued(4, "Task", 100)
-    counter.received(3, 70)
+    counter.received(3, "Update", 1, 70)
     assert counter.take() == {3: Traffic(110, 70), 4: Traffic(100, 0)}
     assert counter.take() == {}
 
@@ -67,6 +67,19 @@ def test_messages_that_belong_to_no_round_are_control_traffic() -> None:
     assert counter.control(200) == 80
 
 
+def test_an_update_that_comes_again_is_control_traffic() -> None:
+    counter = ByteCounter()
+    for _ in range(2):
+        counter.received(3, "Update", 1, 70)
+    counter.unasked(3, "Update", 1)
+    counter.unasked(3, "Update", 1)
+    counter.unasked(4, "Update", 1)
+    assert counter.take() == {3: Traffic(0, 70)}
+    assert counter.control(140) == 70
+    counter.unasked(3, "Update", 1)
+    assert counter.take() == {}
+
+
 def test_what_a_round_has_reported_is_not_taken_from_the_next_one() -> None:
     counter = ByteCounter()
     counter.queued(3, "Task", 100)
@@ -83,7 +96,7 @@ def test_files_and_control_traffic_are_what_has_come_since_the_last_call() -> No
     counter = ByteCounter()
     assert [counter.files(total) for total in (50, 50, 80)] == [50, 0, 30]
     counter.queued(3, "Task", 100)
-    counter.received(3, 70)
+    counter.received(3, "Update", 1, 70)
     assert counter.control(20) == 0  # the task was counted before it was sent
     assert counter.control(175) == 5
     assert counter.control(175) == 0
