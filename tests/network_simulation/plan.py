@@ -75,7 +75,7 @@ class Plan:
     breaks: float
     dies: float
     faults: tuple[Fault, ...]
-    behaviours: Mapping[str, str] = field(default_factory=dict)
+    behaviours: Mapping[str, str] = field(default_factory=dict, hash=False)
     patience: Patience | None = None
 
     @property
