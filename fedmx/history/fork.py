@@ -555,7 +555,8 @@ def first_rounds(run: RunFolder, clients: Sequence[int]) -> dict[int, int | None
     first: dict[int, int | None] = dict.fromkeys(clients)
     for record in run.clients():
         client, round = record.get("client"), record.get("round")
-        if client in first and isinstance(round, int):
+        selected = record.get("status") != "not-selected"
+        if client in first and selected and isinstance(round, int):
             first[client] = min(first[client] or round, round)
     back = [step["to"] + 1 for one in run.rounds() for step in one.get("stepped_back", ())]
     if back:

@@ -33,6 +33,7 @@ from fedmx.run import RunError
 MAX_ROWS = 60
 ASKED = "asked_s"
 IN_FLIGHT = "in-flight"
+_WITHOUT_PLAN = ("rejected", "not-selected")  # of clients that may not be in the plan
 _DEADLINES = ("clock.deadline_s", "network.round_deadline_s")
 
 Kind = Literal["train", "verdict", "channel", "send", "work"]
@@ -163,9 +164,8 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         round=chosen,
         rows=rows,
         more=len({one["client"] for one, _ in asked}) - len({row.client for row in rows}),
-        # A client that is not in the plan has a record only if its update was rejected.
         without_task=sum(
-            ASKED not in at and record.get("status") != "rejected"
+            ASKED not in at and record.get("status") not in _WITHOUT_PLAN
             for record, at in zip(records, times, strict=True)
         ),
         duration_s=duration_s,

@@ -223,5 +223,5 @@ class Round:
                 **({"liar": True} if client.liar else {}),
                 **(asdict(client.times) if client.times is not None else {}),
             }
-            for client in self.report.clients
+            for client in (*self.report.clients, *self.report.others)
         ]

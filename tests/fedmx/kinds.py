@@ -26,6 +26,12 @@ ALL = {"selector": {"name": "uniform", "fraction": 1.0}}
 DEVICES = {"deadline_s": 4, "devices": "lognormal", "uploads": "serial"}
 KINDS: dict[str, dict[str, Any]] = {
     "fedavg": {"logic": {"selector": {"name": "uniform", "fraction": 0.7}}},
+    "asked": {
+        "logic": {
+            "selector": {"name": "power-of-choice", "count": 2, "candidates": 4},
+            "aggregator": {"name": "mean", "weights": "uniform"},
+        }
+    },
     "projected stc": {"logic": {"preset": {"name": "projected-stc", "fraction": 0.7, "p": 0.1}}},
     "scaffold": {"logic": {"preset": {"name": "scaffold", "fraction": 0.7}}},
     "lanes": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+from collections import Counter
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -132,7 +133,7 @@ def check(world: World) -> list[str]:
         wrong += [
             f"round {one['round']}: client {one['client']} {one['status']}: {one['reason']}"
             for one in folder.clients()
-            if one["status"] not in ("accepted", "declined")
+            if one["status"] not in ("accepted", "declined", "not-selected")
             and (one["round"], one["client"]) not in counted
         ]
     wrong += _records(world)
@@ -152,11 +153,17 @@ def _records(world: World) -> list[str]:
     if numbers != list(range(1, world.plan.experiment.rounds + 1)):
         wrong.append(f"the records have the rounds {numbers}")
     accepted: dict[int, list[int]] = {}
+    of_clients: Counter[tuple[int, str]] = Counter()
     for record in folder.clients():
+        for name in ("up_bytes", "down_bytes"):
+            of_clients[record["round"], name] += record[name]
         if record["status"] == "accepted":
             accepted.setdefault(record["round"], []).append(record["client"])
     for record in rounds:
         number = record["round"]
+        for name in ("up_bytes", "down_bytes"):
+            if record[name] != (sum_of := of_clients[number, name]):
+                wrong.append(f"round {number}: {record[name]} {name}, {sum_of} of clients")
         counted = sorted(accepted.get(number, []))
         if counted != sorted(record["participants"]):
             wrong.append(f"round {number}: the records differ: {counted}, {record['participants']}")

@@ -81,7 +81,8 @@ class ClientReport:
     Attributes:
         client: number of the client.
         status: the fate of its update: accepted, rejected, declined or lost; in-flight: the round
-            has sent the task, and has ended before the update arrived.
+            has sent the task, and has ended before the update arrived; not-selected: the client is
+            not in the plan, but has sent or received messages, such as an answer to the selector.
         reason: why the update was not accepted; empty if it was.
         traceback: traceback of an error, the client's or of a server side; empty without one.
         samples: number of its samples, n_k.
@@ -106,7 +107,7 @@ class ClientReport:
     """
 
     client: int
-    status: Literal["accepted", "rejected", "declined", "lost", "in-flight"]
+    status: Literal["accepted", "rejected", "declined", "lost", "in-flight", "not-selected"]
     reason: str = ""
     traceback: str = ""
     samples: int = 0
@@ -153,6 +154,7 @@ class RoundReport:
             otherwise None.
         suspended: the clients that are not asked for a time after the round, with the seconds (see
             `Waiting`).
+        others: the clients outside of the plan that had messages, in the order of their numbers.
     """
 
     round: int
@@ -166,6 +168,7 @@ class RoundReport:
     numbers: Mapping[str, float] = field(default_factory=dict)
     in_flight: int | None = None
     suspended: Mapping[int, float] = field(default_factory=dict, compare=False)
+    others: tuple[ClientReport, ...] = ()
 
     @property
     def tasks(self) -> int:

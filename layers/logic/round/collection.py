@@ -56,7 +56,6 @@ class Collection:
         accounts: the costs of the round until now.
         passed: the reports of the clients whose updates were accepted in passes before their last
             one, by client.
-        unexpected: the reports of updates that no task asked for.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Collection:
         self._costs: dict[int, tuple[Traffic, Times | None]] = {}  # that no report has yet
         self._counted: Counter[int] = Counter()  # by client, the tasks in reports
         self.passed: dict[int, ClientReport] = {}
-        self.unexpected: list[ClientReport] = []
+        self._unexpected: list[ClientReport] = []
         # By file and line in which a server side failed, the clients whose updates it was given.
         self._failed: dict[tuple[str, int], set[int]] = {}
 
@@ -134,7 +133,7 @@ class Collection:
                 self.outcomes[client] = self._with_costs(report)
 
     def reports(self) -> list[ClientReport]:
-        """Return the reports of the round, with those of tasks that were sent and are in flight."""
+        """Return the reports of ended tasks, of those in flight, and of unexpected updates."""
         plan, outcomes = self.plan, self.outcomes
         order = outcomes if plan.refills else (*plan.clients, *plan.late)
         ended = [*self.earlier, *(outcomes[one] for one in order if one in outcomes)]
@@ -149,7 +148,8 @@ class Collection:
             for client, task in self.dispatch.outstanding.items()
             if self.dispatch.sent[client] > self._counted[client] or self._cost(client)
         ]
-        return [*map(self._not_blamed, ended), *map(self._with_costs, sent)]
+        costly = map(self._with_costs, (*sent, *self._unexpected))
+        return [*map(self._not_blamed, ended), *costly]
 
     def _not_blamed(self, report: ClientReport) -> ClientReport:
         """Return a client's report, with a note if its update is not the cause of a failure."""
@@ -341,7 +341,7 @@ class Collection:
         known = self.outcomes.get(update.client, self.passed.get(update.client))
         reason = "not asked" if known is None else f"another update of a client {known.status}"
         report = ClientReport(update.client, "rejected", f"{reason} in this round")
-        self.unexpected.append(report)
+        self._unexpected.append(report)
 
     def _drop(self, report: ClientReport) -> Sequence[Task]:
         """End the part of a client without an update; return the next task of its lane."""

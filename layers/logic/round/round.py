@@ -436,14 +436,22 @@ def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> N
 def _report(round: int, collection: Collection, logic: Logic) -> RoundReport:
     plan, dispatch, accounts = collection.plan, collection.dispatch, collection.accounts
     selected = len(plan.clients) or sum(dispatch.sent.values())
+    clients = collection.reports()
+    known = {one.client for one in clients}
+    others = tuple(
+        ClientReport(client, "not-selected", traffic=traffic)
+        for client, traffic in sorted(accounts.traffic.items())
+        if client not in known and traffic != Traffic()
+    )
     return RoundReport(
         round=round,
         learning_rate=logic.training_of(round).learning_rate,
         selected=selected,
-        clients=(*collection.reports(), *collection.unexpected),
+        clients=tuple(clients),
         traffic=sum(accounts.traffic.values(), Traffic()),
         took_s=accounts.took_s,
         waited_s=accounts.waited_s,
         overhead=accounts.overhead,
         in_flight=len(dispatch.outstanding) if plan.keeps_stragglers or plan.late else None,
+        others=others,
     )

@@ -34,7 +34,8 @@ def parts_of(run: RunFolder) -> Iterator[tuple[dict[str, Any], Part]]:
     opened = RecordedRun.open(run, modules=None)
     records: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for record in run.clients():
-        records.setdefault((record["round"], record["client"]), []).append(record)
+        if record["status"] != "not-selected":
+            records.setdefault((record["round"], record["client"]), []).append(record)
     for place, of_client in records.items():
         yield from zip(of_client, replay(opened, *place).parts, strict=True)
 

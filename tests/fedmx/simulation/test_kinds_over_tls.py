@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 # What is algorithm, test_every_algorithm.py has over sockets.
 KINDS_HERE = (
     *("dropout", "batch norm", "loss", "loss with a reference"),
-    *("secure sum", "numpy"),
+    *("secure sum", "numpy", "asked"),
 )
 
 
@@ -40,8 +40,11 @@ def test_over_tls_it_ends_in_the_bits_of_the_simulation(
         "tls": {name: str(file) for name, file in files.items()},
     }
     server = serve(experiment(kind_folder, **KINDS[kind], network=network), "run")
-    list(fleet.run(server, tmp_path, kind_folder))
+    rounds = list(fleet.run(server, tmp_path, kind_folder))
     alone = simulate(experiment(kind_folder, **KINDS[kind]))
     outcome_of(alone)
     assert server.weights.tobytes() == alone.weights.tobytes()
     assert server.state.buffers.tobytes() == alone.state.buffers.tobytes()
+    rows = [row for one in rounds for row in one.client_records()]
+    for name in ("up_bytes", "down_bytes"):
+        assert sum(row[name] for row in rows) == sum(one.record()[name] for one in rounds), name
