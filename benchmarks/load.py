@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import random
@@ -210,6 +211,8 @@ def serve_in_turns(path: Path, overrides: list[str]) -> None:
     text = experiment.to_yaml()
     folder = RunFolder.create(experiment.run.folder, experiment.name, text, facts)
     print(server.weights.size, flush=True)
+    gc.collect()
+    gc.freeze()
     began = time.perf_counter(), time.process_time()
     for _ in recorded(server, folder):
         took = time.perf_counter() - began[0], time.process_time() - began[1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -129,6 +130,8 @@ def run_deployed(
 
     assert isinstance(server.network, RemoteClients)
     begin_log()
+    gc.collect()
+    gc.freeze()  # else each full collection visits the objects of all libraries, amid a round
     with on_hangup(server.network.listener.renew_certificates):
         # A deployed client keeps the state of its last round only.
         run_loop(server, folder, experiment, every=1)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ NAME = "control.sock"
 OF_THE_RUN = ("pause", "resume", "stop")
 OF_A_CLIENT = ("kick", "exclude", "include")
 MOST_BYTES = 4096
+REST_S = 0.05  # between two looks for requests: looking for each update would slow the round down
 REQUEST_S = 1.0  # for a request, since the server does nothing else meanwhile
 ANSWER_S = 60.0  # for the answer, which comes between two events of the server
 
@@ -39,6 +42,7 @@ class OperatorSocket:
         self._folder = folder
         self._answer = answer
         self._listening: socket.socket | None = None
+        self._rests_until_s = -math.inf
 
     def __enter__(self) -> OperatorSocket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -68,7 +72,10 @@ class OperatorSocket:
                 (self._folder / NAME).unlink(missing_ok=True)
 
     def poll(self) -> None:
-        """Answer the requests that wait."""
+        """Answer the requests that wait, if the last time was not just now."""
+        if time.monotonic() < self._rests_until_s:
+            return
+        self._rests_until_s = time.monotonic() + REST_S
         while self._listening is not None:
             try:
                 connection, _ = self._listening.accept()

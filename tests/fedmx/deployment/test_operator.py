@@ -226,6 +226,7 @@ def test_a_command_that_says_nothing_does_not_stop_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operator_socket, "REQUEST_S", 0.01)
+    monkeypatch.setattr(operator_socket, "REST_S", 0.0)
     asked: list[Any] = []
     with OperatorSocket(tmp_path, lambda request: asked.append(request) or {}) as end:
         for content in (b"", b"no JSON\n", b"[1]\n", b"{" * 5000):
