@@ -59,7 +59,8 @@ def test_the_model_is_right_despite_faults(first: int) -> None:
 
 
 ALONE = [(0, trouble) for trouble in DRAWN]
-TOGETHER = [(seed, None) for seed in range(6)]
+OVERLAPPING_PAUSES = 50933  # a seed that draws two
+TOGETHER = [(seed, None) for seed in (*range(6), OVERLAPPING_PAUSES)]
 
 
 @pytest.mark.parametrize(("seed", "trouble"), [*ALONE, *TOGETHER])

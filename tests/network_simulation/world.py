@@ -260,8 +260,9 @@ class World:
             )
         elif fault.kind == "pause":
             pause_s = draw.choice((5.0, 60.0, 3600.0)) * fault.amount
-            process.stalled_until_s = now_s + pause_s
-            self.paused_s += pause_s
+            until_s = max(process.stalled_until_s, now_s + pause_s)
+            self.paused_s += until_s - max(process.stalled_until_s, now_s)  # pauses may overlap
+            process.stalled_until_s = until_s
         elif fault.kind == "clock jump":
             process.jump(draw.choice((5.0, 60.0, 1e5)) * fault.amount)
         elif fault.kind == "stall":
