@@ -13,7 +13,7 @@ import pytest
 
 from fedmx import Experiment, ExperimentError, simulate
 from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
-from fedmx.simulation.executors.executor import TrainResult, Work
+from fedmx.simulation.executors.executor import SerialExecutor, TrainResult, Work
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import (
     ClientLedger,
@@ -382,6 +382,20 @@ def test_a_run_that_is_resumed_from_any_checkpoint_ends_in_the_same_bits(
         assert [one.model_sha256 for one in rest] == digests[place + 1 :]
         later = [one.clock_elapsed_s if one.virtual else 0.0 for one in rest]
         assert later == times[place + 1 :]
+
+
+def test_a_task_in_flight_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[int, int]] = []
+    submit = SerialExecutor.submit
+
+    def counted(self: SerialExecutor, task: Task, ledger: ClientLedger) -> Work:
+        trained.append((task.client, task.round))
+        return submit(self, task, ledger)
+
+    monkeypatch.setattr(SerialExecutor, "submit", counted)
+    rounds = list(simulate(an_experiment("devices", "fedbuff")))
+    assert any(one.report.in_flight for one in rounds)
+    assert len(trained) == len(set(trained)) == sum(one.tasks for one in rounds)
 
 
 @pytest.mark.parametrize("clock", CLOCKS)
