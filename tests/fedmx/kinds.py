@@ -77,6 +77,19 @@ KINDS: dict[str, dict[str, Any]] = {
         "attack": {"name": "min-max", "clients": 0.34},
         "logic": {"selector": {"name": "uniform", "fraction": 0.7}},
     },
+    "nested": {
+        "logic": {
+            "selector": {"name": "uniform", "fraction": 1.0},
+            "aggregator": {
+                **{"name": "bucketing", "size": 2},
+                "rule": {
+                    **{"name": "nearest-neighbour-mixing", "byzantine": 1},
+                    "rule": {"name": "krum", "byzantine": 0},
+                },
+            },
+            "min_updates": 6,
+        }
+    },
     "tree of noise": {
         "compute": {**TREE["compute"], "model": "logistic"},
         "privacy": {"name": "dp-ftrl", "clip": 0.5, "delta": 1e-2, "noise": 1.1, "restart": 2},

@@ -20,6 +20,7 @@ from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
 from layers.logic import ClientReport
+from tests.fedmx import kinds
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import TREE, run_of
 
@@ -164,6 +165,39 @@ def test_other_initial_weights_are_named(planted: Plants) -> None:
     assert report.divergence.round == 1
     assert report.step is not None
     assert report.step.step == "initial weights"
+
+
+DITTO = {"logic": {"preset": {"name": "ditto", "fraction": 0.7, "lam": 0.5}, "hooks": ["stc"]}}
+BUCKETS = {"name": "bucketing", "size": 2, "rule": "median"}
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "ditto": (DITTO, "logic.preset.lam"),
+    "own head": ({"logic": {"preset": {"name": "fedper", "fraction": 0.7}}}, "logic.preset.name"),
+    "loss": (
+        {"compute": {**kinds.TREE["compute"], "loss": {"name": "logit-adjustment", "tau": 0.6}}},
+        "compute.loss.tau",
+    ),
+    "liars": ({"attack": {"name": "min-sum", "clients": 0.34}}, "attack.name"),
+    "nested": (
+        {"logic": {**kinds.KINDS["nested"]["logic"], "aggregator": BUCKETS}},
+        "logic.aggregator.rule",
+    ),
+}
+"""By kind of run what changes one of its parts, and the setting that it is."""
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_runs_of_every_kind_are_compared(kind: str, tmp_path: Path, kind_folder: Path) -> None:
+    changed, setting = OTHERS[kind]
+    # Personal models are in the records if they are evaluated.
+    compute = {**kinds.TREE["compute"], "evaluate": {"personal": True}}
+    tree = {**kinds.TREE, "compute": compute, **kinds.KINDS[kind]}
+    run, again, other = (
+        run_of(tmp_path, modules=kind_folder, **{**tree, **more}) for more in ({}, {}, changed)
+    )
+    assert diff(run, again, modules=None).same
+    report = diff(run, other, modules=None)
+    assert any(one.startswith(setting) for one in report.settings), report.settings
+    assert report.divergence.round == 1
 
 
 def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(

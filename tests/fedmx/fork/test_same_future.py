@@ -10,9 +10,10 @@ import pytest
 from fedmx import Experiment, RunFolder
 from fedmx.errors import FedmxError
 from fedmx.history import fork
+from tests.fedmx import kinds
 from tests.fedmx.algorithms import LOGIC, experiment
 from tests.fedmx.fork.parents import TREE, chain, contents, ended, models
-from tests.fedmx.recorded_runs import record
+from tests.fedmx.recorded_runs import record, run_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -57,6 +58,14 @@ def test_a_fork_that_changes_nothing_is_the_run(name: str, tmp_path: Path) -> No
     assert chain(ended(made)) == chain(run)
     assert made.origin.dropped == made.origin.empty == ()
     assert contents(run) == before
+
+
+@pytest.mark.parametrize("kind", ["own head", "loss with a reference", "liars", "nested", "asked"])
+def test_a_fork_of_another_kind_of_run_is_the_run(
+    kind: str, kind_folder: Path, tmp_path: Path
+) -> None:
+    run = run_of(tmp_path, modules=kind_folder, **{**kinds.TREE, **kinds.KINDS[kind]})
+    assert chain(ended(fork(run, 2, modules=None))) == chain(run)
 
 
 def test_it_is_the_run_on_worker_processes_too(parent: RunFolder) -> None:

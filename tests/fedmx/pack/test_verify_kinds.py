@@ -17,9 +17,13 @@ BLOBS: dict[str, Any] = {
 # They differ in what a pack holds of them; test_replay.py has every kind.
 SEVERAL = {
     "data that come client by client": BLOBS,
+    "own head": {**KINDS["own head"], "compute": TREE["compute"]},
     **{
         name: KINDS[name]
-        for name in ("tree of noise", "online knapsack", "assets", "batch norm", "numpy")
+        for name in (
+            *("tree of noise", "online knapsack", "assets", "batch norm", "numpy"),
+            *("ditto", "loss", "liars", "nested"),
+        )
     },
 }
 

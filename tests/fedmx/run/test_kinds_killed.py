@@ -16,7 +16,10 @@ from tests.fedmx.kinds import KINDS, TREE
 
 pytestmark = pytest.mark.timeout(300)
 
-HERE = ("round memory", "secure sum", "liars", "loss with a reference", "numpy")
+HERE = (
+    *("round memory", "secure sum", "liars", "loss with a reference", "numpy"),
+    *("own head", "nested"),
+)
 TORCH = {**KINDS["numpy"], "compute": {**KINDS["numpy"]["compute"], "engine": "torch"}}
 
 
