@@ -76,8 +76,8 @@ def _open_files() -> int:
 
 
 # Of the rate of rounds that are not troubled. A silent client is waited for twice, ten times the
-# median of the answers each, before it is suspended. In 20 rounds this costs about half of the rate,
-# and more where the first answers took longer than later ones.
+# median of the answers each, before it is suspended. In 20 rounds this costs about half of the
+# rate, and more where the first answers took longer than later ones.
 SHARE = 0.4
 
 
