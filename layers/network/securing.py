@@ -110,28 +110,6 @@ class _Securing(SSLProtocol):
             tls._transport.write(b"".join(sealed))  # not `writelines`, see `Connection`
         tls._process_outgoing()
 
-    def _do_read__buffered(self) -> None:
-        """Decrypt what has arrived, record by record, without asking OpenSSL for more than that."""
-        tls: Any = self  # with names that only asyncio knows
-        read, arrived, count = tls._sslobj.read, tls._incoming, 1
-        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLSyscallError):
-            while count and not tls._app_reading_paused:
-                room, filled = self._connection.get_buffer(-1), 0
-                try:
-                    while count and filled < len(room):
-                        count = read(len(room) - filled, room[filled:])
-                        filled += count
-                        if not arrived.pending and not tls._sslobj.pending():
-                            break
-                finally:
-                    if filled:
-                        self._connection.buffer_updated(filled)
-                if not arrived.pending and not tls._sslobj.pending():
-                    return
-        if not count:
-            tls._call_eof_received()
-            tls._start_shutdown()
-
     def _must_wait(self) -> bool:
         """Return whether the socket takes nothing more, and will not be closed."""
         tls: Any = self
