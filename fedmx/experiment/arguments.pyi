@@ -450,7 +450,8 @@ class NetworkKeys(TypedDict, total=False):
     patience: float | None
     """Gives up a client that does not answer after this many times the median answer time. The
     least limit is 60 s, or 10 s when a third of the round's updates and min_updates have
-    arrived. Before the first answer of a run, it is an hour. null: never."""
+    arrived. Before the first answer of a run, it is an hour. A client that was given up or lost
+    has half the multiple until it sends an update. null: never."""
     patience_s: float | None
     """The same in seconds, instead of patience."""
     wait_limit_s: float | None

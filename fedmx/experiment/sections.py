@@ -321,7 +321,8 @@ class NetworkSection(Section):
     patience: Positive | None = PATIENCE
     """Gives up a client that does not answer after this many times the median answer time. The
     least limit is 60 s, or 10 s when a third of the round's updates and `min_updates` have arrived.
-    Before the first answer of a run, it is an hour. null: never."""
+    Before the first answer of a run, it is an hour. A client that was given up or lost has half
+    the multiple until it sends an update. null: never."""
     patience_s: Positive | None = None
     """The same in seconds, instead of `patience`."""
     wait_limit_s: NotNegative | None = None

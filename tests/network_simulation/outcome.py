@@ -75,10 +75,7 @@ def _open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-# Of the rate of rounds that are not troubled. A silent client is waited for twice, ten times the
-# median of the answers each, before it is suspended. In 20 rounds this costs about half of the
-# rate, and more where the first answers took longer than later ones.
-SHARE = 0.4
+SHARE = 0.5  # of the rate of rounds that are not troubled
 
 
 def share_of_rate(seed: int, plan: Plan, *, verbose: bool = False) -> tuple[Outcome, float]:

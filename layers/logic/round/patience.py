@@ -25,6 +25,7 @@ LEAST_S = 60.0  # the least limit that is derived from a median
 QUORUM = 1 / 3  # the share of the tasks of a round
 QUORUM_LEAST_S = 10.0  # the least limit when this share of the updates has arrived
 FIRST_S = 3600.0  # the limit before the first answer of a run
+OFFENDED = 0.5  # of `Patience.times`, for a client with an offence
 
 SUSPENDED_TIMES = 8.0  # a suspension is this many times longer than the round has waited
 MOST_SUSPENDED_S = 3600.0
@@ -38,7 +39,8 @@ class Patience:
     The limit is `times` the median of the seconds that answers took, at least `LEAST_S`. A minority
     of slow clients does not move a median. The least limit is `QUORUM_LEAST_S` in a round that has
     a quorum: it has `min_updates` updates, and those of a share of `QUORUM` of its tasks. Before
-    the first answer of a run the limit is `FIRST_S`.
+    the first answer of a run the limit is `FIRST_S`. A client with an offence (see `Waiting`) has
+    the part `OFFENDED` of `times`.
 
     Attributes:
         times: the factor; None: there is no limit.
@@ -49,7 +51,11 @@ class Patience:
     limit_s: float | None = None
 
     def after(
-        self, took_s: Collection[float], quorum: bool = False, deadline_s: float = 0.0
+        self,
+        took_s: Collection[float],
+        quorum: bool = False,
+        deadline_s: float = 0.0,
+        offended: bool = False,
     ) -> float:
         """Return the limit in seconds after answers that took so long; infinite without one.
 
@@ -62,7 +68,8 @@ class Patience:
         if not len(took_s):
             return deadline_s + FIRST_S
         least_s = QUORUM_LEAST_S if quorum else LEAST_S
-        return max(deadline_s + least_s, self.times * float(statistics.median(took_s)))
+        times = self.times * (OFFENDED if offended else 1.0)
+        return max(deadline_s + least_s, times * float(statistics.median(took_s)))
 
     def record(self) -> dict[str, float]:
         """Return it as a record of the journal has it."""
@@ -79,10 +86,10 @@ class Waiting:
     """Whose turn it is since when, in one round; all times are seconds since the round began.
 
     A client commits an offence when it makes the round wait for nothing: it is silent until the
-    limit, or is lost. Each of its updates takes one offence back. From the second offence on, the
-    client is suspended for `SUSPENDED_TIMES` as long as the round has waited, twice that for the
-    third, and so on up to `MOST_SUSPENDED_S`. So a client can hold up a small share of the time of
-    a run, however often it comes back.
+    limit, or is lost. Each of its updates takes one offence back. With an offence it has a shorter
+    limit (`OFFENDED`). From the second offence on, the client is suspended for `SUSPENDED_TIMES` as
+    long as the round has waited, twice that for the third, and so on up to `MOST_SUSPENDED_S`. So a
+    client can hold up a small share of the time of a run, however often it comes back.
 
     Args:
         patience: the limit; None: every client may take any time.
@@ -91,7 +98,7 @@ class Waiting:
 
     Attributes:
         patience: as given.
-        limit_s: the present limit for a task; infinite without one.
+        limit_s: the present limit for a task of a client without an offence; infinite without one.
     """
 
     def __init__(
@@ -108,7 +115,17 @@ class Waiting:
         self._answered: set[int] = set()
         self._need = math.inf  # answers for a quorum, besides the share
         self._deadline_s = deadline_s
-        self.limit_s = self.patience.after(self._took_s, False, deadline_s)
+        self._set_limits(quorum=False)
+
+    def _set_limits(self, quorum: bool) -> None:
+        self.limit_s, self._offended_s = (
+            self.patience.after(self._took_s, quorum, self._deadline_s, offended)
+            for offended in (False, True)
+        )
+
+    def limit_of(self, client: int) -> float:
+        """Return the present limit for a task of a client, in seconds."""
+        return self._offended_s if client in self._offences else self.limit_s
 
     def begin(self, now_s: float, in_flight: Iterable[int], min_updates: int | None) -> None:
         """Begin to collect: this moment is 0 from now on.
@@ -142,8 +159,7 @@ class Waiting:
         if (offences := self._offences.pop(client, 0) - 1) > 0:
             self._offences[client] = offences
         enough = max(self._need, QUORUM * len(self._asked))
-        quorum = len(self._answered) >= enough
-        self.limit_s = self.patience.after(self._took_s, quorum, self._deadline_s)
+        self._set_limits(quorum=len(self._answered) >= enough)
 
     def lost(self, client: int, now_s: float) -> float:
         """Record an offence; return the seconds for which the client is suspended from now on."""
@@ -170,11 +186,11 @@ class Waiting:
         """Return the moment at which the first client is given up; None: there is none."""
         if self.limit_s == math.inf or not self._since:
             return None
-        return min(self._since.values()) + self.limit_s
+        return min(since + self.limit_of(one) for one, since in self._since.items())
 
     def spent(self, now_s: float) -> list[int]:
         """Return the clients whose turn it has been for as long as the limit."""
-        return [one for one, since in self._since.items() if now_s - since >= self.limit_s]
+        return [one for one, since in self._since.items() if now_s - since >= self.limit_of(one)]
 
     def memory(self, in_flight: Iterable[int], now_s: float) -> dict[str, Any]:
         """Return the memory after the round, for `ServerState.memory`."""

@@ -310,7 +310,7 @@ def _answer(verdicts: Sequence[Verdict], port: Port) -> None:
 def _give_up(clients: Sequence[int], collection: Collection, port: Port) -> None:
     """Give up clients that were silent for too long."""
     for client in clients:
-        limit_s = port.waiting.limit_s
+        limit_s = port.waiting.limit_of(client)
         reason = silence(limit_s, port.waiting.lost(client, port.now_s))
         task = collection.dispatch.outstanding.get(client)
         if task is not None:

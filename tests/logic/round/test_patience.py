@@ -59,6 +59,21 @@ def test_the_limit_is_a_multiple_of_the_median_answer() -> None:
     assert waiting.spent(1006.0) == [7, 8]
 
 
+def test_an_offence_halves_the_limit_of_a_client_until_an_update_takes_it_back() -> None:
+    patience = Patience(10.0)
+    waiting = began(patience, after(patience, START, [100.0, 90.0, 110.0]))
+    waiting.ask(7, 0.0)
+    assert waiting.lost(7, 1000.0) == 0.0
+    for client in (7, 8):
+        waiting.ask(client, 1000.0)
+    assert waiting.next_s() == 1500.0
+    assert waiting.spent(1500.0) == [7]
+    assert (waiting.limit_of(7), waiting.limit_of(8)) == (500.0, 1000.0)
+    waiting.answered(7, 1100.0)
+    waiting.ask(7, 1100.0)
+    assert waiting.limit_of(7) == waiting.limit_of(8) == 1000.0
+
+
 def test_in_round_1_the_answers_of_others_are_the_measure() -> None:
     waiting = began(Patience(10.0))
     for client in range(4):
