@@ -181,6 +181,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.gone(self)
         # Nothing may keep received bytes until the cycle collector runs.
         self.session.memory = None
+        self.session.pace(None)
         self._transport = CLOSED
         self._taken.clear()
         self._unread = b""

@@ -23,6 +23,7 @@ from layers.network.inbox import PartialMessages
 from layers.network.limits import Limits
 from layers.network.memory import IncomingMemory
 from layers.network.outbox import OutgoingMessage
+from layers.network.pacing import Pacer
 from layers.network.payload import Payload
 from layers.network.session import Session
 from layers.network.transfers import Transfers
@@ -100,6 +101,7 @@ class Endpoint(ABC):
         self._past: dict[str | None, ConnectionTraffic] = {}
         self._traffic_lock = threading.Lock()
         self._scratch = new_scratch()
+        self._pacer = Pacer()
         self._at_a_time = MOST_BYTES
         self._files = files
         self._transfers = Transfers(self._limits, self._report)
@@ -238,6 +240,7 @@ class Endpoint(ABC):
         """Register a new connection."""
         account = self._memory.budget.account(lambda: connection.release(Hold.MEMORY))
         connection.session.memory = account
+        connection.session.pace(lambda size: self._pacer.may_begin(size, connection.flush))
         with self._traffic_lock:
             self._connections.add(connection)
         self._resize(connection)
@@ -306,5 +309,6 @@ class Endpoint(ABC):
             self._connections.discard(connection)
         self._resize()
         self._memory.forget(connection)
+        self._pacer.forget(connection.flush)
         self._transfers.ended(connection)
         self._closed(connection)

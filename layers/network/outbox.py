@@ -99,6 +99,8 @@ class Outbox:
     Attributes:
         max_open_bytes: the most bytes of unfinished messages that the receiver accepts.
         max_streams: the most unfinished messages that it accepts.
+        may_begin: returns whether a message of a size may be announced now, and is asked before
+            each one; None: all may.
         control_bytes: bytes of queued control frames.
         finished: messages whose last byte was taken.
         unreadable: streams of files that could not be read, and the reasons.
@@ -107,6 +109,7 @@ class Outbox:
     def __init__(self, meter: Meter) -> None:
         self.max_open_bytes = 0
         self.max_streams = 0
+        self.may_begin: Callable[[int], bool] | None = None
         self._meter = meter
         self._control: deque[tuple[Kind, bytes]] = deque()
         self.control_bytes = 0
@@ -201,15 +204,18 @@ class Outbox:
         return pieces
 
     def _open_next(self, pieces: list[bytes | memoryview]) -> int:
-        """Announce messages within the receiver's limits; return the bytes of their frames."""
+        """Announce messages that may begin now; return the bytes of their frames."""
         announced = 0
         while self._waiting and self._open_messages < self.max_streams:
             message = self._waiting[0]
-            if self._open_bytes + message.payload.size > self.max_open_bytes:
+            size = message.payload.size
+            if self._open_bytes + size > self.max_open_bytes:
+                break
+            if self.may_begin is not None and not self.may_begin(size):
                 break
             self._waiting.popleft()
             self._open_messages += 1
-            self._open_bytes += message.payload.size
+            self._open_bytes += size
             self._turns.append(message)
             kind, words = self._announcement(message)
             whole = frame(kind, message.stream, words)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from layers.network.codec import MessageCodec
 from layers.network.control import (
@@ -291,6 +291,10 @@ class Session(ABC):
     def _handshake(self, frame: Frame) -> Iterator[SessionEvent]: ...
 
     # Sending
+
+    def pace(self, may_begin: Callable[[int], bool] | None) -> None:
+        """Ask before each message, with its size, whether it may begin now; None: all may."""
+        self._outbox.may_begin = may_begin
 
     def data_to_send(self, max_bytes: int, now: float) -> list[bytes | memoryview]:
         """Return the next frames in pieces: at least one if any is queued, up to `max_bytes`."""

@@ -1,0 +1,115 @@
+"""Messages that are queued at once begin one after the other, with turns of the loop in between."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Collection
+
+import numpy as np
+import pytest
+
+from layers.network import Connector, Joined, Listener, Received, Sent
+from layers.network.frames import Kind, Meter
+from layers.network.outbox import Outbox
+from layers.network.pacing import COUNTED_BYTES, TURN_BYTES, Pacer
+from layers.network.payload import Payload
+from tests.network.wire_messages import CODEC, Note, Task, await_event
+
+A_TURN = TURN_BYTES // COUNTED_BYTES
+MIB = 1 << 20
+
+
+def turns_of(sizes: list[int], forgotten: Collection[int] = ()) -> list[tuple[int, int]]:
+    """Return the turn of the loop in which each message begins, and its number, in this order."""
+
+    async def queue() -> list[tuple[int, int]]:
+        pacer, turn, begun = Pacer(), [0], list[tuple[int, int]]()
+
+        def flush(number: int) -> None:
+            if pacer.may_begin(sizes[number], flushes[number]):
+                begun.append((turn[0], number))
+
+        flushes = [functools.partial(flush, number) for number in range(len(sizes))]
+        for one in flushes:
+            one()
+        for number in forgotten:
+            pacer.forget(flushes[number])
+        while len(begun) < len(sizes) - len(forgotten):
+            turn[0] += 1
+            await asyncio.sleep(0)
+        return begun
+
+    return asyncio.run(queue())
+
+
+def test_the_messages_of_many_connections_begin_in_order_and_few_in_each_turn() -> None:
+    begun = turns_of([5 * MIB] * (3 * A_TURN + 1))
+    assert [number for _, number in begun] == list(range(3 * A_TURN + 1))
+    turns = [turn for turn, _ in begun]
+    assert [turns.count(turn) for turn in sorted(set(turns))] == [A_TURN, A_TURN, A_TURN, 1]
+
+
+def test_small_messages_begin_in_the_same_turn() -> None:
+    assert {turn for turn, _ in turns_of([1000] * 500)} == {0}
+
+
+def test_a_small_message_does_not_overtake_those_that_wait() -> None:
+    sizes = [MIB] * (A_TURN + 1) + [10]
+    assert [number for _, number in turns_of(sizes)] == list(range(len(sizes)))
+
+
+def test_a_connection_that_is_gone_is_not_called_and_nobody_waits_for_it() -> None:
+    begun = turns_of([MIB] * (A_TURN + 3), {A_TURN})
+    assert [number for _, number in begun] == [*range(A_TURN), A_TURN + 1, A_TURN + 2]
+
+
+def test_a_message_that_may_not_begin_holds_up_no_control_frame() -> None:
+    outbox, content = Outbox(Meter()), memoryview(bytes(1000))
+    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
+    outbox.message(Payload((content,), 1000, "Note"))
+    outbox.may_begin = lambda size: False
+    assert outbox.take(100_000) == []
+    outbox.control(Kind.PING)
+    assert sum(map(len, outbox.take(100_000))) > 0
+    assert not outbox.idle
+    outbox.may_begin = lambda size: size == 1000
+    assert sum(map(len, outbox.take(100_000))) > 1000
+    assert outbox.idle
+
+
+def test_a_server_takes_turns_of_its_loop_to_send_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    turn, begun = [0], list[int]()
+    run_once, may_begin = asyncio.BaseEventLoop._run_once, Pacer.may_begin  # type: ignore[attr-defined]
+
+    def counted(loop: asyncio.BaseEventLoop) -> None:
+        turn[0] += threading.current_thread().name == "fedmx-listener"
+        run_once(loop)
+
+    def noted(pacer: Pacer, size: int, flush: Callable[[], object]) -> bool:
+        may = may_begin(pacer, size, flush)
+        if may and size > MIB and threading.current_thread().name == "fedmx-listener":
+            begun.append(turn[0])
+        return may
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "_run_once", counted)
+    monkeypatch.setattr(Pacer, "may_begin", noted)
+    monkeypatch.setattr("layers.network.pacing.TURN_BYTES", 2 * MIB)
+    names = [f"client-{number}" for number in range(6)]
+    with Listener("127.0.0.1:0", CODEC) as listener:
+        clients = [Connector(listener.address, name, CODEC) for name in names]
+        for client in clients:
+            client.start()
+            await_event(listener, Joined)
+        for name in names:
+            listener.send(name, Task(1, np.zeros(MIB // 4, np.float32)))
+        for client in clients:
+            assert await_event(client, Received).message.weights.size == MIB // 4
+            client.send(Note("done"))
+        assert {await_event(listener, Sent).peer for _ in names} == set(names)
+        assert {await_event(listener, Received).peer for _ in names} == set(names)
+        for client in clients:
+            client.close()
+    assert len(begun) == len(names)
+    assert max(map(begun.count, begun)) <= 2
