@@ -7,9 +7,9 @@ run between rounds.
 from __future__ import annotations
 
 import math
-import statistics
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,6 +32,35 @@ MOST_SUSPENDED_S = 3600.0
 MOST_DOUBLINGS = 32  # of a suspension
 
 
+class AnswerTimes:
+    """The seconds that the newest answers took, `ANSWERS` at most, and their median."""
+
+    def __init__(self, took_s: Iterable[float] = ()) -> None:
+        self._newest: deque[float] = deque()
+        self._sorted: list[float] = []
+        for one in took_s:
+            self.append(float(one))
+
+    def append(self, took_s: float) -> None:
+        """Add the seconds of one more answer."""
+        if len(self._newest) == ANSWERS:
+            del self._sorted[bisect_left(self._sorted, self._newest.popleft())]
+        self._newest.append(took_s)
+        insort(self._sorted, took_s)
+
+    @property
+    def median(self) -> float | None:
+        """The median in seconds; None: there is no answer yet."""
+        middle = len(self._sorted) // 2
+        if len(self._sorted) % 2:
+            return self._sorted[middle]
+        return (self._sorted[middle - 1] + self._sorted[middle]) / 2 if middle else None
+
+    def newest(self) -> np.ndarray:
+        """Return float64 (n,): the seconds of the newest answers, in order."""
+        return np.array(self._newest, np.float64)
+
+
 @dataclass(frozen=True)
 class Patience:
     """The limit for a client that does not answer.
@@ -52,12 +81,12 @@ class Patience:
 
     def after(
         self,
-        took_s: Collection[float],
+        answers: AnswerTimes,
         quorum: bool = False,
         deadline_s: float = 0.0,
         offended: bool = False,
     ) -> float:
-        """Return the limit in seconds after answers that took so long; infinite without one.
+        """Return the limit in seconds after these answers; infinite if there is none.
 
         A derived limit is longer than the deadline of the round, which ends by itself.
         """
@@ -65,11 +94,11 @@ class Patience:
             return self.limit_s
         if self.times is None:
             return math.inf
-        if not len(took_s):
+        if answers.median is None:
             return deadline_s + FIRST_S
         least_s = QUORUM_LEAST_S if quorum else LEAST_S
         times = self.times * (OFFENDED if offended else 1.0)
-        return max(deadline_s + least_s, times * float(statistics.median(took_s)))
+        return max(deadline_s + least_s, times * answers.median)
 
     def record(self) -> dict[str, float]:
         """Return it as a record of the journal has it."""
@@ -106,11 +135,11 @@ class Waiting:
     ) -> None:
         memory = {} if patience is None else state.memory.get(PATIENCE, {})
         self.patience = patience or Patience()
-        self._took_s = deque(map(float, memory.get("took_s", ())), ANSWERS)
+        self._answers = AnswerTimes(memory.get("took_s", ()))
         self._waited: Mapping[int, float] = memory.get("waited_s", {})  # of tasks in flight
         self._offences: dict[int, int] = dict(memory.get("offences", {}))
         self._suspended: dict[int, float] = dict(memory.get("suspended_s", {}))  # from 0 on
-        self._since: dict[int, float] = {}
+        self._since: dict[int, float] = {}  # the longest first
         self._asked: set[int] = set()
         self._answered: set[int] = set()
         self._need = math.inf  # answers for a quorum, besides the share
@@ -119,7 +148,7 @@ class Waiting:
 
     def _set_limits(self, quorum: bool) -> None:
         self.limit_s, self._offended_s = (
-            self.patience.after(self._took_s, quorum, self._deadline_s, offended)
+            self.patience.after(self._answers, quorum, self._deadline_s, offended)
             for offended in (False, True)
         )
 
@@ -137,12 +166,14 @@ class Waiting:
         """
         self._suspended = {one: until_s - now_s for one, until_s in self._suspended.items()}
         self._need = math.inf if min_updates is None else min_updates
-        for client in in_flight:
-            self._since[client] = -self._waited.get(client, 0.0)
+        waited = {one: self._waited.get(one, 0.0) for one in in_flight}
+        for client in sorted(waited, key=lambda one: -waited[one]):
+            self._since[client] = -waited[client]
 
     def ask(self, client: int, now_s: float) -> None:
         """Record that it is a client's turn from now on."""
         self._asked.add(client)
+        self._since.pop(client, None)
         self._since[client] = now_s
 
     def pause(self, client: int) -> None:
@@ -154,7 +185,7 @@ class Waiting:
         since = self._since.pop(client, None)
         if since is None:
             return
-        self._took_s.append(now_s - since)
+        self._answers.append(now_s - since)
         self._answered.add(client)
         if (offences := self._offences.pop(client, 0) - 1) > 0:
             self._offences[client] = offences
@@ -186,7 +217,13 @@ class Waiting:
         """Return the moment at which the first client is given up; None: there is none."""
         if self.limit_s == math.inf or not self._since:
             return None
-        return min(since + self.limit_of(one) for one, since in self._since.items())
+        # The one that waits longest, of those with an offence and of the others.
+        offended = (self._since[one] for one in self._offences if one in self._since)
+        others = (since for one, since in self._since.items() if one not in self._offences)
+        return min(
+            min(offended, default=math.inf) + self._offended_s,
+            next(others, math.inf) + self.limit_s,
+        )
 
     def spent(self, now_s: float) -> list[int]:
         """Return the clients whose turn it has been for as long as the limit."""
@@ -196,7 +233,7 @@ class Waiting:
         """Return the memory after the round, for `ServerState.memory`."""
         if self.patience == Patience():
             return {}
-        newest = np.array(self._took_s, np.float64)
+        newest = self._answers.newest()
         waited = {one: now_s - self._since[one] for one in in_flight if one in self._since}
         suspended = {one: self._suspended[one] - now_s for one in self.suspended(now_s)}
         return {

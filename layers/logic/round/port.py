@@ -20,7 +20,7 @@ from layers.logic.round.exchange import (
     TimerFired,
     TimerName,
 )
-from layers.logic.round.patience import Waiting, silence
+from layers.logic.round.patience import AnswerTimes, Waiting, silence
 
 Returned = TypeVar("Returned")
 Steps: TypeAlias = Generator[list[Command], tuple[Event, float], Returned]
@@ -89,7 +89,7 @@ class Port:
             self.set_timer("deadline", self.now_s + self._deadline_s)
         self.put(Ask(question, tuple(sorted(missing))))
         answers: dict[int, Answer] = {}
-        began_s, took_s = self.now_s, list[float]()
+        began_s, took_s = self.now_s, AnswerTimes()
         while missing:
             limit_s = self.waiting.patience.after(took_s, False, self._deadline_s or 0.0)
             self.set_timer("patience", began_s + limit_s if limit_s < math.inf else None)

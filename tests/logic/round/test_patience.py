@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from layers.logic import ServerState
 from layers.logic.round.patience import (
@@ -18,6 +21,7 @@ from layers.logic.round.patience import (
     PATIENCE,
     QUORUM_LEAST_S,
     SUSPENDED_TIMES,
+    AnswerTimes,
     Patience,
     Waiting,
 )
@@ -57,6 +61,39 @@ def test_the_limit_is_a_multiple_of_the_median_answer() -> None:
     assert waiting.spent(1004.9) == []
     assert waiting.spent(1005.0) == [7]
     assert waiting.spent(1006.0) == [7, 8]
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=40), st.integers(1, 12))
+def test_the_median_is_that_of_the_newest_answers(took_s: list[float], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("layers.logic.round.patience.ANSWERS", most)
+        times = AnswerTimes(took_s)
+    newest = took_s[-most:]
+    assert times.newest().tolist() == newest
+    assert times.median == (statistics.median(newest) if newest else None)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["ask", "answer", "lose", "pause"]))))
+def test_the_first_client_to_be_given_up_is_known_without_a_look_at_all(
+    steps: list[tuple[int, str]],
+) -> None:
+    waiting = began(Patience(1.0), after(Patience(1.0), START, [300.0, 300.0]))
+    waiting.begin(0.0, [9, 8], 1)
+    asked = {8, 9}
+    for now_s, (client, what) in enumerate(steps, start=1):
+        if what == "ask":
+            waiting.ask(client, now_s)
+            asked.add(client)
+        elif client in asked:
+            {"answer": waiting.answered, "lose": waiting.lost}.get(
+                what, lambda client, now_s: waiting.pause(client)
+            )(client, now_s)
+        next_s = waiting.next_s()
+        if next_s is None:
+            assert waiting.spent(1e9) == []
+        else:
+            assert waiting.spent(next_s - 0.001) == []
+            assert waiting.spent(next_s + 0.001) != []
 
 
 def test_an_offence_halves_the_limit_of_a_client_until_an_update_takes_it_back() -> None:
