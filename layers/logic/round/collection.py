@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from layers.logic.core.declaration import Need
-from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
+from layers.logic.core.messages import CANNOT_TRAIN, EMPTY, Offer, Task, Update, Verdict
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import ClientReport, Times, Traffic
 from layers.logic.core.selector import SELECT, PendingOffers, Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, PartFailed, Rejected
+from layers.logic.numeric.vectors import largest
 from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
@@ -88,6 +89,7 @@ class Collection:
         self._counted: Counter[int] = Counter()  # by client, the tasks in reports
         self.passed: dict[int, ClientReport] = {}
         self._unexpected: list[ClientReport] = []
+        self._measured = EMPTY, 0.0  # weights, and the largest value in them
         # By file and line in which a server side failed, the clients whose updates it was given.
         self._failed: dict[tuple[str, int], set[int]] = {}
 
@@ -321,7 +323,9 @@ class Collection:
         if self._pipeline.opaque:
             check_opaque(decoded)
             return decoded, 0.0
-        peak = check_content(decoded, lane.weights, lane.buffers, self._max_update)
+        if lane.weights is not self._measured[0]:  # most lanes start from the same ones
+            self._measured = lane.weights, largest(lane.weights)
+        peak = check_content(decoded, *self._measured, lane.buffers, self._max_update)
         if self._mask is not None:
             decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))
         self._aggregator.inspect(decoded)

@@ -74,7 +74,11 @@ def check_offer(offer: Offer, announced: int, most: int) -> None:
 
 
 def check_content(
-    update: Update, weights: np.ndarray, buffers: np.ndarray, most: float | None
+    update: Update,
+    weights: np.ndarray,
+    peak_before: float,
+    buffers: np.ndarray,
+    most: float | None,
 ) -> float:
     """Check the decoded vectors against those of the global model, and the metrics.
 
@@ -86,6 +90,7 @@ def check_content(
     Args:
         update: the decoded update.
         weights: float32 (d,), the weights that its client started from.
+        peak_before: `largest` of the weights.
         buffers: float32 (b,), the buffers that its client started from.
         most: the largest norm of an update, as a multiple of that of the weights plus 1; None: no
             bound (see `Logic.max_update`).
@@ -107,7 +112,7 @@ def check_content(
         peaks[name] = largest(vector)
         if not math.isfinite(peaks[name]):
             raise CannotTrain(f"{name} with {int((~np.isfinite(vector)).sum())} values not finite")
-    peak, peak_before = peaks["update"], largest(weights)
+    peak = peaks["update"]
     if above := excess(update.delta, weights, most, peak=peak, like_peak=peak_before):
         raise Rejected(f"update of norm {above.norm:.3g}; {_bound(above, most)}")
     # Buffers hold variances, which grow with the square of the model's values.
