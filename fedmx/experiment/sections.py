@@ -397,7 +397,7 @@ class RunSection(Section):
     checkpoint: CheckpointSection = CheckpointSection()
     report_every: Count | None = None
     """Rounds from one writing of `report.html` to the next while the run goes on; null: as often as
-    that takes at most a twentieth of the time."""
+    that takes at most a hundredth of the time."""
     fold_memory_mb: Count | None = None
     """Keep updates on disk, and fold them slice by slice in this much memory, in MB of 10^6 bytes,
     besides the result ([more](scale.md#updates-on-disk)); null: in memory, and on a server updates

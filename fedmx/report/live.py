@@ -9,8 +9,8 @@ from fedmx.log import Log
 
 log = Log("fedmx.report")
 
-_TIMES_ITS_COST = 20
-_COST_S = 1.0  # of the first page, before it is known
+_TIMES_ITS_COST = 100
+_COST_S = 0.2  # of the first page, before it is known
 
 
 class LivePage:
@@ -21,7 +21,7 @@ class LivePage:
     Args:
         write: writes the page.
         every: rounds from one writing to the next; None: as often as writing takes at most a
-            twentieth of the time.
+            hundredth of the time.
     """
 
     def __init__(self, write: Callable[[], None], every: int | None = None) -> None:
