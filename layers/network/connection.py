@@ -6,7 +6,7 @@ import asyncio
 import enum
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from layers.network.address import Address
@@ -118,6 +118,8 @@ class Connection(asyncio.BufferedProtocol):
         self.at_a_time = self._written_at_a_time = MOST_BYTES
         self._writing_paused = False
         self._taken: deque[memoryview] = deque()  # from the session, not yet written
+        self._taken_bytes = 0
+        self._finished: list[OutgoingMessage] = []  # whose last byte was taken
         self._holds = Hold.NOTHING
         self._unread = b""  # received, not yet handled
         self._flush_planned = False
@@ -184,6 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session.pace(None)
         self._transport = CLOSED
         self._taken.clear()
+        self._taken_bytes = 0
         self._unread = b""
 
     def pause_writing(self) -> None:  # noqa: D102
@@ -356,18 +359,19 @@ class Connection(asyncio.BufferedProtocol):
         for _ in range(CHUNKS_A_TURN):
             if self._writing_paused or self._transport.is_closing():
                 break
-            unreadable: Sequence[tuple[int, str]] = ()
-            if not self._taken:
-                pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
-                self._taken.extend(map(memoryview, pieces))
+            more, unreadable = True, list[tuple[int, str]]()
+            if self._taken_bytes < self._written_at_a_time:
+                more = self._take()
                 unreadable = self.session.unreadable_files()
             for stream, reason in unreadable:
                 self._owner.unreadable(self, stream, reason)
             if not self._taken and not unreadable:
                 break
-            self._write()
-            for message in () if self._taken else self.session.sent_messages():
-                self._owner.report_message(self, Sent, message)
+            self._write(self._written_at_a_time if more else 1)
+            if not self._taken:
+                finished, self._finished = self._finished, []
+                for message in finished:
+                    self._owner.report_message(self, Sent, message)
         else:
             # Other connections get their turn first.
             if not self._flush_planned:
@@ -381,9 +385,22 @@ class Connection(asyncio.BufferedProtocol):
         if Hold.ANSWERS in self._holds and self.session.answers_bytes <= UNREAD_BYTES // 2:
             self.release(Hold.ANSWERS)
 
-    def _write(self) -> None:
-        """Write the bytes taken from the session, as far as the transport accepts them."""
-        while self._taken and not self._writing_paused:
+    def _take(self) -> bool:
+        """Take bytes from the session; return whether others may belong behind them."""
+        pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
+        self._taken.extend(map(memoryview, pieces))
+        size = sum(map(len, pieces))
+        self._taken_bytes += size
+        self._finished += self.session.sent_messages()
+        return size >= CHUNK_BYTES and not self._finished
+
+    def _write(self, least: int) -> None:
+        """Write the bytes taken from the session, as far as the transport accepts them.
+
+        Less than `least` bytes wait for more: the few bytes at the end of a chunk would otherwise
+        take a record of TLS, and a call of the system, of their own.
+        """
+        while self._taken_bytes >= least and not self._writing_paused:
             batch: list[memoryview] = []
             room = self._written_at_a_time
             while self._taken and room:
@@ -392,6 +409,7 @@ class Connection(asyncio.BufferedProtocol):
                 if len(piece) > room:
                     self._taken.appendleft(piece[room:])
                 room -= len(batch[-1])
+            self._taken_bytes -= self._written_at_a_time - room
             # Not `writelines`: early releases of Python 3.12 and 3.13 do not pause after it
             # (CVE-2024-12254), and keep references to arrays that may change after `Sent`.
             self._transport.write(b"".join(batch))

@@ -1,16 +1,18 @@
-"""Messages that are queued at once begin one after the other, with turns of the loop in between."""
+"""What is queued at once is sent in order, in large pieces, with turns of the loop in between."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import threading
+from asyncio.selector_events import _SelectorSocketTransport as Transport  # type: ignore[attr-defined]
 from collections.abc import Callable, Collection
 
 import numpy as np
 import pytest
 
 from layers.network import Connector, Joined, Listener, Received, Sent
+from layers.network.connection import MOST_BYTES
 from layers.network.frames import Kind, Meter
 from layers.network.outbox import Outbox
 from layers.network.pacing import COUNTED_BYTES, TURN_BYTES, Pacer
@@ -113,3 +115,32 @@ def test_a_server_takes_turns_of_its_loop_to_send_to_all(monkeypatch: pytest.Mon
             client.close()
     assert len(begun) == len(names)
     assert max(map(begun.count, begun)) <= 2
+
+
+def test_no_small_piece_is_written_between_the_chunks_of_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes, write = list[int](), Transport.write
+
+    def noted(transport: asyncio.Transport, data: bytes) -> None:
+        if threading.current_thread().name == "fedmx-listener":
+            sizes.append(len(data))
+        write(transport, data)
+
+    monkeypatch.setattr(Transport, "write", noted)
+    with (
+        Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener,
+        Connector(listener.address, "client-1", CODEC) as client,
+    ):
+        await_event(listener, Joined)
+        sizes.clear()
+        values = np.arange(MIB, dtype=np.float32)
+        listener.send("client-1", Task(1, values))
+        assert np.array_equal(await_event(client, Received).message.weights, values)
+        assert await_event(listener, Sent).message == "Task"
+        listener.send("client-1", Note("the last"))
+        assert await_event(client, Received).message == Note("the last")
+        assert await_event(listener, Sent).message == "Note"
+    small = [size for size in sizes if size < MOST_BYTES]
+    assert len(sizes) - len(small) == 4 * MIB // MOST_BYTES
+    assert len(small) <= 3  # the ends of both messages, and the goodbye
