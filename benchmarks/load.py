@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
 import os
 import random
@@ -193,6 +192,7 @@ def serve_in_turns(path: Path, overrides: list[str]) -> None:
     # Not at the top: the clients need neither this nor MXNet.
     from fedmx import Experiment, RunFolder, recorded, serve
     from fedmx.assembly.assembly import Assembly
+    from fedmx.deployment.serve import rest_collector
     from fedmx.run import gather_facts
 
     experiment = Experiment.read(path, overrides)
@@ -211,8 +211,7 @@ def serve_in_turns(path: Path, overrides: list[str]) -> None:
     text = experiment.to_yaml()
     folder = RunFolder.create(experiment.run.folder, experiment.name, text, facts)
     print(server.weights.size, flush=True)
-    gc.collect()
-    gc.freeze()
+    rest_collector()
     began = time.perf_counter(), time.process_time()
     for _ in recorded(server, folder):
         took = time.perf_counter() - began[0], time.process_time() - began[1]

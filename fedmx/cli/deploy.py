@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import re
@@ -127,11 +126,11 @@ def run_deployed(
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
     from fedmx.cli.rounds import run_loop
     from fedmx.deployment.remote_clients import RemoteClients
+    from fedmx.deployment.serve import rest_collector
 
     assert isinstance(server.network, RemoteClients)
     begin_log()
-    gc.collect()
-    gc.freeze()  # else each full collection visits the objects of all libraries, amid a round
+    rest_collector()
     with on_hangup(server.network.listener.renew_certificates):
         # A deployed client keeps the state of its last round only.
         run_loop(server, folder, experiment, every=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 
 from fedmx.assembly.assembly import Assembly
@@ -18,6 +19,8 @@ from fedmx.server.server import Server
 from layers.logic.core.declaration import Need
 from layers.logic.round.patience import FIRST_S, Patience
 from layers.network import Limits, Listener, ServerTLS
+
+COLLECTED_OBJECTS = 10_000  # new ones that the cycle collector waits for; Python's own is 700
 
 
 def serve(
@@ -102,6 +105,17 @@ def serve(
             network.metrics, pages_of(monitor), read_token(network.metrics_token_file)
         )
     return server
+
+
+def rest_collector() -> None:
+    """Let Python's cycle collector visit new objects only, and less often.
+
+    A server's round makes many objects that it needs until its end. To visit them again and again
+    took 0.2 of 3.9 processor seconds in a round with 1,000 clients.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECTED_OBJECTS)
 
 
 def _patience(assembly: Assembly) -> Patience:
