@@ -267,6 +267,10 @@ def _preload(copy: Path) -> None:
     """Import what costs seconds, once, and forget our own modules, which each mutant reads anew."""
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # compiled code of one mutant is not for another
     sys.dont_write_bytecode = True
+    # Commands that tests start must run the copy, wherever fedmx is installed from.
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     os.chdir(copy)
     sys.path[0] = str(copy)
     for name in PRELOADED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import typing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgpack
 import numpy as np
@@ -349,7 +349,12 @@ class Derived:
     twice: int = field(init=False, default=0)
 
 
-@pytest.mark.parametrize("cls", [Loose, Mutable, Ambiguous, Derived, dict])
+@dataclass(frozen=True)
+class Numbered:
+    one: Literal[1, 2]
+
+
+@pytest.mark.parametrize("cls", [Loose, Mutable, Ambiguous, Derived, Numbered, dict])
 def test_an_unsupported_type_is_refused_in_a_table(cls: type) -> None:
     with pytest.raises(MessageTypeError):
         MessageCodec({1: cls})

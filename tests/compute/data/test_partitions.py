@@ -436,6 +436,11 @@ def test_the_share_of_extremely_biased_clients_is_the_setting(share: float) -> N
             assert len(set(held[far][held[far] > 0])) == 1, "as much of each class as of any other"
 
 
+def test_labels_of_a_single_class_are_divided_too() -> None:
+    parts = Biased(0.5).split(np.zeros(12, np.int64), None, 3, generator(1))
+    assert sorted(np.concatenate(parts).tolist()) == list(range(12))
+
+
 def test_with_l1_any_one_or_two_labels_are_extremely_biased() -> None:
     y = np.repeat(np.arange(10), generator(5).integers(2000, 4000, 10))
     alone, pairs = set(), set()

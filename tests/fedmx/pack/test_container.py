@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,16 @@ def test_another_file_is_no_pack(content: bytes, tmp_path: Path) -> None:
         PackFile.read(path)
     with pytest.raises(PackError, match="cannot read it"):
         PackFile.read(tmp_path / "nothing.fedmx")
+
+
+def test_a_file_beyond_the_size_of_any_pack_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(import_module("fedmx.history.pack"), "MOST_BYTES", 1000)
+    path = tmp_path / "x.fedmx"
+    path.write_bytes(b"x" * 2001)
+    with pytest.raises(PackError, match=r"x\.fedmx: .* 2001 bytes"):
+        PackFile.read(path)
 
 
 def test_unpacking_leaves_nothing_if_it_is_no_run_folder(tmp_path: Path) -> None:

@@ -212,6 +212,12 @@ def test_the_results_are_totals_of_the_records(tmp_path: Path) -> None:
     text = Reader(page_of(run)).text
     for shown in ("70.00 %", "90.00 %", "5 of 5", "5.00 MiB", "10.0 s", "To 80 %", "round 3"):
         assert shown in text
+    assert "Final accuracy70.00 %after round 5Best accuracy90.00 %round 4" in text
+    rising = make(tmp_path, [record(n, a) for n, a in enumerate([0.5, 0.7], start=1)])
+    rising.finish("done")
+    text = Reader(page_of(rising)).text
+    assert "Final accuracy70.00 %after round 2, the best" in text
+    assert "Best accuracy" not in text
 
 
 def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> None:
