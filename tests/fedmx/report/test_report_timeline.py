@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.axes import Axes
 
 from fedmx import RunFolder
 from fedmx.report import write_report
@@ -190,6 +191,18 @@ def test_times_of_one_machine_are_not_shown_as_times_of_devices(tmp_path: Path) 
     assert said not in page
     assert "deadline, 1 min" in page
     assert said not in page_of(make(tmp_path, [record(1, 11.0)], clients))
+
+
+@pytest.mark.parametrize(("deadline_s", "place"), [(100, 100.0), (600, 10.0), (7200, 120.0)])
+def test_the_line_of_the_deadline_is_in_the_unit_of_the_axis(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deadline_s: int, place: float
+) -> None:
+    drawn: list[float] = []
+    monkeypatch.setattr(Axes, "axvline", lambda axes, x, **style: drawn.append(x))
+    clients = [client(0, "accepted", 0, 0.5 * deadline_s, None, None, 0.9 * deadline_s)]
+    given = EXPERIMENT.replace("100", str(deadline_s))
+    page_of(make(tmp_path, [record(1, 0.9 * deadline_s)], clients, given))
+    assert place in drawn
 
 
 def test_each_status_has_a_mark_and_the_deadline_a_line(tmp_path: Path) -> None:
