@@ -189,7 +189,7 @@ class MemoryCarrier:
         update = self._train(item)
         if item.offer:
             self._offered[item.client] = update
-            return self.forge_offer(offer_of(update))
+            return self.forge_offer(offer_of(update, 0.0))
         return self.forge(update)
 
     def _turn(self, client: int) -> tuple[int, int]:

@@ -143,20 +143,17 @@ class _Free(Channel):
     """No upload waits for another one, or slows it."""
 
     ends: list[tuple[float, int, int, float]] = field(default_factory=list)
-    gone: set[int] = field(default_factory=set)
     entered: int = 0  # of two that end at the same time, the one that entered first is first
 
     def enter(self, client: int, bytes: int, alone_s: float, ready_s: float) -> None:
-        self.gone.discard(client)  # it has come back for another pass
         heapq.heappush(self.ends, (ready_s + alone_s, self.entered, client, ready_s))
         self.entered += 1
 
     def leave(self, client: int, now_s: float) -> None:
-        self.gone.add(client)
+        self.ends = [one for one in self.ends if one[2] != client]
+        heapq.heapify(self.ends)
 
     def next_end(self) -> tuple[float, int, float] | None:
-        while self.ends and self.ends[0][2] in self.gone:
-            heapq.heappop(self.ends)
         if not self.ends:
             return None
         ends_s, _, client, began_s = self.ends[0]
@@ -166,8 +163,7 @@ class _Free(Channel):
         heapq.heappop(self.ends)
 
     def tree(self) -> dict[str, Any]:
-        ends = [list(one) for one in sorted(self.ends) if one[2] not in self.gone]
-        return {"ends": ends, "entered": self.entered}
+        return {"ends": list(map(list, sorted(self.ends))), "entered": self.entered}
 
     def restore(self, tree: Mapping[str, Any]) -> None:
         self.ends = [(one[0], one[1], one[2], one[3]) for one in tree["ends"]]

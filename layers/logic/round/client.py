@@ -184,7 +184,7 @@ def answer_question(
     return answer, within.passed(question.round, question.step, round_memory)
 
 
-def offer_of(update: Update, upload_s: float = 0.0) -> Offer:
+def offer_of(update: Update, upload_s: float) -> Offer:
     """Return the offer of an update, for a task with `offer`.
 
     Its norm is the ||delta omega_k|| of knapsack selection, computed before any hook.

@@ -29,6 +29,13 @@ def shown(counts: np.ndarray, width: int = 80) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
+@pytest.mark.parametrize(("clients", "left_out"), [(15, 0), (20, 0), (21, 1)])
+def test_a_table_says_that_clients_are_left_out_only_if_they_are(
+    clients: int, left_out: int
+) -> None:
+    assert sum("…" in line for line in shown(np.ones((clients, 2), np.int64))) == left_out
+
+
 def dealt(labels: np.ndarray, clients: int) -> list[np.ndarray]:
     return [labels[client::clients] for client in range(clients)]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from safetensors.numpy import save
 
 from fedmx.assembly.assets import AssetFile
-from fedmx.client.asset_receiver import AssetReceiver
+from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.client import Client
 from fedmx.client.participant import Participant
 from fedmx.errors import FedmxError
@@ -133,3 +135,16 @@ def test_unfinished_files_are_removed_at_the_next_start_and_at_the_end(tmp_path:
     assert {*receiver.folder.iterdir()} == {announced, of_another_client}
     receiver.close()
     assert {*receiver.folder.iterdir()} == {of_another_client}
+
+
+@pytest.mark.parametrize(
+    ("assets", "named"),
+    [
+        ((FIRST.announced, FIRST.announced), "same name"),
+        ((replace(FIRST.announced, name="../first"),), "../first"),
+        ((replace(FIRST.announced, sha256="12ab"),), "12ab"),
+    ],
+)
+def test_announced_assets_that_could_not_be_files_are_refused(assets, named: str) -> None:
+    with pytest.raises(FedmxError, match=re.escape(named)):
+        check_announced(replace(SETUP, assets=assets))

@@ -50,6 +50,35 @@ def test_equal_uploads_that_share_the_way_end_at_the_same_time() -> None:
     assert [one.ended_s for one in sent] == [20.0, 20.0]
 
 
+@pytest.mark.parametrize("uploads", [Parallel(), Parallel(bytes_per_s=10), Serial()])
+def test_an_upload_that_was_broken_off_never_ends_although_its_client_comes_back(uploads) -> None:
+    channel = uploads.open(None)
+    channel.enter(1, 10, 1.0, 0.0)
+    channel.enter(0, 100, 10.0, 0.0)
+    channel.leave(0, 0.5)
+    assert channel.next_end()[1] == 1
+    channel.end(1)
+    channel.enter(0, 100, 10.0, 5.0)
+    ends_s, client, began_s = channel.next_end()
+    assert (ends_s, client, began_s) == (15.0, 0, 5.0)
+    channel.end(0)
+    assert channel.next_end() is None
+
+
+@pytest.mark.parametrize("bytes_per_s", [None, 10.0])
+def test_a_client_that_comes_back_while_others_send_starts_again(bytes_per_s) -> None:
+    channel = Parallel(bytes_per_s).open(None)
+    channel.enter(0, 10, 10.0, 0.0)
+    channel.enter(1, 1, 6.0, 0.0)
+    channel.leave(0, 1.0)
+    channel.enter(0, 10, 10.0, 5.0)
+    ended = []
+    while (end := channel.next_end()) is not None:
+        ended.append(end[:2])
+        channel.end(end[1])
+    assert ended == [(6.0, 1), (15.0, 0)]
+
+
 @given(uploads)
 def test_serial_uploads_never_overlap_and_go_as_they_are_ready(entering) -> None:
     sent = drained(Serial().open(None), entering)
