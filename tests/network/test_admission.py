@@ -49,6 +49,15 @@ def test_a_recent_step_protects_from_eviction() -> None:
     assert admission.evict(GRACE_S) == 0
 
 
+def test_a_newcomer_goes_first_only_before_a_party_with_more_handshakes_than_its_own() -> None:
+    admission = filled(3)
+    assert admission.goes_first(THERE)
+    admission.arrive(8, THERE, 0.0)
+    assert admission.goes_first(THERE), "2 of its own, and 3 of the other"
+    admission.arrive(9, THERE, 0.0)
+    assert not admission.goes_first(THERE), "3 of its own, and 3 of the other"
+
+
 def test_the_address_with_the_most_handshakes_is_evicted_first() -> None:
     admission: Admission[str] = Admission(Limits(max_handshakes=6))
     admission.arrive("honest", THERE, 0.0)  # it is the oldest

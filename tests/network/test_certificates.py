@@ -35,6 +35,7 @@ from layers.network import (
     make_client_certificate,
     make_server_certificate,
 )
+from layers.network.tls import explain
 from tests.network.conftest import Certificates
 from tests.network.wire_messages import CODEC, QUICK, await_event
 
@@ -348,6 +349,13 @@ def test_a_server_name_mismatch_is_refused(certificates: Certificates) -> None:
         gave_up = await_event(connector, GaveUp)
         assert gave_up.final
         assert "not for that name" in gave_up.reason
+
+
+@pytest.mark.parametrize("code", [62, 64])  # of OpenSSL: host name, IP address
+def test_the_server_is_named_whose_certificate_is_for_another_name(code: int) -> None:
+    error = ssl.SSLCertVerificationError(1, "certificate verify failed")
+    error.verify_code, error.verify_message = code, "mismatch"
+    assert "example.org:1 is not for that name (mismatch)" in explain(error, "example.org:1")
 
 
 def test_both_ends_report_that_only_the_client_uses_tls(certificates: Certificates) -> None:

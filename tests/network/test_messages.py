@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import typing
 from dataclasses import dataclass, field
@@ -347,6 +348,17 @@ class Ambiguous:
 class Derived:
     round: int
     twice: int = field(init=False, default=0)
+
+
+@pytest.mark.parametrize("number", [-1, 1 << 16, "1", None])
+def test_a_number_that_does_not_fit_two_bytes_is_refused_in_a_table(number: Any) -> None:
+    with pytest.raises(MessageTypeError, match=re.escape(repr(number))):
+        MessageCodec({number: Fitting})
+
+
+@dataclass(frozen=True)
+class Fitting:
+    round: int
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,20 @@ def test_a_command_that_says_nothing_does_not_stop_the_server(
     assert asked == [{}] * 3
 
 
+def test_a_command_that_is_broken_off_does_not_stop_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operator_socket, "REST_S", 0.0)
+    asked: list[Any] = []
+    with OperatorSocket(tmp_path, lambda request: asked.append(request) or {}) as end:
+        for content in (b"", b'{"command": "pau'):
+            with socket.socket(socket.AF_UNIX) as broken:
+                broken.connect(str(tmp_path / NAME))
+                broken.sendall(content)
+            end.poll()
+    assert asked == [{}] * 2
+
+
 def test_a_damaged_file_of_what_was_said_is_named(
     certificates: Certificates, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.compressors import Stc
+from layers.logic.numeric.distances import DISTANCES, farthest, uniform
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import (
     Fixed,
@@ -407,3 +408,14 @@ def test_a_selection_is_one_of_those_who_are_there() -> None:
     )
     assert set(plan.clients) == {2, 4, 5, 6}
     assert plan.groups.count(NEBS) == 2
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("classes", [2, 5, 10])
+def test_no_client_is_farther_than_one_with_a_single_label(distance: str, classes: int) -> None:
+    alone = np.eye(classes) * 40
+    measure = DISTANCES[distance]
+    far = max(float(measure(one, uniform(classes))) for one in alone)
+    assert farthest(distance, classes, "uniform") == pytest.approx(far)
+    apart = max(float(measure(one, other / 40)) for one in alone for other in alone)
+    assert farthest(distance, classes, "pooled") == pytest.approx(apart)
