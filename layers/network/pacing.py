@@ -44,10 +44,12 @@ class Pacer:
 
     def _next_turn(self) -> None:
         self._planned, self._begun_bytes = False, 0
-        while self._waiting and self._begun_bytes < TURN_BYTES:
-            self._called = next(iter(self._waiting))
-            del self._waiting[self._called]
-            self._called()
-        self._called = None
-        if self._waiting:
-            self._plan()
+        try:
+            while self._waiting and self._begun_bytes < TURN_BYTES:
+                self._called = next(iter(self._waiting))
+                del self._waiting[self._called]
+                self._called()
+        finally:  # a failure of one connection must not hold up the others
+            self._called = None
+            if self._waiting:
+                self._plan()

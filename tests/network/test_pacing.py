@@ -23,15 +23,20 @@ A_TURN = TURN_BYTES // COUNTED_BYTES
 MIB = 1 << 20
 
 
-def turns_of(sizes: list[int], forgotten: Collection[int] = ()) -> list[tuple[int, int]]:
+def turns_of(
+    sizes: list[int], forgotten: Collection[int] = (), failing: Collection[int] = ()
+) -> list[tuple[int, int]]:
     """Return the turn of the loop in which each message begins, and its number, in this order."""
 
     async def queue() -> list[tuple[int, int]]:
         pacer, turn, begun = Pacer(), [0], list[tuple[int, int]]()
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
 
         def flush(number: int) -> None:
             if pacer.may_begin(sizes[number], flushes[number]):
                 begun.append((turn[0], number))
+                if number in failing:
+                    raise OSError("this connection is broken")
 
         flushes = [functools.partial(flush, number) for number in range(len(sizes))]
         for one in flushes:
@@ -65,6 +70,11 @@ def test_a_small_message_does_not_overtake_those_that_wait() -> None:
 def test_a_connection_that_is_gone_is_not_called_and_nobody_waits_for_it() -> None:
     begun = turns_of([MIB] * (A_TURN + 3), {A_TURN})
     assert [number for _, number in begun] == [*range(A_TURN), A_TURN + 1, A_TURN + 2]
+
+
+def test_a_connection_that_fails_holds_up_no_other() -> None:
+    begun = turns_of([MIB] * (A_TURN + 4), failing={A_TURN, A_TURN + 2})
+    assert [number for _, number in begun] == list(range(A_TURN + 4))
 
 
 def test_a_message_that_may_not_begin_holds_up_no_control_frame() -> None:
