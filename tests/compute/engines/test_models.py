@@ -13,6 +13,7 @@ import pytest
 
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.compute.engines.mxnet.execution import trace
 from layers.compute.engines.mxnet.lstm import random_vectors, read_glove
 from layers.compute.engines.mxnet.models import MODELS, build_model
 from layers.compute.errors import ComputeError
@@ -165,6 +166,23 @@ class Imperative(mx.gluon.Block):
 
     def forward(self, tokens: Any) -> Any:
         return self.inner(tokens)
+
+
+class Several(mx.gluon.HybridBlock):
+    """A block with two outputs, as a pair or as one symbol."""
+
+    def __init__(self, together: bool) -> None:
+        super().__init__()
+        self.together = together
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.split(x, num_outputs=2, axis=1) if self.together else (x, x)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_model_with_several_outputs_is_refused(together: bool) -> None:
+    with pytest.raises(ComputeError, match="several outputs"):
+        trace(Several(together))
 
 
 def test_the_traced_and_the_imperative_lstm_agree() -> None:
