@@ -116,3 +116,12 @@ def test_only_the_events_of_rounds_are_read_from_a_log(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('lds": {"round": 2}}\n')
     assert reader.rounds() == [{"round": 2}]
+
+
+def test_each_of_many_rounds_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    lines = [json.dumps({"event": "round", "fields": {"round": one}}) for one in range(100)]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    reader = LogReader(path)
+    assert reader.rounds() == [{"round": one} for one in range(100)]
+    assert reader.rounds() == []
