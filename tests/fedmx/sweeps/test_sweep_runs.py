@@ -246,6 +246,9 @@ def test_a_killed_sweep_resumes_to_the_same_models(
     begun = [sweep.run_path(run) for run in sweep.runs]
     assert None not in begun
     (folder / "close").unlink()
+    for words in ([*VARY], ["--set", "rounds=3"]):
+        result = fedmx("sweep", sweep.path, *words, "--own-modules", cwd=folder)
+        assert (result.code, "settings are fixed" in result.err) == (2, True), result
     # Runs of added seeds start, and killed runs resume.
     result = fedmx("sweep", sweep.path, "--seeds", "2", "--own-modules", cwd=folder)
     assert result.code == 0, result

@@ -104,6 +104,15 @@ def test_an_update_on_the_grid_is_never_longer_than_the_clip(scale: float) -> No
     assert (on_grid(np.zeros(3, np.float32), 0.5, step) == 0).all()
 
 
+@pytest.mark.parametrize("probability", [1.0, 0.25])
+def test_the_bits_noise_follows_the_expected_number_of_clients(probability: float) -> None:
+    adaptive = preset_of(
+        Central(clip=0.5, delta=1e-3, noise=0.01, quantile=0.5), probability
+    ).aggregator.adaptive
+    assert adaptive.expected == probability * CLIENTS
+    assert adaptive.bit_noise == probability * CLIENTS / 20
+
+
 def test_the_noise_has_its_deviation_and_an_empty_round_gets_it_too() -> None:
     noisy = preset_of(Central(clip=0.5, delta=1e-3, noise=2.0), probability=0.25)
     logic = logic_of(replace(noisy, selector=Poisson(1e-9)))
