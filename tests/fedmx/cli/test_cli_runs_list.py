@@ -102,6 +102,7 @@ def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
         assert all(word in result.out for word in words.split())
     assert "7" not in next(one for one in result.out.splitlines() if "other" in one).split()
     assert max(map(len, result.out.splitlines())) <= columns
+    assert ("settings that differ" in result.out.splitlines()[0]) == (columns > 100)
     document = json.loads(fedmx("runs", tmp_path, "--json", cwd=tmp_path).out)
     found = {one["experiment"]: one["settings"] for one in document}
     assert found["other"] == {}

@@ -227,6 +227,11 @@ def test_rows_are_in_the_order_of_the_plan_and_sampled_from_each_status(tmp_path
     assert [row.client for row in found.rows] == [*range(500, 445, -1), *range(5)]
     assert found.without_task == 1  # 901 is not in the plan
     assert draw_timeline(found).count("<svg") == 1
+    said = "1 client of the plan was given no task"
+    assert said in page_of(make(tmp_path / "one", [record(1, 30.0)], clients))
+    clients += [client(902, "declined")]
+    said = "2 clients of the plan were given no task"
+    assert said in page_of(make(tmp_path / "two", [record(1, 30.0)], clients))
 
 
 def test_the_default_round_has_the_median_duration(tmp_path: Path) -> None:

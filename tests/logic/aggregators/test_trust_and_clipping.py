@@ -82,6 +82,11 @@ def test_centered_clipping_takes_the_iterations_of_the_file(case, steps) -> None
         np.testing.assert_allclose(steps[-1], expected, rtol=0, atol=1e-9)
 
 
+def test_without_settings_centered_clipping_moves_once_by_at_most_one(steps) -> None:
+    fold(CenteredClipping(), np.full((3, 4), 8.0))
+    np.testing.assert_allclose(steps[0], np.full(4, 0.5))  # 1 / sqrt(4) in each of four values
+
+
 @pytest.mark.parametrize("case", range(5))
 def test_centered_clipping_from_zero_agrees_with_byzfl(case, steps) -> None:
     known = vectors("byzantine")["cases"][case]

@@ -78,9 +78,10 @@ def test_fangs_values_lie_beyond_all_honest_ones_against_their_mean() -> None:
         FangTrim(beyond=1.0)
 
 
+@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("liars", [2, 3])
-def test_fangs_lie_is_what_krum_takes_and_twice_as_far_it_does_not(liars) -> None:
-    honest = np.random.default_rng(liars).normal(0.3, 1.0, (8, 20)).astype(np.float32)
+def test_fangs_lie_is_what_krum_takes_and_twice_as_far_it_does_not(liars, seed) -> None:
+    honest = np.random.default_rng([liars, seed]).normal(0.3, 1.0, (8, 20)).astype(np.float32)
     lie = FangKrum().collude(honest.astype(np.float64), liars, RNG)
     size = np.abs(lie).max()
     np.testing.assert_array_equal(lie, -size * np.sign(honest.astype(np.float64).mean(axis=0)))
