@@ -91,6 +91,17 @@ def test_a_message_that_may_not_begin_holds_up_no_control_frame() -> None:
     assert outbox.idle
 
 
+def test_a_message_that_waits_is_dropped_with_all_others() -> None:
+    outbox = Outbox(Meter())
+    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
+    outbox.may_begin = lambda size: False
+    outbox.message(Payload((memoryview(bytes(1000)),), 1000, "Note"))
+    outbox.drop()
+    outbox.may_begin = None
+    assert outbox.idle
+    assert outbox.take(100_000) == []
+
+
 def test_a_server_takes_turns_of_its_loop_to_send_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     turn, begun = [0], list[int]()
     run_once, may_begin = asyncio.BaseEventLoop._run_once, Pacer.may_begin  # type: ignore[attr-defined]
