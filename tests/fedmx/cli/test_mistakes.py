@@ -258,9 +258,12 @@ def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
     assert re.search(r"bytes:   [\d.]+ MiB down and [\d.]+ MiB up per client; about", said)
     assert re.search(r"memory:  [\d.,]+ MiB for data, model and one client", said)
     assert re.search(r"time:    about [\d.]+ s on one core; a local step takes", said)
-    assert command(["run", "small.yaml", "--own-modules", "--dry-run", "--json"]) == 0
+    all_clients = ["--set", "logic.selector={name: uniform, fraction: 1.0}"]
+    words = ["run", "small.yaml", "--own-modules", *all_clients, "--dry-run", "--json"]
+    assert command(words) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["samples"], found["rounds"], found["steps"]) == ([20, 20], 2, 2)
+    assert found["cohort"] == 2
     assert found["round_bytes"] == found["cohort"] * (found["task_bytes"] + found["update_bytes"])
     assert found["bytes"] == 2 * found["round_bytes"]
     hook = 'logic.hooks=["parts_with_mistakes:Alone"]'
