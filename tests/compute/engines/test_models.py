@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from layers.compute.data.dataset import Samples
+from layers.compute.engines.initial import RULES
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.execution import trace
 from layers.compute.engines.mxnet.lstm import random_vectors, read_glove
@@ -166,6 +167,16 @@ class Imperative(mx.gluon.Block):
 
     def forward(self, tokens: Any) -> Any:
         return self.inner(tokens)
+
+
+@pytest.mark.parametrize(
+    ("shape", "fan_in", "fan_out"),
+    [((60, 40), 40, 60), ((30, 20, 7), 140, 210), ((16, 12, 5, 3), 180, 240)],
+)
+def test_xaviers_bound_counts_the_places_of_a_kernel(shape, fan_in: int, fan_out: int) -> None:
+    """Glorot and Bengio 2010, eq. 16: sqrt(6 / (fan in + fan out))."""
+    drawn = np.abs(RULES["xavier"](np.random.default_rng(5), "weight", shape))
+    assert drawn.max() == pytest.approx(np.sqrt(6 / (fan_in + fan_out)), rel=0.01)
 
 
 class Several(mx.gluon.HybridBlock):
