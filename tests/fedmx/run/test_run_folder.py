@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import json
@@ -87,6 +88,22 @@ def test_a_run_takes_no_name_that_is_taken_not_even_one_taken_meanwhile(
     assert new_folder(tmp_path, "x", "20260131-120000", fill) == free
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert sorted(path.name for path in tmp_path.glob("*/*")) == ["another's", "mine"]
+
+
+def test_a_name_that_the_system_refuses_is_not_tried_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[Path] = []
+
+    def rename(old: Path, new: Path) -> Path:
+        tried.append(new)
+        assert len(tried) < 3, "it goes on for ever"
+        raise PermissionError(errno.EPERM, "not permitted")
+
+    monkeypatch.setattr(Path, "rename", rename)
+    with pytest.raises(PermissionError, match="not permitted"):
+        new_folder(tmp_path, "x", "20260131-120000", lambda path: None)
+    assert len(tried) == 1
 
 
 def test_an_interruption_leaves_a_whole_run_folder_or_none(

@@ -18,7 +18,10 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.algorithms.fedshare import FedShare, fedshare
+from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY
+from layers.logic.core.state import ServerState
+from layers.logic.errors import PartFailed
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.points import Points, PointsEngine
 from tests.logic.quadratic import bowls
@@ -125,6 +128,26 @@ def test_a_warm_up_is_the_same_when_round_1_is_run_again_and_another_with_anothe
     run_round(start, MemoryCarrier(other, bowls(2)), other)
     seeds = [seed for _, _, seed in told.calls]
     assert seeds[0] == seeds[1] != seeds[2]
+
+
+class Remembering(Hook):
+    """A hook whose warm-up tries to keep something."""
+
+    name = "remembering"
+
+    def server(self) -> ServerSide:
+        class Side(ServerSide):
+            def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
+                context.memory["kept"] = 1.0
+                return state
+
+        return Side()
+
+
+def test_a_warm_up_cannot_keep_a_memory() -> None:
+    logic = a_logic(alone(0, 1), hooks=[Remembering()])
+    with pytest.raises(PartFailed, match="warm_up"):
+        run_round(a_state(logic), MemoryCarrier(logic, bowls(2)), logic)
 
 
 def test_without_a_warm_up_the_initial_model_is_sent() -> None:
