@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import zipfile
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.examples.free_port import free_port
 from tests.fedmx.fork_server import write_program
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -83,9 +83,7 @@ def outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, t
     folder = tmp_path_factory.mktemp("compose")
     (folder / "bin").mkdir()
     write_program(folder / "bin")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     certificates = start("certificates", folder, port)
     told = {"certificates": (certificates.wait(PATIENCE_S), certificates.communicate()[0])}
     processes = {name: start(name, folder, port) for name in ["server", *CLIENTS]}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -15,6 +14,7 @@ import pytest
 import typer.main
 
 from fedmx.cli.main import app
+from tests.examples.free_port import free_port
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
@@ -154,9 +154,7 @@ def test_the_round_of_the_design_is_the_code() -> None:
 
 
 def test_the_server_and_the_clients_of_the_page_on_python_meet(tmp_path: Path) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     write_files(SHARING, tmp_path)
     for path in tmp_path.glob("*_idea.py"):
         path.write_text(path.read_text().replace("7070", str(port)))

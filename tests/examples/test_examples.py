@@ -10,7 +10,6 @@ import io
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ import yaml
 
 from fedmx import Experiment, RunFolder
 from fedmx.history import diff
+from tests.examples.free_port import free_port
 from tests.fedmx.fork_server import ForkedProcess, write_program
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -262,12 +262,6 @@ def test_a_client_takes_no_code_that_it_was_not_told_to_allow(tmp_path: Path, st
 
 
 # --- deploy on two machines -----------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.examples.free_port import free_port
 from tests.examples.test_docs import blocks, write_files
 from tests.fedmx.fork_server import write_program
 
@@ -17,12 +17,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
 
 pytestmark = pytest.mark.timeout(300)  # a dozen runs and five processes, on a busy machine
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_every_command_of_the_tutorial_does_what_the_page_says(tmp_path: Path) -> None:
