@@ -192,7 +192,7 @@ def serve_in_turns(path: Path, overrides: list[str]) -> None:
     # Not at the top: the clients need neither this nor MXNet.
     from fedmx import Experiment, RunFolder, recorded, serve
     from fedmx.assembly.assembly import Assembly
-    from fedmx.deployment.serve import rest_collector
+    from fedmx.deployment.serve import relax_gc
     from fedmx.run import gather_facts
 
     experiment = Experiment.read(path, overrides)
@@ -211,7 +211,7 @@ def serve_in_turns(path: Path, overrides: list[str]) -> None:
     text = experiment.to_yaml()
     folder = RunFolder.create(experiment.run.folder, experiment.name, text, facts)
     print(server.weights.size, flush=True)
-    rest_collector()
+    relax_gc()
     began = time.perf_counter(), time.process_time()
     for _ in recorded(server, folder):
         took = time.perf_counter() - began[0], time.process_time() - began[1]

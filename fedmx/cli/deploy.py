@@ -126,11 +126,11 @@ def run_deployed(
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
     from fedmx.cli.rounds import run_loop
     from fedmx.deployment.remote_clients import RemoteClients
-    from fedmx.deployment.serve import rest_collector
+    from fedmx.deployment.serve import relax_gc
 
     assert isinstance(server.network, RemoteClients)
     begin_log()
-    rest_collector()
+    relax_gc()
     with on_hangup(server.network.listener.renew_certificates):
         # A deployed client keeps the state of its last round only.
         run_loop(server, folder, experiment, every=1)

@@ -119,7 +119,7 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._taken: deque[memoryview] = deque()  # from the session, not yet written
         self._taken_bytes = 0
-        self._finished: list[OutgoingMessage] = []  # whose last byte was taken
+        self._finished: list[OutgoingMessage] = []  # taken whole, not yet reported as sent
         self._holds = Hold.NOTHING
         self._unread = b""  # received, not yet handled
         self._flush_planned = False
@@ -187,6 +187,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = CLOSED
         self._taken.clear()
         self._taken_bytes = 0
+        self._finished.clear()
         self._unread = b""
 
     def pause_writing(self) -> None:  # noqa: D102
@@ -386,7 +387,7 @@ class Connection(asyncio.BufferedProtocol):
             self.release(Hold.ANSWERS)
 
     def _take(self) -> bool:
-        """Take bytes from the session; return whether others may belong behind them."""
+        """Take the next bytes from the session; return whether more of a message may follow."""
         pieces = self.session.data_to_send(CHUNK_BYTES, self._loop.time())
         self._taken.extend(map(memoryview, pieces))
         size = sum(map(len, pieces))
@@ -397,8 +398,8 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, least: int) -> None:
         """Write the bytes taken from the session, as far as the transport accepts them.
 
-        Less than `least` bytes wait for more: the few bytes at the end of a chunk would otherwise
-        take a record of TLS, and a call of the system, of their own.
+        Fewer than `least` bytes wait for the next ones. Otherwise the last bytes of each chunk
+        would cost a TLS record and a system call of their own.
         """
         while self._taken_bytes >= least and not self._writing_paused:
             batch: list[memoryview] = []

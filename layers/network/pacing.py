@@ -1,4 +1,4 @@
-"""Pacing: how many new messages all connections of a loop begin to send in one of its turns."""
+"""Limits how many messages the connections of a loop begin to send in one turn of the loop."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ COUNTED_BYTES = 1 << 20  # of one message: no more of it is sent in that turn
 
 
 class Pacer:
-    """Lets messages begin in the order in which they were queued, some in each turn of a loop.
+    """Starts queued messages in order, up to `TURN_BYTES` in each turn of the loop.
 
-    A socket can take a whole message at once. Without a pacer, a server that sends to all of its
-    clients does so in a single turn of the loop, and reads their first answers only after it has
-    sent the last message. Messages that have begun, and control frames, do not wait here.
+    A socket can take a whole message at once. Without a limit, a server sends to all of its clients
+    in a single turn, and reads the first answer only after it has sent the last message. Messages
+    that have begun, and control frames, are not limited.
     """
 
     def __init__(self) -> None:
         self._begun_bytes = 0  # in this turn
-        self._waiting: dict[Callable[[], object], None] = {}  # the longest first
+        self._waiting: dict[Callable[[], object], None] = {}  # the longest-waiting first
         self._called: Callable[[], object] | None = None
         self._planned = False
 

@@ -1,4 +1,4 @@
-"""What is queued at once is sent in order, in large pieces, with turns of the loop in between."""
+"""Queued messages are sent in order and in large pieces, a few in each turn of the loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pytest
 
-from layers.network import Connector, Joined, Listener, Received, Sent
+from layers.network import Connected, Connector, Joined, Listener, Received, Sent
 from layers.network.connection import MOST_BYTES
 from layers.network.frames import Kind, Meter
 from layers.network.outbox import Outbox
@@ -102,7 +102,9 @@ def test_a_message_that_waits_is_dropped_with_all_others() -> None:
     assert outbox.take(100_000) == []
 
 
-def test_a_server_takes_turns_of_its_loop_to_send_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_begins_few_messages_in_each_turn_of_its_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     turn, begun = [0], list[int]()
     run_once, may_begin = asyncio.BaseEventLoop._run_once, Pacer.may_begin  # type: ignore[attr-defined]
 
@@ -154,6 +156,7 @@ def test_no_small_piece_is_written_between_the_chunks_of_a_message(
         Connector(listener.address, "client-1", CODEC) as client,
     ):
         await_event(listener, Joined)
+        await_event(client, Connected)  # the listener writes its WELCOME after `Joined`
         sizes.clear()
         values = np.arange(MIB, dtype=np.float32)
         listener.send("client-1", Task(1, values))

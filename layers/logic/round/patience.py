@@ -33,7 +33,7 @@ MOST_DOUBLINGS = 32  # of a suspension
 
 
 class AnswerTimes:
-    """The seconds that the newest answers took, `ANSWERS` at most, and their median."""
+    """The answer times in seconds of the newest `ANSWERS` answers, and their median."""
 
     def __init__(self, took_s: Iterable[float] = ()) -> None:
         self._newest: deque[float] = deque()
@@ -139,7 +139,7 @@ class Waiting:
         self._waited: Mapping[int, float] = memory.get("waited_s", {})  # of tasks in flight
         self._offences: dict[int, int] = dict(memory.get("offences", {}))
         self._suspended: dict[int, float] = dict(memory.get("suspended_s", {}))  # from 0 on
-        self._since: dict[int, float] = {}  # the longest first
+        self._since: dict[int, float] = {}  # the longest-waiting first
         self._asked: set[int] = set()
         self._answered: set[int] = set()
         self._need = math.inf  # answers for a quorum, besides the share
@@ -217,7 +217,7 @@ class Waiting:
         """Return the moment at which the first client is given up; None: there is none."""
         if self.limit_s == math.inf or not self._since:
             return None
-        # The one that waits longest, of those with an offence and of the others.
+        # The limits differ for clients with an offence, so each group has its own earliest moment.
         offended = (self._since[one] for one in self._offences if one in self._since)
         others = (since for one, since in self._since.items() if one not in self._offences)
         return min(

@@ -173,7 +173,9 @@ class Imperative(mx.gluon.Block):
     ("shape", "fan_in", "fan_out"),
     [((60, 40), 40, 60), ((30, 20, 7), 140, 210), ((16, 12, 5, 3), 180, 240)],
 )
-def test_xaviers_bound_counts_the_places_of_a_kernel(shape, fan_in: int, fan_out: int) -> None:
+def test_xavier_counts_the_kernel_size_in_fan_in_and_fan_out(
+    shape, fan_in: int, fan_out: int
+) -> None:
     """Glorot and Bengio 2010, eq. 16: sqrt(6 / (fan in + fan out))."""
     drawn = np.abs(RULES["xavier"](np.random.default_rng(5), "weight", shape))
     assert drawn.max() == pytest.approx(np.sqrt(6 / (fan_in + fan_out)), rel=0.01)

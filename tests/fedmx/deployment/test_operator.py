@@ -237,7 +237,7 @@ def test_a_command_that_says_nothing_does_not_stop_the_server(
     assert asked == [{}] * 3
 
 
-def test_a_command_that_is_broken_off_does_not_stop_the_server(
+def test_an_interrupted_command_does_not_stop_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operator_socket, "REST_S", 0.0)

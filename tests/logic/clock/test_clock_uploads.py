@@ -51,7 +51,7 @@ def test_equal_uploads_that_share_the_way_end_at_the_same_time() -> None:
 
 
 @pytest.mark.parametrize("uploads", [Parallel(), Parallel(bytes_per_s=10), Serial()])
-def test_an_upload_that_was_broken_off_never_ends_although_its_client_comes_back(uploads) -> None:
+def test_an_aborted_upload_never_ends_when_its_client_comes_back(uploads) -> None:
     channel = uploads.open(None)
     channel.enter(1, 10, 1.0, 0.0)
     channel.enter(0, 100, 10.0, 0.0)

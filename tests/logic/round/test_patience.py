@@ -74,7 +74,7 @@ def test_the_median_is_that_of_the_newest_answers(took_s: list[float], most: int
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["ask", "answer", "lose", "pause"]))))
-def test_the_first_client_to_be_given_up_is_known_without_a_look_at_all(
+def test_no_client_has_spent_its_limit_before_the_next_moment_and_one_has_after_it(
     steps: list[tuple[int, str]],
 ) -> None:
     waiting = began(Patience(1.0), after(Patience(1.0), START, [300.0, 300.0]))
