@@ -8,6 +8,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fedmx.assembly.assets import AssetFile
@@ -60,6 +61,7 @@ from layers.network import Left as Disconnected
 
 log = Log("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
+EVENTS_A_CALL = 16  # of the network, handled before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 
 MessageEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
@@ -164,17 +166,22 @@ class ClientSessions:
         self.asset_sender.close()
 
     def next_event(self, wait_s: float) -> ClientEvent | None:
-        """Return the next client event; wait for at most one network event. None: none came."""
+        """Return the next client event; wait once for a network event. None: none came."""
         self._watchdog.alive()
         self.log.flush()
         self.membership.clock.tick()
         waiting: deque[Any] = self.changes or self._events
         if waiting:
             return waiting.popleft()  # type: ignore[no-any-return]
-        event = self.listener.next_event(max(min(TICK_S, wait_s), 0.0))
-        self.membership.clock.tick()
-        self._handle(event)
-        waiting = self.changes or self._events
+        wait_s = max(min(TICK_S, wait_s), 0.0)
+        for _ in range(EVENTS_A_CALL):
+            event = self.listener.next_event(wait_s)
+            self.membership.clock.tick()
+            self._handle(event)
+            waiting = self.changes or self._events
+            if waiting or event is None:
+                break
+            wait_s = 0.0
         return waiting.popleft() if waiting else None
 
     def poll(self) -> None:
@@ -531,8 +538,14 @@ class ClientSessions:
                 self._notified.add(client)
 
     def _client_of(self, peer: str) -> int | None:
-        match = re.fullmatch(r"client-(0|[1-9]\d{0,8})", peer)
-        if match is None:
+        client = _number_in(peer)
+        if client is None or (self.clients is not None and client >= self.clients):
             return None
-        client = int(match[1])
-        return client if self.clients is None or client < self.clients else None
+        return client
+
+
+@lru_cache(maxsize=100_000)
+def _number_in(peer: str) -> int | None:
+    """Return the number of a client from its identity; None: it is not one of a client."""
+    match = re.fullmatch(r"client-(0|[1-9]\d{0,8})", peer)
+    return None if match is None else int(match[1])

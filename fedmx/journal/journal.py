@@ -416,7 +416,7 @@ def _record_of_accounts(accounts: Accounts) -> dict[str, Any]:
     clients: dict[int, dict[str, Any]] = {}
     for given in (accounts.traffic, accounts.times):
         for client, one in given.items():
-            values = {name: value for name, value in asdict(one).items() if value is not None}
+            values = {name: value for name, value in vars(one).items() if value is not None}
             clients.setdefault(client, {}).update(values)
     overhead = {name: value for name, value in asdict(accounts.overhead).items() if value}
     record = {"waited_s": accounts.waited_s, "overhead": overhead}

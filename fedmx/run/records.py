@@ -152,6 +152,9 @@ class JsonLines:
         return json.dumps(values, allow_nan=False) + "\n"
 
 
+_PLAIN = frozenset({str, int, bool, type(None)})  # most values are
+
+
 def plain(value: Any, where: str) -> Any:
     """Return a value as strict JSON.
 
@@ -162,6 +165,8 @@ def plain(value: Any, where: str) -> Any:
     Raises:
         RunError: JSON cannot hold it.
     """
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if value is None or isinstance(value, str | bool | int):
@@ -169,7 +174,10 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(key): plain(item, f"{where}: {key}") for key, item in value.items()}
+        return {
+            str(key): item if type(item) in _PLAIN else plain(item, f"{where}: {key}")
+            for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
         return [plain(item, where) for item in value]
     raise RunError(f"{where}: {type(value).__name__} cannot be written as JSON")

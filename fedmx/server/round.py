@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedmx.display import card
@@ -221,7 +221,7 @@ class Round:
                 ),
                 **({"share": client.share} if client.share is not None else {}),
                 **({"liar": True} if client.liar else {}),
-                **(asdict(client.times) if client.times is not None else {}),
+                **(vars(client.times) if client.times is not None else {}),
             }
             for client in (*self.report.clients, *self.report.others)
         ]

@@ -7,6 +7,7 @@ import contextlib
 import ssl
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,8 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(_handle)
+        self._calls: deque[tuple[Callable[..., object], tuple[object, ...]]] = deque()
+        self._planned = False  # whether the loop will run the calls
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -50,8 +53,24 @@ class LoopThread:
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
         """Call a function in the loop; do nothing if the loop has been stopped."""
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(call, *args)
+        # Waking the loop costs a system call, which many calls in a row share.
+        self._calls.append((call, args))
+        if not self._planned:
+            self._planned = True
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._run_calls)
+
+    def _run_calls(self) -> None:
+        """Run the calls of this turn, also after one that fails."""
+        self._planned = False
+        try:
+            for _ in range(len(self._calls)):
+                call, args = self._calls.popleft()
+                call(*args)
+        finally:
+            if self._calls and not self._planned:
+                self._planned = True
+                self.loop.call_soon(self._run_calls)
 
     def stop(self) -> None:
         """Cancel all tasks, end the thread and close the loop."""

@@ -8,7 +8,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -157,31 +157,31 @@ class MemoryBudget:
 
     def complete(self, account: Account, size: int) -> None:
         """Mark a message as complete; its memory is released when the caller takes it."""
-        with self._released():
+        with self._lock:
             account.held -= size
             self._unfinished -= size
             self._stay_within(account)
+            room = self._next() is not None
+        if room:
+            self._on_room()
 
     def release(self, size: int) -> None:
         """Release the memory of a message that the caller has taken; safe in any thread."""
-        with self._released():
+        with self._lock:
             self._used -= size
+            room = self._next() is not None
+        if room:
+            self._on_room()
 
     def close(self, account: Account) -> None:
         """Release what an account holds, and stop waiting for it."""
-        with self._released():
+        with self._lock:
             self._used -= account.held
             self._unfinished -= account.held
             account.held = 0
             if account.waits:
                 self._end_wait(account)
             self._stay_within(account)
-
-    @contextlib.contextmanager
-    def _released(self) -> Iterator[None]:
-        """Hold the lock, and call `on_room` afterwards if an account can be granted memory."""
-        with self._lock:
-            yield
             room = self._next() is not None
         if room:
             self._on_room()

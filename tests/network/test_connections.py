@@ -384,6 +384,31 @@ def test_an_uncaught_error_is_reported_unless_a_connection_broke(
     assert bool(caplog.records) is reported
 
 
+def test_calls_in_a_row_share_one_wake_up_of_the_loop_and_a_failing_one_stops_no_other() -> None:
+    thread = LoopThread("test")
+    begun, goes_on, done = threading.Event(), threading.Event(), threading.Event()
+    wake_ups: list[object] = []
+    wake = thread.loop.call_soon_threadsafe
+    thread.loop.call_soon_threadsafe = lambda *call: wake_ups.append(call) or wake(*call)
+    order: list[int] = []
+
+    def block() -> None:
+        begun.set()
+        goes_on.wait()
+
+    thread.soon(block)
+    assert begun.wait(60)
+    thread.soon(order.append, 1)
+    thread.soon(failing, ConnectionResetError("cable cut"))
+    thread.soon(order.append, 2)
+    thread.soon(done.set)
+    goes_on.set()
+    assert done.wait(60)
+    assert order == [1, 2]
+    assert len(wake_ups) == 2  # for `block`, and for the four calls after it
+    thread.stop()
+
+
 def test_a_stopped_loop_ignores_calls_and_a_second_stop() -> None:
     before = threading.active_count()
     thread = LoopThread("test")

@@ -268,6 +268,7 @@ class SimulatedLoopThread(LoopThread):
         self._scheduler = scheduler
         self.loop = Loop(scheduler, network)
         self.loop.set_exception_handler(_report)
+        self._calls, self._planned = deque(), False
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         thread = self._scheduler.thread

@@ -48,8 +48,10 @@ def inner(vector: Vector, other: np.ndarray) -> float:
 
 def largest(vector: np.ndarray) -> float:
     """Return the largest absolute value, or inf or NaN if there is one, without a copy."""
+    if not vector.size:
+        return 0.0
     with np.errstate(invalid="ignore"):
-        return max(abs(float(vector.min(initial=0))), abs(float(vector.max(initial=0))))
+        return max(abs(float(vector.min())), abs(float(vector.max())))
 
 
 class Excess(NamedTuple):
