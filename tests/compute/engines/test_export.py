@@ -218,6 +218,22 @@ def test_a_reshape_across_samples_is_refused_for_pytorch() -> None:
         torch_module(engine.definition)
 
 
+def ceil_pooled() -> mx.gluon.nn.HybridSequential:
+    """A pooling that rounds its size up: windows of 2 at every third place, as far as there are."""
+    net = mx.gluon.nn.HybridSequential()
+    with net.name_scope():
+        net.add(mx.gluon.nn.MaxPool2D(2, 3, ceil_mode=True), mx.gluon.nn.Dense(2))
+    return net
+
+
+def test_a_pooling_window_beyond_the_image_is_refused_for_pytorch_which_leaves_it_out() -> None:
+    source = torch_module(MXNetEngine(ceil_pooled, (1, 4, 4), 2).definition).source
+    assert "F.max_pool2d(x, 2, stride=3, ceil_mode=True)" in source
+    assert "nn.Linear(4, 2)" in source
+    with pytest.raises(ComputeError, match="Pooling"):  # the second window would begin at 3 of 3
+        torch_module(MXNetEngine(ceil_pooled, (1, 3, 3), 2).definition)
+
+
 def test_a_shared_parameter_is_refused_for_pytorch() -> None:
     with pytest.raises(ComputeError, match=r"first\.weight"):
         torch_module(MXNetEngine(Shared, (2,), 2).definition)
