@@ -38,6 +38,9 @@ class Server(ServerSide):
     def __init__(self, **changes: Change) -> None:
         self.changes = changes
 
+    def warm_up(self, state, context):
+        return self.changes.get("warm_up", lambda state: state)(state)
+
     def send(self, task, context):
         return self.changes.get("send", lambda task: task)(task)
 
@@ -197,10 +200,10 @@ def test_what_a_half_must_not_return_is_named_with_its_line_round_and_client(nam
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
-@pytest.mark.parametrize("method", ["send", "receive", "on_accepted", "conclude"])
+@pytest.mark.parametrize("method", ["warm_up", "send", "receive", "on_accepted", "conclude"])
 def test_a_server_half_that_raises_is_named_with_round_and_client(method: str) -> None:
     logic = a_logic(alone(0, 1), hooks=[hook_of(Server(**{method: raising}))])
-    client = "" if method == "conclude" else ", client 0"
+    client = "" if method in ("warm_up", "conclude") else ", client 0"
     said = f"^round 1{client}: Server.{method} failed: KeyError: 'a mask'$"
     with pytest.raises(PartFailed, match=said) as caught:
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
