@@ -64,6 +64,15 @@ def another_certificate(authority: Authority, folder: Path) -> Path:
     return folder
 
 
+def another_client_certificate(authority: Authority, folder: Path) -> Path:
+    """A folder with another certificate of the same authority for client-1."""
+    folder.mkdir()
+    for name in ("ca.pem", "ca.key"):
+        shutil.copy(authority.folder / name, folder / name)
+    make_client_certificate(folder, "client-1")
+    return folder
+
+
 def test_new_connections_see_a_new_certificate_and_old_sessions_continue(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -144,11 +153,7 @@ def test_files_replaced_one_after_the_other_are_not_reported() -> None:
 
 def test_a_client_reconnects_with_its_new_certificate(authority: Authority, tmp_path: Path) -> None:
     tls = authority.client("client-1")
-    folder = tmp_path / "fresh"
-    folder.mkdir()
-    for name in ("ca.pem", "ca.key"):
-        shutil.copy(authority.folder / name, folder / name)
-    make_client_certificate(folder, "client-1")
+    folder = another_client_certificate(authority, tmp_path / "fresh")
     with (
         Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,
         Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector,
@@ -161,6 +166,24 @@ def test_a_client_reconnects_with_its_new_certificate(authority: Authority, tmp_
         await_event(listener, Joined)
         (connection,) = [one for one in listener._connections if not one.session.ended]
         assert serial_number(connection.certificate) == serial(folder / "client-1.pem")
+
+
+def test_a_client_notices_a_new_certificate_while_it_stays_connected(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layers.network.connector.CERTIFICATE_CHECK_S", 0.02)
+    tls = authority.client("client-1")
+    folder = another_client_certificate(authority, tmp_path / "fresh")
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=authority.server) as listener,
+        Connector(listener.address, "client-1", CODEC, tls=tls) as connector,
+    ):
+        joined = await_event(listener, Joined)
+        await_event(connector, Connected)
+        authority.put("client-1", folder)
+        assert await_event(connector, CertificatesRenewed).what == "certificate"
+        listener.send("client-1", Note("for this connection"), joined.address)
+        assert await_event(connector, Received).message == Note("for this connection")
 
 
 def test_a_client_keeps_its_certificate_when_the_new_one_is_bad(authority: Authority) -> None:
