@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError
+from fedmx.components.component import Component
 from fedmx.components.user_code import named_code
 from fedmx.experiment.reader import parse_text
 from fedmx.experiment.schema import experiment_schema, explained_key
@@ -188,6 +189,19 @@ def test_own_code_inside_runs_only_if_it_is_allowed(folder: Path, outer: str) ->
     result = fedmx("run", "small.yaml", "--set", "logic.aggregator.rule.shift=0.5", cwd=folder)
     assert "inner_mine:Rule is not fedmx's code" in result.err
     assert "logic.aggregator.rule" in result.err
+
+
+def test_own_code_that_python_names_inside_runs_only_if_it_is_allowed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)  # where the module is found
+    tree = parsed_tree()
+    tree["logic"]["aggregator"]["rule"] = Component("inner_mine:Rule", {"shift": 1.0})
+    experiment = Experiment.from_dict(tree)
+    with pytest.raises(ExperimentError, match=r"logic\.aggregator\.rule.*inner_mine.*not allowed"):
+        rule_of(experiment.allowing(["another"]))
+    assert "inner_mine" not in sys.modules
+    assert rule_of(experiment.allowing(["inner_mine"])).rule.shift == 1.0
 
 
 def test_own_code_inside_runs_in_worker_processes_with_the_same_bits(folder: Path) -> None:
