@@ -6,6 +6,7 @@ Here the clients are in this process, and the server is told that they are deplo
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,24 @@ def test_a_changed_hash_is_found_in_its_round(
     next(rounds)
     with pytest.raises(JournalError, match=f"^round 2, client {event['client']}: its update"):
         next(rounds)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_task_that_differs_is_named_with_its_client_and_the_recorded_one(
+    scaffold: tuple[Experiment, RunFolder], place: int
+) -> None:
+    given, folder = scaffold
+    records = folder.journal()
+    commands = [one for entry in records[1]["entries"] for one in entry[2:]]
+    (tasks,) = [tasks for name, *tasks in commands if name == "tasks"]
+    client, accepted = tasks[place]
+    tasks[place][1] = 7  # the round of the client's last accepted update
+    found = journals_of(records, "journal.jsonl")
+    with following(Assembly(given), found, 3, foreign=True, strict=True) as server:
+        rounds = iter(server)
+        next(rounds)
+        with pytest.raises(JournalError, match=rf"^round 2, client {client}: tasks: ") as caught:
+            next(rounds)
+    assert (caught.value.round, caught.value.client) == (2, client)
+    here, recorded_one = (str([client, number]) for number in (accepted, 7))
+    assert re.search(rf"{re.escape(here)}.*{re.escape(recorded_one)}", str(caught.value))
