@@ -119,6 +119,7 @@ def test_on_a_terminal_the_user_is_asked(folder: Path, answer: str, runs: bool) 
     said = b""
     while b"Run this code?" not in said:
         said += os.read(ours, 1000)
+    assert "small.yaml" in said.decode(), "whose code it is"
     assert f"leaves_trace:Mine  ({folder}/leaves_trace.py)" in said.decode()
     assert not trace(folder)
     os.write(ours, f"{answer}\n".encode())
