@@ -22,10 +22,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
-    """A run that nothing disturbed, and what the command result."""
+    """A run that nothing disturbed, and what the command result, where columns are few."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True)
+    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True, COLUMNS="40")
     return result, folder
 
 
@@ -45,7 +45,7 @@ def finish(folder: Path, whole: Path) -> None:
 def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[CommandResult, Path]) -> None:
     result, folder = whole
     run = run_in(folder).relative_to(folder)
-    lines = result.err.splitlines()
+    lines = result.err.splitlines()  # whole ones: only a terminal has columns
     assert result.code == 0
     assert lines[0] == f"run folder: {run}"
     shape = r"round (\d)/4  accuracy [\d.]+ %  loss [\d.]+  up [\d.]+ MiB  down [\d.]+ MiB"
