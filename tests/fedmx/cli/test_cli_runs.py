@@ -130,6 +130,28 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
         finish(folder, whole[1])
 
 
+CTRL_C_AT_THE_PAGE = """
+import signal
+from fedmx.cli.start import main
+from fedmx.server import recorder
+recorder.write_report = lambda folders, path: signal.raise_signal(signal.SIGINT)
+main()
+"""
+
+
+def test_an_interruption_after_the_last_round_ends_the_command_and_the_run_is_done(
+    folder: Path,
+) -> None:
+    (folder / "open").touch()
+    words = ("run", "small.yaml", "--own-modules", "--set", "rounds=1")
+    result = fedmx(*words, cwd=folder, code=CTRL_C_AT_THE_PAGE)
+    assert (result.code, result.out) == (130, "")
+    assert result.err.splitlines()[-1] == "fedmx: interrupted"
+    run = RunFolder.open(run_in(folder))
+    assert run.status == "done"
+    assert run.model_path.exists()
+
+
 def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
     folder: Path, whole: tuple[CommandResult, Path]
 ) -> None:
