@@ -11,7 +11,7 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.version import __version__
-from tests.fedmx.command_line import PATIENCE_S, environment
+from tests.fedmx.command_line import PATIENCE_S, environment, fedmx
 from tests.fedmx.fork_server import ForkedProcess
 
 FILE = """\
@@ -91,3 +91,21 @@ def test_python_without_docstrings_is_refused_in_one_line(tmp_path: Path) -> Non
         "fedmx: MXNet cannot be imported without docstrings (python -OO); "
         "leave out -OO, or set PYTHONOPTIMIZE to 1 or 0\n"
     )
+
+
+# What the check needs is loaded before this Python says that it is another version.
+OTHER_PYTHON = """
+import sys
+from fedmx.cli.start import main
+from layers.compute.engines.mxnet import loading
+sys.version_info = {version}
+main(["--version"])
+"""
+
+
+@pytest.mark.parametrize("version", [(3, 9, 7), (3, 14, 0)])
+def test_a_python_that_is_not_known_to_work_is_refused_in_one_line(
+    version: tuple[int, ...], tmp_path: Path
+) -> None:
+    said = fedmx(code=OTHER_PYTHON.format(version=version), cwd=tmp_path)
+    assert f"Python {'.'.join(map(str, version))} " in said.error_text
