@@ -529,6 +529,22 @@ def test_few_seeds_are_single_lines_and_many_a_band(tmp_path: Path) -> None:
     assert "shaded: from the smallest to the largest" in page
 
 
+@pytest.mark.parametrize("rounds", [41, 200])
+def test_a_long_line_has_a_few_markers_each_line_at_other_rounds(
+    tmp_path: Path, rounds: int
+) -> None:
+    runs = [make(tmp_path, rate=f"0.{n}", accuracies=[0.5] * rounds) for n in (1, 2, 3)]
+    axes = Figure().add_subplot()
+    assert plot(axes, Comparison.of(runs).groups, MEASURES[0], AXES[0])
+    marked = [
+        set(range(start, rounds, every))
+        for start, every in (line.get_markevery() for line in axes.lines)
+    ]
+    assert len(marked) == 3
+    assert all(6 <= len(one) <= 10 for one in marked)
+    assert len(set.union(*marked)) == sum(map(len, marked))
+
+
 def test_settings_that_are_no_defaults_come_first_and_the_others_are_folded(tmp_path: Path) -> None:
     tree = {"rounds": 3, "clients": 4, "compute": {"model": "2nn", "data": "digits"}}
     experiment = Experiment(**tree, logic={"preset": {"name": "fedprox", "mu": 0.5}}, seed=7)
