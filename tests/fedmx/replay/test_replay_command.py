@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from fedmx import RunFolder
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import run_of
@@ -43,6 +45,19 @@ def test_the_debugger_stops_where_it_was_told_with_the_real_values(
     (record,) = [one for one in halving.clients(5) if one["client"] == 3]
     digest = record["update_sha256"][0][:16]
     assert lines[-1] == f"the recorded update, bit for bit: SHA-256 {digest}"
+
+
+@pytest.mark.parametrize("client", [None, 3])
+def test_the_debugger_does_not_stop_on_the_way_to_the_round(
+    halving: RunFolder, tmp_path: Path, client: int | None
+) -> None:
+    words = ["replay", halving.path, "--own-modules"]
+    words += ["--round", "3"]  # from round 1 on: the first checkpoint is of round 4
+    words += [] if client is None else ["--client", client]
+    typed = "p 'stops in', context.round, context.client\nq\n"
+    said = fedmx(*words, "--break", "Halving.receive", cwd=tmp_path, typed=typed)
+    assert said.code == 130, said.err
+    assert f"('stops in', 3, {client or 0})" in said.out
 
 
 def test_who_leaves_the_debugger_ends_the_command(halving: RunFolder, tmp_path: Path) -> None:
