@@ -296,7 +296,10 @@ def test_closing_sends_what_is_queued() -> None:
     connector.close()
 
 
-def test_a_flood_stops_at_the_limit_and_continues_when_there_is_room() -> None:
+def test_a_flood_stops_at_the_limit_and_continues_when_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count_sockets(monkeypatch)
     limits = Limits(max_queued_bytes=3_000_000)
     array = np.ones(250_000, np.float32)
     with (
@@ -312,6 +315,7 @@ def test_a_flood_stops_at_the_limit_and_continues_when_there_is_room() -> None:
             pass
         assert event is None
         assert len(listener._events) <= 5
+        assert socket_bytes(listener)[1] < limits.max_queued_bytes, "the others are not read"
         rounds = [await_event(listener, Received).message.round for _ in range(40)]
         assert sorted(rounds) == list(range(40))
 
