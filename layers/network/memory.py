@@ -161,17 +161,13 @@ class MemoryBudget:
             account.held -= size
             self._unfinished -= size
             self._stay_within(account)
-            room = self._next() is not None
-        if room:
-            self._on_room()
+        self._tell_room()
 
     def release(self, size: int) -> None:
         """Release the memory of a message that the caller has taken; safe in any thread."""
         with self._lock:
             self._used -= size
-            room = self._next() is not None
-        if room:
-            self._on_room()
+        self._tell_room()
 
     def close(self, account: Account) -> None:
         """Release what an account holds, and stop waiting for it."""
@@ -182,6 +178,11 @@ class MemoryBudget:
             if account.waits:
                 self._end_wait(account)
             self._stay_within(account)
+        self._tell_room()
+
+    def _tell_room(self) -> None:
+        """Call `on_room` if an account can be granted memory."""
+        with self._lock:
             room = self._next() is not None
         if room:
             self._on_room()
