@@ -356,11 +356,10 @@ class Collection:
         """End a client's part, and fold what can be folded; return the next task of its lane."""
         task = self.dispatch.outstanding[report.client]
         lane = self.dispatch.end(report.client)
-        report = replace(report, task_round=task.round)
+        offer = self._offers.all.get(report.client)
+        report = replace(self._with_passes_before(report), task_round=task.round, offer=offer)
         if self.plan.keeps_stragglers or self.plan.late:
             report = replace(report, version=task.model_version, staleness=lane.staleness)
-        offer = self._offers.all.get(report.client)
-        report = replace(self._with_passes_before(report), offer=offer)
         if report.status == "accepted" and lane.passes > 1 and report.client in lane.waiting:
             self.passed[report.client] = report
         else:

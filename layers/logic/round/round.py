@@ -393,17 +393,17 @@ def _conclude(
     attack = attack_in(logic.hooks)
     liars = attack.liars if attack is not None else ()
     clients = tuple(
-        replace(_with_share(one, fold.shares), liar=one.client in liars) for one in report.clients
+        replace(one, share=_share(one, fold.shares), liar=one.client in liars)
+        for one in report.clients
     )
     report = replace(report, clients=clients, numbers=pipeline.numbers, suspended=suspended)
     return after, report
 
 
-def _with_share(report: ClientReport, shares: Mapping[tuple[int, int], float]) -> ClientReport:
-    """Return a client's report with what its update counted."""
-    if report.status != "accepted" or not shares:
-        return report
-    return replace(report, share=shares.get((report.client, report.task_round)))
+def _share(report: ClientReport, shares: Mapping[tuple[int, int], float]) -> float | None:
+    """Return how much a client's update counted; None: it has none, or that is not known."""
+    accepted = report.status == "accepted"
+    return shares.get((report.client, report.task_round)) if accepted else None
 
 
 def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> None:
