@@ -21,7 +21,7 @@ from tests.fedmx.command_line import ROOT, fedmx
 from tests.fedmx.kinds import KINDS
 from tests.fedmx.recorded_runs import record, run_of
 
-pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
+pytestmark = pytest.mark.timeout(900)  # many processes on a busy machine
 
 pytest.importorskip("ray", reason='needs Ray: pip install "fedmx[ray]"')
 
