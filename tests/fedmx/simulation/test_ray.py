@@ -25,7 +25,6 @@ pytestmark = pytest.mark.timeout(900)  # many processes on a busy machine
 
 pytest.importorskip("ray", reason='needs Ray: pip install "fedmx[ray]"')
 
-PATIENCE_S = 120.0
 PARTS = """
 import os, signal
 from dataclasses import dataclass
@@ -173,7 +172,7 @@ def test_two_nodes_give_the_bits_of_one_process_when_one_is_killed_in_mid_round(
     serial = outcome(experiment(tmp_path, logic=logic))
     on_ray = experiment(tmp_path, logic=logic, executor={"ray": {"address": cluster.address}})
     flag.unlink()
-    killer = threading.Thread(target=_kill_the_node_named_in, args=(cluster, flag))
+    killer = threading.Thread(target=_kill_the_node_named_in, args=(cluster, flag), daemon=True)
     killer.start()
     with caplog.at_level(logging.WARNING, "fedmx.executors"):
         assert outcome(on_ray) == serial
@@ -185,8 +184,7 @@ def test_two_nodes_give_the_bits_of_one_process_when_one_is_killed_in_mid_round(
 
 
 def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not flag.exists() and time.monotonic() < deadline:
+    while not flag.exists():  # on a busy machine Ray needs minutes to start its workers
         time.sleep(0.05)
     named = flag.read_text()
     (node,) = [node for node in cluster.nodes if node.node_id == named]
