@@ -135,6 +135,7 @@ import signal
 from fedmx.cli.start import main
 from fedmx.server import recorder
 recorder.write_report = lambda folders, path: signal.raise_signal(signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 main()
 """
 
