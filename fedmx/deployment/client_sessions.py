@@ -544,7 +544,7 @@ class ClientSessions:
         return client
 
 
-@lru_cache(maxsize=100_000)
+@lru_cache(maxsize=1 << 14)  # strangers choose names, too: 4 MB at the most
 def _number_in(peer: str) -> int | None:
     """Return the number of a client from its identity; None: it is not one of a client."""
     match = re.fullmatch(r"client-(0|[1-9]\d{0,8})", peer)
