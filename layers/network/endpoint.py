@@ -53,7 +53,7 @@ class LoopThread:
 
     def soon(self, call: Callable[..., object], *args: object) -> None:
         """Call a function in the loop; do nothing if the loop has been stopped."""
-        # Waking the loop costs a system call, which many calls in a row share.
+        # Waking the loop costs a system call, so consecutive calls share it.
         self._calls.append((call, args))
         if not self._planned:
             self._planned = True
@@ -61,7 +61,7 @@ class LoopThread:
                 self.loop.call_soon_threadsafe(self._run_calls)
 
     def _run_calls(self) -> None:
-        """Run the calls of this turn, also after one that fails."""
+        """Run the queued calls; if one fails, the others run in the loop's next turn."""
         self._planned = False
         try:
             for _ in range(len(self._calls)):
