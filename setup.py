@@ -72,6 +72,7 @@ setup(
         "PyYAML>=6",
         "pydantic>=2",
         "msgpack>=1",
+        "blake3>=1",
         "safetensors",
         "cryptography>=42",
         "typer>=0.29",

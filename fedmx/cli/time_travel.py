@@ -129,14 +129,14 @@ def _end_of(part: Part) -> Iterator[str]:
     status = record.get("status")
     if status is not None and status != fate.status:
         yield f"in the run: {status}, {record.get('reason', '')}"
-    hashes = ", ".join(one[:16] for one in part.sha256)
-    recorded = ", ".join(one[:16] for one in part.recorded_sha256 or ())
+    hashes = ", ".join(one[:16] for one in part.blake3)
+    recorded = ", ".join(one[:16] for one in part.recorded_blake3 or ())
     if part.same:
-        yield f"the recorded update, bit for bit: SHA-256 {hashes}"
+        yield f"the recorded update, bit for bit: BLAKE3 {hashes}"
     elif part.same is None:
         yield "the run did not accept this update: none is recorded"
     else:
-        yield f"the update differs from the record: SHA-256 {hashes or 'none'}, recorded {recorded}"
+        yield f"the update differs from the record: BLAKE3 {hashes or 'none'}, recorded {recorded}"
 
 
 def _cells(step: Step) -> tuple[str, ...]:

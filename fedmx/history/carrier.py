@@ -281,12 +281,12 @@ class JournalClients:
         if kept.measured:
             return answer_of(kept)
         answer = self._answers[kept.client]
-        if self._strict and message_hash(answer) != kept.sha256:
+        if self._strict and message_hash(answer) != kept.blake3:
             raise self._differs("its answer differs from the recorded one", kept.client)
         return answer
 
     def _update_of(self, kept: UpdateArrived) -> Update | ClientLost:
-        if not kept.sha256:  # no task had asked for it, and nothing of it was used
+        if not kept.blake3:  # no task had asked for it, and nothing of it was used
             return Update(kept.round, kept.client, 0, 0, EMPTY, EMPTY)
         rejected = ClientLost(kept.round, kept.client, kept.rejected or "", rejected=True)
         _, work = self._work.pop(kept.client, (None, None))
@@ -301,7 +301,7 @@ class JournalClients:
             )
         try:
             result = work.result()
-            if message_hash(result.update) != kept.sha256:
+            if message_hash(result.update) != kept.blake3:
                 self._check_update(result.update, kept)
         except (ClientFailed, JournalError):
             if kept.rejected is None:
@@ -321,7 +321,7 @@ class JournalClients:
         announced, why = self._samples.get(kept.client, 0), ADVICE
         if update.samples < announced:
             why = f"it had {announced} samples, and has {update.samples} here"
-        hashes = f"SHA-256 {message_hash(update)[:12]}…, recorded {kept.sha256[:12]}…"
+        hashes = f"BLAKE3 {message_hash(update)[:12]}…, recorded {kept.blake3[:12]}…"
         raise self._differs(f"its update differs ({hashes})", kept.client, why)
 
     def _differs(self, what: str, client: int | None = None, why: str = ADVICE) -> JournalError:
@@ -340,7 +340,7 @@ def _outcomes(journal: Journal) -> dict[int, deque[Kept]]:
     found: dict[int, deque[Kept]] = {}
     for entry in journal.entries:
         event = entry.event
-        if isinstance(event, UpdateArrived) and not event.sha256:
+        if isinstance(event, UpdateArrived) and not event.blake3:
             continue  # no task had asked for it
         if isinstance(event, UpdateArrived | ClientLost | StateLost):
             found.setdefault(event.client, deque()).append(event)
@@ -353,5 +353,5 @@ def _updates(journals: Mapping[int, Journal]) -> frozenset[tuple[int, int]]:
         (entry.event.client, entry.event.round)
         for journal in journals.values()
         for entry in journal.entries
-        if isinstance(entry.event, UpdateArrived) and entry.event.sha256
+        if isinstance(entry.event, UpdateArrived) and entry.event.blake3
     )

@@ -11,7 +11,7 @@ from typing import Any
 from fedmx.journal.chain import CHAIN, TIMES
 from layers.logic import Times
 
-BITS = ("update_sha256", "status")
+BITS = ("update_blake3", "status")
 """The keys of a client's record about its update, and whether it counted."""
 
 NOT_OF_A_CLIENT = frozenset({"traceback", *(one.name for one in fields(Times))})
@@ -124,7 +124,7 @@ def other_bits(round: int, one: RoundRecords, other: RoundRecords) -> Divergence
         return Divergence(round, "update", f"the updates of {_listed(differing)} differ", differing)
     if one.round.get("model_sha256") == other.round.get("model_sha256"):
         return None
-    updates = sum(bool(record.get("update_sha256")) for record in one.clients.values())
+    updates = sum(bool(record.get("update_blake3")) for record in one.clients.values())
     text = f"the models after it differ, and its {updates} updates do not"
     return Divergence(round, "fold", text)
 

@@ -372,7 +372,7 @@ def _check_clients(clients: list[dict[str, Any]]) -> None:
     """
     for record in clients:
         match record:
-            case {"round": int(), "client": int(), "update_sha256": [*hashes]}:
+            case {"round": int(), "client": int(), "update_blake3": [*hashes]}:
                 if all(isinstance(one, str) for one in hashes):
                     continue
         raise PackError("a record of clients.jsonl has no hash of the client's update")

@@ -263,7 +263,7 @@ def _compared(
     round: Round, records: Mapping[int, Mapping[str, Any]], updates: Mapping[int, tuple[str, ...]]
 ) -> ReplayedRound:
     record = records[round.round]
-    found = {client: tuple(sent) for client, sent in round.update_sha256.items()}
+    found = {client: tuple(sent) for client, sent in round.update_blake3.items()}
     before = records.get(round.round - 1, {}).get(CHAIN, START)
     sent = [one for hashes in found.values() for one in hashes]
     return ReplayedRound(
@@ -310,15 +310,15 @@ class Part:
         return self.fate.version
 
     @property
-    def sha256(self) -> tuple[str, ...]:
-        """The SHA-256 (hex) of its updates here, one for each pass."""
-        sent = {one.pass_number: one.sha256 for one in self.steps if one.step == "message"}
+    def blake3(self) -> tuple[str, ...]:
+        """The BLAKE3 hash (hex) of its updates here, one for each pass."""
+        sent = {one.pass_number: one.blake3 for one in self.steps if one.step == "message"}
         return tuple(sent.values())
 
     @property
-    def recorded_sha256(self) -> tuple[str, ...] | None:
+    def recorded_blake3(self) -> tuple[str, ...] | None:
         """Those of the record; None: the run recorded none, or its update did not count."""
-        return tuple(self.record.get("update_sha256", ())) or None
+        return tuple(self.record.get("update_blake3", ())) or None
 
     def record_of_it(self) -> dict[str, Any]:
         """Return the part as plain values."""
@@ -331,15 +331,15 @@ class Part:
             "reason": self.fate.reason,
             "recorded_fate": self.record.get("status"),
             "recorded_reason": self.record.get("reason", ""),
-            "update_sha256": list(self.sha256),
-            "recorded_update_sha256": list(self.recorded_sha256 or ()),
+            "update_blake3": list(self.blake3),
+            "recorded_update_blake3": list(self.recorded_blake3 or ()),
         }
 
     @property
     def same(self) -> bool | None:
         """Whether the updates are the recorded ones; None: none are recorded."""
-        recorded = self.recorded_sha256
-        return None if recorded is None else recorded == self.sha256
+        recorded = self.recorded_blake3
+        return None if recorded is None else recorded == self.blake3
 
 
 def all_same(parts: Sequence[Part]) -> bool | None:
@@ -403,7 +403,7 @@ class Step:
         bytes: of its arrays, without the slots that were decoded; of a task or a message, as
             encoded for the wire.
         notes: of a training: loss, steps and samples.
-        sha256: of a message, the SHA-256 (hex) of its encoding; else empty.
+        blake3: of a message, the BLAKE3 hash (hex) of its encoding; else empty.
         arrays: everything in it, by name, if it was asked for; the memory of a hook's half is under
             ``memory``.
     """
@@ -414,7 +414,7 @@ class Step:
     numbers: VectorNumbers
     bytes: int
     notes: Mapping[str, float] = field(default_factory=dict)
-    sha256: str = ""
+    blake3: str = ""
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
@@ -426,7 +426,7 @@ class Step:
             **asdict(self.numbers),
             "bytes": self.bytes,
             **({"notes": dict(self.notes)} if self.notes else {}),
-            **({"sha256": self.sha256} if self.sha256 else {}),
+            **({"blake3": self.blake3} if self.blake3 else {}),
         }
 
 

@@ -70,13 +70,13 @@ class UpdateArrived:
     Attributes:
         round: the round of the task that it answers.
         client: number of the client.
-        sha256: `message_hash` of the update; empty: no task had asked for it.
+        blake3: `message_hash` of the update; empty: no task had asked for it.
         rejected: why the server rejected it; None: it did not, or no task had asked for it.
     """
 
     round: int
     client: int
-    sha256: str
+    blake3: str
     rejected: str | None = None
 
 
@@ -86,12 +86,12 @@ class AnswerArrived:
 
     Attributes:
         client: number of the client.
-        sha256: `message_hash` of the answer; empty: it was measured.
+        blake3: `message_hash` of the answer; empty: it was measured.
         measured: the encoded answer if it was measured.
     """
 
     client: int
-    sha256: str = ""
+    blake3: str = ""
     measured: bytes = b""
 
 
@@ -184,7 +184,7 @@ class Journal:
                 entry = self.entries[place]
                 assert isinstance(entry.event, UpdateArrived)
                 event = UpdateArrived(
-                    entry.event.round, entry.event.client, entry.event.sha256, one.reason
+                    entry.event.round, entry.event.client, entry.event.blake3, one.reason
                 )
                 self.entries[place] = Entry(entry.commands, event, entry.at_s)
 
@@ -204,11 +204,11 @@ class Journal:
         if isinstance(event, Update):
             if self._waiting.pop(event.client, None) is None:
                 return UpdateArrived(event.round, event.client, "")
-            sha256 = message_hash(event)
+            blake3 = message_hash(event)
             task = event.client, event.round
-            self.updates.setdefault(task, {})[event.pass_number] = sha256
+            self.updates.setdefault(task, {})[event.pass_number] = blake3
             self._expected[task] = len(self.entries)
-            return UpdateArrived(event.round, event.client, sha256)
+            return UpdateArrived(event.round, event.client, blake3)
         if isinstance(event, ClientLost):
             self._waiting.pop(event.client, None)
             self._expected.pop((event.client, event.round), None)
@@ -349,11 +349,11 @@ def _record_of(event: Kept, round: int) -> dict[str, Any]:
             return {**record, "name": name}
         case Accounts():
             return {**record, **_record_of_accounts(event)}
-        case UpdateArrived(client=client, sha256=sha256, rejected=rejected):
-            record |= {"client": client, "sha256": sha256}
+        case UpdateArrived(client=client, blake3=blake3, rejected=rejected):
+            record |= {"client": client, "blake3": blake3}
             return record if rejected is None else {**record, "rejected": rejected}
-        case AnswerArrived(client, sha256, measured):
-            given = {"sha256": sha256} if sha256 else {"measured": measured.hex()}
+        case AnswerArrived(client, blake3, measured):
+            given = {"blake3": blake3} if blake3 else {"measured": measured.hex()}
             return {**record, "client": client, **given}
         case Offer():
             return record | {
@@ -387,10 +387,10 @@ def _event_of(record: Mapping[str, Any], round: int) -> Kept:
         return _accounts_of(record)
     client, of_round = record["client"], record.get("round", round)
     if kind is UpdateArrived:
-        return UpdateArrived(of_round, client, record["sha256"], record.get("rejected"))
+        return UpdateArrived(of_round, client, record["blake3"], record.get("rejected"))
     if kind is AnswerArrived:
         return AnswerArrived(
-            client, record.get("sha256", ""), bytes.fromhex(record.get("measured", ""))
+            client, record.get("blake3", ""), bytes.fromhex(record.get("measured", ""))
         )
     if kind is Offer:
         return Offer(

@@ -31,7 +31,7 @@ from fedmx.shell_line import shell_line
 from fedmx.version import __version__
 from layers.compute.bits import cores, instructions, variables
 
-FORMAT = 3
+FORMAT = 4
 FILE = "run.json"
 UNFINISHED_PREFIX = ".unfinished-"
 

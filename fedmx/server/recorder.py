@@ -54,7 +54,7 @@ class FolderRecorder:
     def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
         """Write one round, and a checkpoint if one is due."""
         line = round.record()
-        updates = [one for sent in round.update_sha256.values() for one in sent]
+        updates = [one for sent in round.update_blake3.values() for one in sent]
         self._link = chained(self._link, line, updates, round.model_sha256)
         line[CHAIN] = self._link
         self.folder.append_journal(round.journal.record(self._population))

@@ -96,8 +96,8 @@ class Round:
         return self.report.overhead.rejected_connections
 
     @property
-    def update_sha256(self) -> Mapping[int, tuple[str, ...]]:
-        """By participant, the SHA-256 (hex) of its encoded updates, one for each pass or task."""
+    def update_blake3(self) -> Mapping[int, tuple[str, ...]]:
+        """By participant, the BLAKE3 hashes (hex) of its encoded updates, by pass or task."""
         hashes: dict[int, tuple[str, ...]] = {}
         for one in self.report.clients:
             if one.status == "accepted":
@@ -207,7 +207,7 @@ class Round:
                 "steps": client.steps,
                 "up_bytes": client.traffic.up_bytes,
                 "down_bytes": client.traffic.down_bytes,
-                "update_sha256": list(self.journal.updates_of(client.client, client.task_round))
+                "update_blake3": list(self.journal.updates_of(client.client, client.task_round))
                 if client.status == "accepted"
                 else [],
                 **(

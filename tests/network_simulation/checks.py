@@ -76,7 +76,7 @@ def replayed(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarray, lis
     try:
         for round in server:
             record = then.get(round.round, {})
-            updates = [one for sent in round.update_sha256.values() for one in sent]
+            updates = [one for sent in round.update_blake3.values() for one in sent]
             link = chained(link, round.record(), updates, round.model_sha256)
             if round.model_sha256 != record.get("model_sha256"):
                 wrong.append(f"round {round.round}: the replay ends in another model")
@@ -104,7 +104,7 @@ def _text(journal: Journal) -> str:
     record = journal.record(None)
     for _, event, *_ in record["entries"]:
         if event.get("rejected"):
-            for key in ("event", "sha256", "reason", "rejected"):
+            for key in ("event", "blake3", "reason", "rejected"):
                 event.pop(key, None)
     return json.dumps(record)
 

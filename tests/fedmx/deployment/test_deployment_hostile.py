@@ -164,13 +164,13 @@ def test_no_name_of_a_clients_number_keeps_its_round_from_being_recorded(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     server = listening(certificates, wait_for=1)
-    names = ("checksum", "chain", "update_sha256")
+    names = ("checksum", "chain", "update_blake3")
     with server, fleet(server, certificates, {0: says(metrics=dict.fromkeys(names, -1.0))}):
         (round,) = server.rounds()
     records = JsonLines(tmp_path / "clients.jsonl")
     records.append(round.client_records())
     (line,) = records.read()
-    assert (line["status"], len(line["update_sha256"]), line["chain"]) == ("accepted", 1, -1.0)
+    assert (line["status"], len(line["update_blake3"]), line["chain"]) == ("accepted", 1, -1.0)
 
 
 def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(

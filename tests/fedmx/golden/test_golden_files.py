@@ -113,7 +113,7 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
         "steps": 120,
         "up_bytes": 400,
         "down_bytes": 1000,
-        "update_sha256": ["a0" * 32],
+        "update_blake3": ["a0" * 32],
         "asked_s": 0.0,
         "trained_s": 2.5,
         "decided_s": 3.0,

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -53,7 +54,7 @@ def links(folder: RunFolder) -> list[str]:
     """The chain, made again from what the folder says."""
     made, link = [], START
     for record in folder.rounds():
-        sent = {one["client"]: one["update_sha256"] for one in folder.clients(record["round"])}
+        sent = {one["client"]: one["update_blake3"] for one in folder.clients(record["round"])}
         updates = [one for client in record["participants"] for one in sent[client]]
         link = chained(link, record, updates, record["model_sha256"])
         made.append(link)
@@ -77,7 +78,7 @@ def test_the_last_record_has_the_hash_of_the_final_model(whole: RunFolder) -> No
 def test_every_participant_has_one_hash_and_the_others_have_none(whole: RunFolder) -> None:
     for record in whole.rounds():
         for one in whole.clients(record["round"]):
-            assert len(one["update_sha256"]) == (one["client"] in record["participants"])
+            assert len(one["update_blake3"]) == (one["client"] in record["participants"])
 
 
 def test_a_run_that_was_stopped_and_resumed_has_the_same_chain(
@@ -130,5 +131,5 @@ def test_one_bit_changes_the_hash_of_a_model(
 def test_the_hash_of_a_message_is_that_of_its_bytes_on_the_network(delta: np.ndarray) -> None:
     update = Update(1, 2, 3, 4, delta, delta[:0], {"loss": 0.5})
     encoded = bytes(CODEC.encode(update))
-    assert message_hash(update) == hashlib.sha256(encoded).hexdigest()
+    assert message_hash(update) == blake3(encoded).hexdigest()
     assert message_hash(CODEC.decode(bytearray(encoded))) == message_hash(update)

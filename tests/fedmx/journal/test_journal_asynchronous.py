@@ -105,7 +105,7 @@ def test_no_update_counts_twice(run: RunFolder) -> None:
         (entry.event.client, entry.event.round)
         for journal in journals
         for entry in journal.entries
-        if isinstance(entry.event, UpdateArrived) and entry.event.sha256
+        if isinstance(entry.event, UpdateArrived) and entry.event.blake3
     )
     assert set(arrived.values()) == {1}
 

@@ -153,7 +153,7 @@ def test_a_changed_hash_is_found_in_its_round(
     given, folder = scaffold
     records = folder.journal()
     (event, *_) = [one[1] for one in records[1]["entries"] if one[1]["event"] == "update"]
-    event["sha256"] = "0" * 64
+    event["blake3"] = "0" * 64
     found = journals_of(records, "journal.jsonl")
     server = following(Assembly(given), found, 3, foreign=True, strict=True)
     rounds = iter(server)

@@ -82,7 +82,7 @@ def chain_anew(members: Members) -> None:
     """Make the chain anew, so that it fits the records as they are now."""
     link, rounds = START, records(members, "rounds.jsonl")
     hashes = {
-        (one["round"], one["client"]): one["update_sha256"]
+        (one["round"], one["client"]): one["update_blake3"]
         for one in records(members, "clients.jsonl")
     }
     for line in rounds:

@@ -37,8 +37,8 @@ def claim_accuracy(members: Members) -> None:
 
 def claim_update(members: Members) -> None:
     lines = records(members, "clients.jsonl")
-    one = next(line for line in lines if line["round"] == 2 and line["update_sha256"])
-    one["update_sha256"] = ["0" * 64]
+    one = next(line for line in lines if line["round"] == 2 and line["update_blake3"])
+    one["update_blake3"] = ["0" * 64]
     write_records(members, "clients.jsonl", lines)
 
 
@@ -90,7 +90,7 @@ def test_changed_records_with_a_new_chain_are_found_by_running_it_again(
     assert found.reason.startswith("round 2: the records differ in accuracy")
     assert f"0.99 against {accuracy}" in found.reason
     in_round = [one for one in records(members, "clients.jsonl") if one["round"] == 2]
-    client = next(one["client"] for one in in_round if one["update_sha256"])
+    client = next(one["client"] for one in in_round if one["update_blake3"])
     found = verified_after(claim_update, plain, tmp_path / "2.fedmx")
     assert found.reason == f"round 2: the updates of client {client} differ"
     found = verified_after(claim_loss_of_a_client, plain, tmp_path / "3.fedmx")

@@ -26,7 +26,7 @@ from fedmx.history.pack import (
 )
 
 MEMBERS = {
-    "run.json": b'{"format": 3, "facts": {}}',
+    "run.json": b'{"format": 4, "facts": {}}',
     "experiment.yaml": b"rounds: 1\n",
     "status.json": b"{}",
     "rounds.jsonl": b'{"round": 1}\n',

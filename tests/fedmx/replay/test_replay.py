@@ -102,7 +102,7 @@ def test_a_part_shows_what_each_station_did_in_order(halving: RunFolder) -> None
     assert by_station["decoded"].numbers.zeros == pytest.approx(0.9, abs=0.01)
     assert by_station["message"].bytes < training.bytes
     assert by_station["message"].bytes <= record["up_bytes"]
-    assert by_station["message"].sha256 == record["update_sha256"][0]
+    assert by_station["message"].blake3 == record["update_blake3"][0]
     assert all(one.numbers.not_finite == 0 for one in part.steps)
 
 
@@ -149,7 +149,7 @@ def test_a_record_that_was_changed_is_found(halving: RunFolder, tmp_path: Path) 
 
 
 def test_an_update_that_is_another_is_found(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "clients.jsonl", update_sha256=["0" * 64])
+    other = changed(halving, tmp_path, "clients.jsonl", update_blake3=["0" * 64])
     assert replay(other, 3, modules=MINE).rounds[0].differing == (0, 1, 2, 3, 4, 5)
     assert replay(other, 3, 2, modules=MINE).same is False
     assert replay(other, 4, 2, modules=MINE).same is True
@@ -250,6 +250,6 @@ def test_records_that_a_killed_run_did_not_finish_are_not_told_as_changed(
 
 
 def test_a_record_without_its_hash_is_told_as_changed(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "clients.jsonl", update_sha256=[])
+    other = changed(halving, tmp_path, "clients.jsonl", update_blake3=[])
     (found,) = replay(other, 3, modules=MINE).rounds
     assert not found.record_holds

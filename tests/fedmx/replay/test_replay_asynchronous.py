@@ -85,12 +85,12 @@ def test_the_command_shows_each_task_with_its_version(run: RunFolder) -> None:
     heads = [line for line in lines if line.startswith("task of version")]
     for head, row in zip(heads, rows, strict=True):
         assert f"version {row['version']}" in head
-        for digest in row["update_sha256"]:
-            assert f"the recorded update, bit for bit: SHA-256 {digest[:16]}" in lines
+        for digest in row["update_blake3"]:
+            assert f"the recorded update, bit for bit: BLAKE3 {digest[:16]}" in lines
     found = json.loads(fedmx(*words, "--json", cwd=run.path.parent).out)
     assert [part["version"] for part in found["parts"]] == [row["version"] for row in rows]
-    assert [part["update_sha256"] for part in found["parts"]] == [
-        row["update_sha256"] for row in rows
+    assert [part["update_blake3"] for part in found["parts"]] == [
+        row["update_blake3"] for row in rows
     ]
 
 
@@ -147,7 +147,7 @@ def test_runs_part_where_any_update_of_a_client_differs(run: RunFolder, tmp_path
         for place, row in enumerate(rows)
         if row["client"] == client and row["status"] == "accepted"
     )
-    rows[accepted] = {**rows[accepted], "update_sha256": ["another"]}
+    rows[accepted] = {**rows[accepted], "update_blake3": ["another"]}
     found = other_bits(number, here, RoundRecords.of(record, rows))
     assert found is not None
     assert (found.what, found.clients) == ("update", (client,))

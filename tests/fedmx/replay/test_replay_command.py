@@ -43,8 +43,8 @@ def test_the_debugger_stops_where_it_was_told_with_the_real_values(
     assert lines[2] == "(Pdb) (5, 3, 7850)"
     assert sum(line.endswith("replayed_halving.py(20)send()") for line in lines) == 1
     (record,) = [one for one in halving.clients(5) if one["client"] == 3]
-    digest = record["update_sha256"][0][:16]
-    assert lines[-1] == f"the recorded update, bit for bit: SHA-256 {digest}"
+    digest = record["update_blake3"][0][:16]
+    assert lines[-1] == f"the recorded update, bit for bit: BLAKE3 {digest}"
 
 
 @pytest.mark.parametrize("client", [None, 3])
@@ -76,7 +76,7 @@ def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path:
     assert found["same"] is True
     (part,) = found["parts"]
     assert "version" not in part
-    assert part["update_sha256"] == part["recorded_update_sha256"]
+    assert part["update_blake3"] == part["recorded_update_blake3"]
     steps = {one["step"]: one for one in part["steps"]}
     assert steps["Halving.send"]["end"] == "client"
     assert steps["training"]["notes"]["steps"] > 0

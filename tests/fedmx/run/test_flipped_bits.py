@@ -106,7 +106,7 @@ def test_every_flipped_bit_of_a_kept_file_is_found(folder: RunFolder, name: str)
         (lambda text: text.replace('"seed": 3', '"seed": 2'), r"run\.json: damaged \(its checksum"),
         (lambda text: text.replace('"checksum"', '"chekcsum"'), r"run\.json: damaged \(its checks"),
         (lambda text: text.replace('"seed": 3,', '"seed": 3'), r"run\.json:\d+: damaged \(Expect"),
-        (lambda text: text.replace('"format": 3', '"format": true'), r"run\.json: damaged"),
+        (lambda text: text.replace('"format": 4', '"format": true'), r"run\.json: damaged"),
     ],
 )
 def test_a_damaged_run_json_is_refused_in_one_line_that_says_what_to_do(
@@ -173,7 +173,7 @@ def test_a_last_line_whose_line_break_is_damaged_is_not_taken_for_an_unfinished_
     assert run.damage == (f"{path}:{ROUNDS}: the line is damaged; it is left out",)
 
 
-@pytest.mark.parametrize("form", [1, 2, 4])
+@pytest.mark.parametrize("form", [1, 2, 3, 5])
 def test_a_folder_of_another_format_is_refused_with_the_version_that_wrote_it(
     folder: RunFolder, form: int
 ) -> None:
