@@ -430,7 +430,11 @@ class Connection(asyncio.BufferedProtocol):
         # A loop that was stopped could not hear the peer, which is not silent for that.
         if late_s > LATE_S or (self._holds and Hold.ANSWERS not in self._holds):
             self.session.excuse(now)
-        self.handle(self.session.tick(now))
+        events = self.session.tick(now)
+        if events or self.session.urgent:
+            self.handle(events)
+        else:
+            self._arm()
 
     def _close(self) -> None:
         """Wait until the peer has read the last message and closed, for at most `linger_s`."""
