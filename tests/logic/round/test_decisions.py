@@ -41,7 +41,7 @@ from layers.logic.round.exchange import (
     SendTask,
     SetTimer,
 )
-from layers.logic.round.patience import PATIENCE, Patience
+from layers.logic.round.patience import FIRST_S, PATIENCE, Patience
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
 
@@ -201,6 +201,18 @@ def test_a_timer_is_set_when_it_changes_and_not_again() -> None:
     _, given = driven(CASES["one is silent for too long"])
     timers = [one for commands in given for one in commands if isinstance(one, SetTimer)]
     assert timers == [SetTimer("patience", 6.0)]  # client 1 was asked first, and all the time
+
+
+def test_without_a_deadline_the_first_clients_have_the_first_limit_alone() -> None:
+    _, given = driven(Case([], [], {}, patience=Patience(times=10.0)))
+    assert SetTimer("patience", FIRST_S) in given[0]
+
+
+def test_a_round_that_ends_at_its_deadline_has_no_patience_any_more() -> None:
+    case = replace(CASES["the deadline passes"], patience=Patience(limit_s=60.0))
+    _, given = driven(case)
+    timers = {one.name: one.at_s for part in given for one in part if isinstance(one, SetTimer)}
+    assert timers == {"deadline": 4.0, "patience": None}
 
 
 def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> None:
