@@ -20,7 +20,9 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.cli.main import main as command
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from fedmx.export import TrainedModel
 from fedmx.run import RunFolder
+from tests.fedmx.recorded_runs import TREE, run_of
 
 DIGEST_WITHOUT_START = "d7e62e91e0a8b9dd597d561256b667cba11e3b5cba619e27790b2cb083ae9a23"
 
@@ -109,6 +111,22 @@ def start_of(path: str | Path, text: str = SMALL) -> Assembly:
 
 def final_weights(folder: Path) -> dict[str, np.ndarray]:
     return load_file(the_run(folder) / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("normalise", "says"),
+    [
+        ({"scale": 16}, "x / 16, where"),
+        ({"scale": 16, "std": 2}, "(x / 16) / 2, where"),
+        ({"mean": 8}, "x - 8, where"),
+    ],
+)
+def test_an_export_names_each_step_of_the_normalisation_that_changes_values(
+    tmp_path: Path, normalise: dict[str, float], says: str
+) -> None:
+    compute = {**TREE["compute"], "normalise": normalise}
+    folder = run_of(tmp_path, rounds=1, compute=compute)
+    assert f": {says}" in TrainedModel.of(folder).notes["input"]
 
 
 def test_onnxruntime_opens_the_file_in_a_process_without_fedmx(here: Path) -> None:

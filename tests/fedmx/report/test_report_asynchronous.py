@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 from fedmx import RunFolder
 from fedmx.report import write_report
 from fedmx.report.participation import STATUSES
-from fedmx.report.staleness import quantile, staleness_section
+from fedmx.report.staleness import MAX_BARS, quantile, staleness_section
 from fedmx.report.summary import RunSummary
 from fedmx.report.tasks import LEAST_VERSIONS, MOST_VERSIONS
 from fedmx.report.timeline import draw_timeline, timeline_of
@@ -150,6 +151,13 @@ def test_the_page_says_how_stale_updates_were(run: RunFolder, tmp_path: Path) ->
     assert "<h2>Staleness</h2>" in text
     assert "Timeline of versions" in text
     assert "each makes a version" in text
+
+
+def test_a_bar_stands_for_several_values_where_there_are_many(run: RunFolder) -> None:
+    last = replace(RunSummary.of(run).points[-1], staleness=tuple(range(2 * MAX_BARS)))
+    section = staleness_section(replace(RunSummary.of(run), points=(last,)), None)
+    assert section is not None
+    assert section.count("fill: var(--run-0)") == MAX_BARS
 
 
 def test_rounds_that_wait_have_no_staleness(tmp_path: Path) -> None:

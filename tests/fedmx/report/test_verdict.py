@@ -90,6 +90,13 @@ def run_of(
             "bad",
         ),
         (
+            [0.3, 0.3],
+            [1.0, 9.0],
+            None,
+            "loss rises since round 1; best 30.00 % after 1 round, 1.00 MiB",
+            "bad",
+        ),
+        (
             [0.3, 0.3, 0.3, 0.3, 0.3],
             [2.0, 1.0, 3.0, 4.0, 9.0],
             None,
