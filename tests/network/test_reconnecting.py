@@ -217,6 +217,10 @@ def test_a_port_in_use_is_reported() -> None:
 def test_plain_tcp_off_loopback_requires_insecure() -> None:
     with Listener("0.0.0.0:0", CODEC, insecure=True) as listener:
         assert listener.address.startswith("0.0.0.0:")
+    with pytest.raises(AddressError, match=r"0\.0\.0\.0:0.*insecure"):
+        Listener("0.0.0.0:0", CODEC)
+    with pytest.raises(AddressError, match=r"192\.0\.2\.1:7070.*insecure"):
+        Connector("192.0.2.1:7070", "client-1", CODEC)
 
 
 def test_ipv6_works_like_ipv4() -> None:

@@ -12,6 +12,8 @@ from fedmx.components.engines import engine_of
 from layers.compute.engines.architectures import ARCHITECTURES, Architecture, Dense
 from layers.compute.engines.engine import Engine
 from layers.compute.engines.numpy.engine import NumpyEngine, one_thread
+from layers.compute.engines.numpy.network import _max_pooling
+from layers.compute.engines.numpy.operators import Node, backward
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES, Loss
 from layers.compute.losses.references import Distillation
@@ -151,6 +153,13 @@ def test_a_model_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ComputeError, match=said):
         other(lambda: Architecture(layers), shape, 10)
+
+
+def test_numpys_gradient_of_a_maximum_goes_to_the_first_of_equal_values() -> None:
+    x = Node(np.array([[[[1, 2], [2, 2]]]], np.float32), leaf=True)
+    backward(_max_pooling(x, 2))
+    assert x.gradient is not None
+    assert x.gradient.tolist() == [[[[0, 1], [0, 0]]]]
 
 
 def test_numpy_runs_on_one_thread_and_gives_the_others_back() -> None:
