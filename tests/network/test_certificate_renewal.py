@@ -378,7 +378,8 @@ def test_revocations_accumulate_and_errors_leave_the_list_unchanged(
     revoke(authority.folder, paths)
     assert authority.server.revoked() == {serial(path) for path in paths}
     crl = x509.load_pem_x509_crl((authority.folder / "crl.pem").read_bytes())
-    assert crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number == 3
+    number = crl.extensions.get_extension_for_class(x509.CRLNumber)
+    assert (number.value.crl_number, number.critical) == (3, False)  # as RFC 5280, 5.2.3 demands
     before = (authority.folder / "crl.pem").read_bytes()
     foreign = strangers.client("client-1").certificate
     for wrong in (foreign, authority.folder / "server.pem", authority.folder / "none.pem"):

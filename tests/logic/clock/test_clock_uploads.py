@@ -50,6 +50,11 @@ def test_equal_uploads_that_share_the_way_end_at_the_same_time() -> None:
     assert [one.ended_s for one in sent] == [20.0, 20.0]
 
 
+def test_a_server_may_take_less_than_a_byte_a_second() -> None:
+    sent = drained(Parallel(bytes_per_s=0.5).open(None), [(0.0, 10, 1.0)])
+    assert [one.ended_s for one in sent] == [20.0]
+
+
 @pytest.mark.parametrize("uploads", [Parallel(), Parallel(bytes_per_s=10), Serial()])
 def test_an_aborted_upload_never_ends_when_its_client_comes_back(uploads) -> None:
     channel = uploads.open(None)

@@ -92,6 +92,14 @@ def _plain(clients: Sequence[int]) -> np.ndarray:
     return run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)[0].weights
 
 
+def test_no_timer_is_left_after_the_last_answers() -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=[Masked()], deadline_s=4.0)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
+    run_round(a_state(logic), peers, logic)
+    assert peers.asked[-1] == ("hooks returned", (0, 1, 2))
+    assert peers.timers == {}
+
+
 @pytest.mark.parametrize("lost", [(), (1,)])
 def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding(lost) -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
