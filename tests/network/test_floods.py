@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
 from layers.network.connection import LINGER_BYTES, SLICE_BYTES, UNREAD_BYTES, Connection, Hold
 from layers.network.control import CONTROL, FileAccept, FileOffer, Hello
-from layers.network.event_queue import VALUE_BYTES
+from layers.network.event_queue import PEER_SHARE, VALUE_BYTES
 from layers.network.files import Outgoing
 from layers.network.frames import HEADER_BYTES, SIZE, Kind, frame
 from tests.network.wire_messages import CODEC, Note, Task, await_event
@@ -207,3 +208,21 @@ def test_a_disconnected_peer_that_keeps_sending_is_cut_off() -> None:
         raw.close()
         until(lambda: not listener._connections)
         assert listener.traffic("raw").received_bytes > LINGER_BYTES
+
+
+def test_peers_that_are_paused_because_of_all_others_go_on_when_there_is_room() -> None:
+    limits = Limits(max_queued_bytes=PEER_SHARE * 4000)
+    data = bytes(CODEC.encode(Note("x" * 2500)))  # below the share of one peer
+    names = [f"raw-{number}" for number in range(3 * PEER_SHARE // 2)]
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener, ExitStack() as stack:
+        raws = [stack.enter_context(raw_session(listener, name)) for name in names]
+
+        def paused() -> bool:
+            return any(Hold.CALLER in connection(listener, name)._holds for name in names)
+
+        for stream in (1, 2):
+            note = frame(Kind.MESSAGE, stream, SIZE.pack(len(data)))
+            for raw in raws:
+                raw.sendall(note + frame(Kind.DATA, stream, data))
+            until(paused)
+            assert {await_event(listener, Received).peer for _ in names} == set(names)

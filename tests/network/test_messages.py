@@ -258,12 +258,22 @@ def test_a_repeated_key_is_refused() -> None:
         CODEC.decode(struct.pack("<I", len(packed)) + packed)
 
 
-def test_nesting_beyond_the_limit_is_refused() -> None:
-    slot: Any = 1
-    for _ in range(200):
-        slot = {"s": slot}
-    with pytest.raises(MalformedMessage, match="deep"):
-        CODEC.decode(encoded(task(ext(1, 1, 0, 0), slots={"h": slot})))
+def nested(levels: int) -> dict[str, Any]:
+    """The slots of a task whose innermost value is so many levels below it."""
+    slots: Any = 1
+    for _ in range(levels - 2):
+        slots = {"s": slots}
+    return {"h": slots}
+
+
+def test_values_nest_24_deep_and_no_deeper() -> None:
+    allowed = Task(1, np.ones(1), slots=nested(24))
+    assert CODEC.decode(bytearray(bytes(CODEC.encode(allowed)))).slots == nested(24)
+    with pytest.raises(MessageTypeError, match="24 deep"):
+        CODEC.encode(Task(1, np.ones(1), slots=nested(25)))
+    for levels in (25, 200):
+        with pytest.raises(MalformedMessage, match="deep"):
+            CODEC.decode(encoded(task(ext(1, 1, 0, 0), slots=nested(levels))))
 
 
 def test_too_many_values_are_refused_before_they_are_built() -> None:
