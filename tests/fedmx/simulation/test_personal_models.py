@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -171,7 +172,7 @@ def test_a_new_key_changes_no_digest_and_a_trainer_does(tmp_path) -> None:
     assert len({plain.digest(), *(experiment(tmp_path, one).digest() for one in others)}) == 4
 
 
-def test_the_personal_model_of_a_client_is_exported(tmp_path, monkeypatch) -> None:
+def test_the_personal_model_of_a_client_is_exported(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     tree = {**TREE, "name": "own", "logic": {"preset": {"name": "fedper", "fraction": 0.5}}}
     Path("own.yaml").write_text(json.dumps(tree))
@@ -179,7 +180,9 @@ def test_the_personal_model_of_a_client_is_exported(tmp_path, monkeypatch) -> No
     (run,) = Path("runs").iterdir()
     for options in ([], ["--client", "2"], ["--client", "5"]):
         file = f"{'-'.join(options) or 'global'}.safetensors"
+        capsys.readouterr()
         assert command(["export", str(run), "--to", "safetensors", "-o", file, *options]) == 0
+        assert re.findall(r"client (\d+)", capsys.readouterr().out) == options[1:]
     whole, two, five = (
         load_file(f"{one}.safetensors") for one in ("global", "--client-2", "--client-5")
     )
