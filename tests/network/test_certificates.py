@@ -44,8 +44,10 @@ def load(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def expired(certificates: Certificates, folder: Path) -> ClientTLS:
-    """A client certificate of the CA that was valid until yesterday."""
+def valid_on(
+    certificates: Certificates, folder: Path, first: int = -9, last: int = -1
+) -> ClientTLS:
+    """A client certificate of the CA, valid from one day to another, counted from today."""
     ca = load(certificates.folder / "ca.pem")
     ca_key = load_pem_private_key((certificates.folder / "ca.key").read_bytes(), None)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -57,8 +59,8 @@ def expired(certificates: Certificates, folder: Path) -> ClientTLS:
         .issuer_name(ca.subject)
         .public_key(key.public_key())
         .serial_number(7)
-        .not_valid_before(now - 9 * day)
-        .not_valid_after(now - day)
+        .not_valid_before(now + first * day)
+        .not_valid_after(now + last * day)
         .sign(ca_key, hashes.SHA256())  # type: ignore[arg-type]
     )
     (folder / "late.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
@@ -254,7 +256,7 @@ def test_a_certificate_without_its_key_is_refused(certificates: Certificates) ->
 
 
 def test_an_expired_certificate_is_refused(certificates: Certificates, tmp_path: Path) -> None:
-    tls = expired(certificates, tmp_path)
+    tls = valid_on(certificates, tmp_path)
     with pytest.raises(CertificateError, match="expired on"):
         tls.context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -269,6 +271,14 @@ def test_an_expired_certificate_is_refused(certificates: Certificates, tmp_path:
         ):
             wrapped.recv(1)
         assert "has expired" in await_event(listener, ConnectionRejected).reason
+
+
+def test_a_certificate_that_is_not_valid_yet_is_refused(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    tls = valid_on(certificates, tmp_path, first=1, last=9)
+    with pytest.raises(CertificateError, match=r"late\.pem is valid only from"):
+        tls.context()
 
 
 def test_under_mutual_tls_the_identity_must_match_the_certificate(

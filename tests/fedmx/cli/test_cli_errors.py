@@ -15,7 +15,7 @@ from fedmx.cli.options import executor_override
 from fedmx.experiment import ExecutorSection
 from tests.fedmx.command_line import ROOT, environment, fedmx
 from tests.network.conftest import Certificates
-from tests.network.test_certificates import expired
+from tests.network.test_certificates import valid_on
 
 EXPERIMENT = """
 name: small
@@ -157,7 +157,7 @@ def test_certificates_that_do_not_fit_are_refused_before_anything_is_loaded(
     folder: Path, certificates: Certificates, strangers: Certificates
 ) -> None:
     own = certificates.client("client-0")
-    late = expired(certificates, folder)
+    late = valid_on(certificates, folder)
     ca, stranger = certificates.folder / "ca.pem", strangers.client("client-0")
     for files, says in (
         ((ca, folder / "none.pem", own.key), "none.pem cannot be read (No such file"),
