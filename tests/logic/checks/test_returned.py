@@ -294,8 +294,9 @@ def test_other_parts_are_named_as_well(parts, said: str) -> None:
 def test_a_broken_model_is_a_broken_model_and_says_who_made_it(parts, who: str) -> None:
     logic = a_logic(alone(0, 1), **parts)
     said = rf"^round 1: {who} \({HERE}:\d+\) made a model with values that are not finite; the"
-    with pytest.raises(BrokenModel, match=said):
+    with pytest.raises(BrokenModel, match=said) as caught:
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+    assert not caught.value.at_start
 
 
 def test_a_half_that_is_given_values_too_large_to_compute_with_is_not_blamed() -> None:
@@ -303,8 +304,9 @@ def test_a_half_that_is_given_values_too_large_to_compute_with_is_not_blamed() -
     hooks = [hook_of(client=Client(send=large)), hook_of(client=Client(send=infinite))]
     with np.errstate(over="ignore"):
         logic = a_logic(alone(0, 1), hooks=hooks, clients=2)
-        with pytest.raises(BrokenModel, match="2 of 2 clients cannot train"):
+        with pytest.raises(BrokenModel, match="2 of 2 clients cannot train") as caught:
             run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+    assert caught.value.at_start
 
 
 @pytest.mark.parametrize("change", [raising, delta(doubled), delta(cut), nothing])
