@@ -311,7 +311,7 @@ class Part:
 
     @property
     def blake3(self) -> tuple[str, ...]:
-        """The BLAKE3 hash (hex) of its updates here, one for each pass."""
+        """The BLAKE3 hashes (hex) of its updates here, one for each pass."""
         sent = {one.pass_number: one.blake3 for one in self.steps if one.step == "message"}
         return tuple(sent.values())
 
