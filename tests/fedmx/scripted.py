@@ -274,6 +274,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
     names = ("wait_for", "rejoin_s", "max_samples", "violations", "log_lines", "patience")
     names += ("wait_limit_s", "any_version")
     of_clients = {name: settings.pop(name) for name in names if name in settings}
+    of_clients["clients"] = settings.pop("number", None)
     at_least = max(logic["min_updates"], 1)
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
     return Server(

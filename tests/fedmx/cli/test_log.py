@@ -21,6 +21,7 @@ from rich.console import Console
 
 from fedmx.cli import output
 from fedmx.cli.output import LogLines
+from fedmx.cli.rounds import RoundProgress
 from fedmx.log import Log
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment
@@ -264,3 +265,14 @@ def test_no_line_of_a_traceback_looks_like_a_record() -> None:
     assert trace[0].strip() == "Traceback (most recent call last):"
     assert all(line.startswith("    ") for line in trace)
     assert "client 3 joined" in stream.getvalue()
+
+
+def test_the_log_of_a_run_is_shown_only_while_its_progress_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with RoundProgress(last=1):
+        log.info("joined", "client {client} joined", client=3)
+    log.warning("lost", "client {client} is lost", client=4)
+    shown = capsys.readouterr().err
+    assert "client 3" in shown
+    assert "client 4" not in shown

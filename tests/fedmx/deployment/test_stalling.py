@@ -171,6 +171,33 @@ def test_a_round_with_too_few_updates_is_run_again_and_says_so(
     assert any("0 of the 1" in text and "again" in text for text in caplog.messages)
 
 
+def test_the_status_names_the_missing_clients_while_a_round_waits_to_be_run_again(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broke = threading.Event()
+
+    def broken_once(client: Scripted) -> None:
+        task = client.task()
+        client.say(update_of(task, delta=task.weights * NAN))
+        broke.set()
+        honest(client)
+
+    monkeypatch.setattr(remote_clients, "FIRST_PAUSE_S", 60.0)  # only a client that joins ends it
+    server = listening(certificates, wait_for=1, number=2)
+    with server, fleet(server, certificates, {0: broken_once}):
+        running = threading.Thread(target=lambda: list(server.rounds()))
+        running.start()
+        assert broke.wait(60)
+        ends = time.monotonic() + 60
+        while server.network.now().waiting_for != "clients" and time.monotonic() < ends:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        now = server.network.now()  # type: ignore[attr-defined]
+        with fleet(server, certificates, {1: honest}):
+            running.join(60)
+            assert not running.is_alive()
+    assert (now.waiting_for, now.waited_for) == ("clients", (1,))
+
+
 def test_an_operator_can_limit_how_long_a_run_waits_for_updates(certificates: Certificates) -> None:
     def broken(client: Scripted) -> None:
         while True:
