@@ -92,6 +92,8 @@ class Looks(Hook):
     def client(self):
         return _Looks(self)
 """
+# Ray gives its workers a low priority. Beside busy processes they would need minutes to start.
+PRIORITY = {"RAY_worker_niceness": "0"}
 TREE: dict[str, Any] = {**kinds.TREE, "logic": {"preset": {"name": "stc", "fraction": 1.0}}}
 
 
@@ -102,6 +104,7 @@ def cluster() -> Iterator[Any]:
 
     before = dict(os.environ)
     os.environ.update(PYTHONPATH=str(ROOT), RAY_USAGE_STATS_ENABLED="0", OMP_NUM_THREADS="1")
+    os.environ.update(PRIORITY)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     cluster.nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     cluster.wait_for_nodes()
@@ -228,7 +231,7 @@ def _mapped_at(maps: str, array: Any) -> str:
 def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
     (tmp_path / "plain.yaml").write_text(json.dumps(TREE))
     model = []
-    for executor, more in (("serial", {}), ("ray", {"PYTHONWARNINGS": "ignore"})):
+    for executor, more in (("serial", {}), ("ray", {"PYTHONWARNINGS": "ignore", **PRIORITY})):
         result = fedmx("run", "plain.yaml", "--executor", executor, cwd=tmp_path, **more)
         assert result.code == 0, result.err
         lines = result.err.splitlines()
