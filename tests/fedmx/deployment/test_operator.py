@@ -8,6 +8,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedmx.errors import FedmxError
 from fedmx.history import replay
 from fedmx.monitoring.monitor import Monitor
 from fedmx.run.durable import DamagedError
+from layers.logic.core.state import EXCLUDED
 from layers.logic.round.patience import PATIENCE, Patience
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.journal.test_journal_of_scripts import assert_same
@@ -176,6 +178,27 @@ def test_a_client_that_was_kicked_several_times_is_asked_as_before(
     assert rounds[-1].participants == (0, 1)
     assert "offences" not in server.state.memory[PATIENCE]
     assert_same(server, rounds)
+
+
+def test_a_client_that_was_included_stays_excluded_when_a_step_back_suspects_it_again(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    suspected = {3: "suspected of breaking the model"}
+    server = listening(certificates)
+    before = server.state.excluding(suspected)
+    with operated(server, tmp_path) as clients:
+        orders = clients.orders
+        orders.opening(replace(before, round=4))
+        orders.opened()
+        included: list[dict[str, Any]] = []
+        asking = threading.Thread(target=lambda: included.append(told(tmp_path, "include", 3)))
+        asking.start()
+        until(lambda: orders.poll() or included, lambda: "no answer")
+        asking.join()
+        assert EXCLUDED not in orders.opening(replace(before, round=5)).memory
+        orders.opened()
+        clients.forget("the run steps back to round 2")
+        assert orders.opening(replace(before, round=2)).memory[EXCLUDED] == suspected
 
 
 def test_what_cannot_be_done_is_said_and_changes_nothing(

@@ -24,6 +24,7 @@ from fedmx import Experiment, FedmxError, RunFolder
 from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
+from fedmx.report.differences import differences_section
 from fedmx.report.groups import Cell, Group, compare_groups
 from fedmx.report.html import Html
 from fedmx.report.paper import escape, latex_table
@@ -184,6 +185,14 @@ def test_a_seed_that_misses_the_target_leaves_no_mean(tmp_path: Path) -> None:
     latex = latex_table(compared.groups, 0.4)
     assert r" & -- & -- \\" in latex
     assert r"& \scriptsize 2 of 3 & \scriptsize 2 of 3 \\" in latex
+
+
+def test_the_medians_say_how_many_seeds_reached_the_target(six: list[RunFolder]) -> None:
+    compared = Comparison.of(six)  # seed 1 ends at 0.2, below the target
+    section = str(differences_section(compared.groups, [compared.groups[:2]], 0.3))
+    tables = [part.partition("</table>")[0] for part in section.split("each over its seeds")[1:3]]
+    assert tables[0].count("<td>3</td>") == 2  # the final accuracy
+    assert tables[1].count("<td>2 of 3</td>") == 2  # the rounds to the target
 
 
 def test_bytes_a_round_have_a_mean_over_the_seeds(tmp_path: Path) -> None:
