@@ -136,6 +136,19 @@ def test_the_budget_does_not_double_when_the_caller_is_slow() -> None:
     assert (parties.budget.budget, parties.settle()) == (4 * K, [])
 
 
+def test_messages_of_closed_connections_do_not_make_the_budget_double() -> None:
+    parties = Parties(16 * K, 4, first=4 * K)
+    gone, one, two, three = parties.accounts
+    assert gone.reserve(4 * K)
+    gone.close()
+    for account in (one, two):
+        assert account.reserve(2 * K)
+        account.complete(2 * K)
+    assert not three.reserve(2 * K)  # it waits for the caller, and for no sender
+    parties.budget.grow()
+    assert parties.budget.budget == 4 * K
+
+
 @given(
     st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=4), min_size=1, max_size=6),
     st.integers(1, 20),

@@ -107,6 +107,25 @@ def test_another_model_with_a_new_chain_is_found_by_running_it_again(
     assert found.divergence.clients == ()
 
 
+@pytest.mark.parametrize("how", ["no bytes", "half", "a tensor more", "halves"])
+def test_a_pack_without_a_model_of_its_tensors_is_refused_by_its_name(
+    plain: Path, tmp_path: Path, how: str
+) -> None:
+    def change(members: Members) -> None:
+        whole = members["model.safetensors"]
+        tensors = load(whole)
+        more = {**tensors, "more": np.zeros(1, np.float32)}
+        members["model.safetensors"] = {
+            "no bytes": b"",
+            "half": whole[: len(whole) // 2],
+            "a tensor more": save(more),
+            "halves": save({name: one.astype(np.float16) for name, one in tensors.items()}),
+        }[how]
+
+    with pytest.raises(PackError, match="model.safetensors"):
+        verify(forged(plain, change, tmp_path / "x.fedmx"))
+
+
 def test_another_model_alone_is_found_without_running_anything(plain: Path, tmp_path: Path) -> None:
     def change(members: Members) -> None:
         tensors = load(members["model.safetensors"])
