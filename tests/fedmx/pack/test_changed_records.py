@@ -122,7 +122,7 @@ def test_a_pack_without_a_model_of_its_tensors_is_refused_by_its_name(
             "halves": save({name: one.astype(np.float16) for name, one in tensors.items()}),
         }[how]
 
-    with pytest.raises(PackError, match="model.safetensors"):
+    with pytest.raises(PackError, match=r"model\.safetensors"):
         verify(forged(plain, change, tmp_path / "x.fedmx"))
 
 
