@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -54,6 +56,18 @@ def test_peers_take_turns_and_keep_their_order(order: list[str], mark: int) -> N
         numbers = [number for who, number in taken if who == peer]
         assert numbers == sorted(numbers)
     assert len(taken) == len(order)
+
+
+def test_a_caller_that_waits_for_an_event_wakes_up_when_the_queue_is_closed() -> None:
+    events, _ = queue()
+    taken: list[object] = []
+    waiting = threading.Thread(target=lambda: taken.append(events.get(None)), daemon=True)
+    waiting.start()
+    while not events._changed._waiters:  # type: ignore[attr-defined]
+        time.sleep(0.001)
+    events.close()
+    waiting.join(60)
+    assert taken == [None]
 
 
 def test_events_after_the_given_number_stay_queued() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import weakref
+from dataclasses import dataclass
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network.memory import SMALL_BYTES, Account, MemoryBudget
+from layers.network import Limits
+from layers.network.memory import SMALL_BYTES, Account, IncomingMemory, MemoryBudget
 
 K = SMALL_BYTES + 1  # the smallest size that counts
 
@@ -147,6 +152,36 @@ def test_messages_of_closed_connections_do_not_make_the_budget_double() -> None:
     assert not three.reserve(2 * K)  # it waits for the caller, and for no sender
     parties.budget.grow()
     assert parties.budget.budget == 4 * K
+
+
+@dataclass(eq=False)
+class Reader:
+    """A connection that has announced a message, and receives it."""
+
+    held_bytes: int = 2 * K
+    message_bytes_received: int = 0
+    waits: bool = False
+    fileno: int | None = None
+
+    def refuse(self, error: Exception) -> None:
+        raise AssertionError(error)
+
+
+def test_a_closed_connection_is_not_kept_while_others_wait_for_memory() -> None:
+    async def waits_while_one_closes() -> None:
+        reader = Reader()
+        connections = {reader}
+        memory = IncomingMemory(Limits(max_incoming_bytes=2 * K), connections, lambda call: call())
+        account, other = (memory.budget.account(lambda: None) for _ in range(2))
+        assert account.reserve(2 * K)
+        assert not other.reserve(K)
+        connections.clear()
+        memory.forget(reader)
+        kept = weakref.ref(reader)
+        del reader
+        assert kept() is None
+
+    asyncio.run(waits_while_one_closes())
 
 
 @given(

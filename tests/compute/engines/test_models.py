@@ -181,6 +181,13 @@ def test_xavier_counts_the_kernel_size_in_fan_in_and_fan_out(
     assert drawn.max() == pytest.approx(np.sqrt(6 / (fan_in + fan_out)), rel=0.01)
 
 
+@pytest.mark.parametrize("slope", [0.25, 1.0])
+def test_the_weights_of_he_et_al_have_their_variance(slope: float) -> None:
+    """He et al. 2015, eq. 15: 2 / ((1 + a^2) n), with the mean of both fans as n, as in MXNet."""
+    drawn = RULES["msraprelu"](np.random.default_rng(5), "weight", (400, 300), slope=slope)
+    assert drawn.var() == pytest.approx(2 / ((1 + slope**2) * 350), rel=0.02)
+
+
 class Several(mx.gluon.HybridBlock):
     """A block with two outputs, as a pair or as one symbol."""
 

@@ -109,6 +109,16 @@ def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
     assert found["small"] == {"seed": "3", "logic.preset": "fedavg"}
 
 
+def test_the_algorithm_is_the_first_of_the_settings_and_the_seed_the_last(tmp_path: Path) -> None:
+    for seed, preset in enumerate(("fedavg", "fedsgd"), start=1):
+        given = Experiment.from_dict({**TREE, "seed": seed, "logic": {"preset": preset}})
+        given = given.with_overrides([f"compute.train.batch_size={10 * seed}"])
+        RunFolder.create(tmp_path, "small", given.to_yaml(), {})
+    shown = fedmx("runs", tmp_path, cwd=tmp_path, COLUMNS="200").out
+    for words in ("fedavg, batch_size 10, seed 1", "fedsgd, batch_size 20, seed 2"):
+        assert words in shown
+
+
 def test_a_folder_without_runs_and_one_that_is_not_there_are_told_apart(tmp_path: Path) -> None:
     empty = fedmx("runs", tmp_path, cwd=tmp_path)
     assert (empty.code, empty.out, empty.err) == (0, "", f"{tmp_path}: no runs\n")

@@ -482,7 +482,15 @@ def test_the_range_of_updates_counts_only_clients_that_have_one(tmp_path: Path) 
         + [{"round": 1, "client": 5, "status": "lost", "reason": "gone"}]
     )
     words = "2 of 20 clients had accepted updates, between 1 and 2 each (median 1.5)"
-    assert words in page_of(folder)
+    page = page_of(folder)
+    assert words in page
+    assert "no client was lost" not in page
+
+
+def test_a_page_says_that_no_update_was_rejected_and_no_client_lost(tmp_path: Path) -> None:
+    folder = run_with_facts(tmp_path)
+    folder.append_clients([{"round": 1, "client": 3, "status": "accepted"}])
+    assert "No update was rejected and no client was lost." in page_of(folder)
 
 
 def test_no_accepted_update_is_told_in_words(tmp_path: Path) -> None:
