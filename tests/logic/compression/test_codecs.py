@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tracemalloc
 from itertools import pairwise
 
@@ -304,6 +305,13 @@ def test_a_ternary_vector_survives_a_round_trip(vector, p, exact_k, data) -> Non
     assert np.array_equal(np.sign(dense[dense != 0]), np.sign(vector[dense != 0]))
     again = encode_ternary(back)
     assert again.tobytes() == encode_ternary(ternary).tobytes()
+
+
+def test_the_parameter_of_the_code_follows_the_whole_vector_and_not_one_tensor() -> None:
+    vector = np.random.default_rng(3).normal(size=10_000).astype(np.float32)
+    ternary = ternarise(vector, np.array([0, 40, 10_000]), 0.01)
+    alone = dataclasses.replace(ternary, parts=whole(10_000))
+    assert encode_ternary(ternary).tobytes() == encode_ternary(alone).tobytes()
 
 
 @given(hnp.arrays(np.float32, 40, elements=st.integers(-3, 3).map(float)), st.floats(0.01, 1))
