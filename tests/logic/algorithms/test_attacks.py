@@ -198,6 +198,7 @@ def test_a_share_or_a_number_that_no_client_has_is_refused(name) -> None:
         (lambda: Gaussian(sigma=0.0), "sigma"),
         (lambda: FreeRider(sigma=-1.0), "sigma"),
         (lambda: LittleIsEnough(z=math.inf), "z must"),
+        (lambda: LittleIsEnough(z=-math.inf), "z must"),
         (lambda: InnerProduct(epsilon=0.0), "epsilon"),
         (lambda: Mimic(place=-1), "place"),
     ],
