@@ -429,6 +429,16 @@ def test_what_the_log_says_of_a_message_out_of_place_is_cut(sessions, caplog) ->
     assert caplog.messages == [f"client 3: {'x' * REASON_LENGTH}"]
 
 
+def test_a_client_may_send_messages_out_of_place_up_to_the_number_of_violations(sessions) -> None:
+    for _ in range(MOST_VIOLATIONS):
+        sessions.note_out_of_place(3, "offered again")
+    assert sessions.network.closed == []
+    sessions.note_out_of_place(3, "offered again")
+    ((peer, reason, final),) = sessions.network.closed
+    assert (peer, final) == ("client-3", True)
+    assert "offered again" in reason
+
+
 def test_a_ready_client_lacks_no_asset(sessions) -> None:
     sessions.enter(3)
     sessions.say(3, MissingAssets("run", 3, ("shared",)))
