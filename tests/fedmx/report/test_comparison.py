@@ -193,6 +193,7 @@ def test_the_medians_say_how_many_seeds_reached_the_target(six: list[RunFolder])
     tables = [part.partition("</table>")[0] for part in section.split("each over its seeds")[1:3]]
     assert tables[0].count("<td>3</td>") == 2  # the final accuracy
     assert tables[1].count("<td>2 of 3</td>") == 2  # the rounds to the target
+    assert "<td>50 %</td>" in section  # the probability of being better
 
 
 def test_bytes_a_round_have_a_mean_over_the_seeds(tmp_path: Path) -> None:
