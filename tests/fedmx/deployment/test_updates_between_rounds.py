@@ -22,10 +22,10 @@ def in_flight(round: Round) -> None:
     round.network.sent.clear()
 
 
-def asked(round: Round) -> None:
-    """Ask client 3 a question, which it answers after all that has come before."""
-    round.carry(Ask(Question("labels", round=3), (3,)))
-    answer = Answer(3, "labels", {}, 3)
+def asked(round: Round, client: int = 3) -> None:
+    """Ask a client a question, which it answers after all that has come before."""
+    round.carry(Ask(Question("labels", round=3), (client,)))
+    answer = Answer(client, "labels", {}, 3)
     round.sessions._events.append(answer)
     seen = [round.clients._next() for _ in range(len(round.sessions._events))]
     assert [one for one in seen if one is not None] == [Answered(answer)]
@@ -49,6 +49,10 @@ def waited(round: Round) -> None:
     round.network.next_event = following
 
 
+def asked_itself(round: Round) -> None:
+    asked(round, 1)
+
+
 def asked_and_waited(round: Round) -> None:
     asked(round)
     waited(round)
@@ -70,7 +74,7 @@ def next_round(round: Round, *tasks: Task) -> list[Any]:
     return round.seen()
 
 
-@pytest.mark.parametrize("between", [asked, waited, asked_and_waited])
+@pytest.mark.parametrize("between", [asked, asked_itself, waited, asked_and_waited])
 @pytest.mark.parametrize("event", [an_update(1), ClientLost(2, 1, "no memory left")])
 def test_what_ends_a_task_in_flight_between_two_rounds_is_seen_once_in_the_next(
     event: Any, between: Callable[[Round], None]
