@@ -127,6 +127,12 @@ def test_the_order_of_the_items_does_not_change_the_value(items, share) -> None:
     assert one.value == other.value
 
 
+def test_an_item_without_weight_has_its_value_at_no_capacity() -> None:
+    table = Table.of(4).with_item(7, 2.5, 0)
+    assert (table.value(0), table.choose(0)) == (2.5, (7,))
+    assert (table.value(-1), table.choose(-1)) == (0.0, ())
+
+
 @given(items=st.lists(small, max_size=10), capacity=st.integers(0, 30))
 def test_a_growing_table_answers_every_smaller_capacity(items, capacity) -> None:
     table = Table.of(40)

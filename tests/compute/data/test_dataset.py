@@ -73,6 +73,10 @@ def test_materialised_samples_are_a_copy() -> None:
     assert x.max() == 1
 
 
+def test_an_input_may_be_one_number() -> None:
+    assert len(Samples(np.zeros(3), np.zeros(3, np.int64)).x) == 3
+
+
 def test_samples_of_unequal_length_are_refused() -> None:
     with pytest.raises(DataError, match="one label for each row"):
         Samples(np.zeros((3, 2)), np.zeros(2, np.int64))
