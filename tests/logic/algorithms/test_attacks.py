@@ -183,26 +183,3 @@ def test_a_share_or_a_number_that_no_client_has_is_refused(name) -> None:
         with pytest.raises(LogicError, match="clients"):
             ATTACKS[name](clients=clients)
     assert issubclass(ATTACKS[name], Attack)
-
-
-@pytest.mark.parametrize(
-    ("make", "setting"),
-    [
-        (lambda: LabelFlipping(classes=1), "classes"),
-        (lambda: BackDoor(target=-1), "target"),
-        (lambda: BackDoor(part=0.0), "part"),
-        (lambda: BackDoor(size=0), "size"),
-        (lambda: BackDoor(scale=0.0), "scale"),
-        (lambda: SignFlip(scale=0.0), "scale"),
-        (lambda: Scaling(scale=math.inf), "scale"),
-        (lambda: Gaussian(sigma=0.0), "sigma"),
-        (lambda: FreeRider(sigma=-1.0), "sigma"),
-        (lambda: LittleIsEnough(z=math.inf), "z must"),
-        (lambda: LittleIsEnough(z=-math.inf), "z must"),
-        (lambda: InnerProduct(epsilon=0.0), "epsilon"),
-        (lambda: Mimic(place=-1), "place"),
-    ],
-)
-def test_a_setting_beyond_its_limits_is_refused(make, setting) -> None:
-    with pytest.raises(LogicError, match=setting):
-        make()

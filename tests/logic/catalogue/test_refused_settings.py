@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import pytest
 
-from layers.logic import AGGREGATORS, HOOKS, SELECTORS, LogicError
+from layers.logic import AGGREGATORS, ATTACKS, HOOKS, SELECTORS, TRAINERS, LogicError
 
 TINY = 5e-324  # the least number above 0
 BELOW_0, ABOVE_1, BELOW_1 = -TINY, math.nextafter(1, 2), math.nextafter(1, 0)
@@ -30,8 +30,10 @@ def one_of(*names: str):
 
 
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
-COHORT = {"fraction": SHARE_OR_0, "count": FROM_1}
+COHORT = {"fraction": SHARE_OR_0, "count": FROM_1, "clients": SHARE_OR_0}
 FREE = "every value of its type is accepted"
+NAMED = "an experiment file takes the names of its type only"
+TUNED = {"tune_epochs": FROM_1, "tune_steps": FROM_0, "tune": NAMED}
 STALENESS = {
     "staleness": one_of("constant", "polynomial", "hinge"),
     "a": NOT_NEGATIVE,
@@ -71,6 +73,26 @@ GIVEN = {
     ("aggregator", "trimmed-mean"): {
         "trim": {"refused": (BELOW_0, 0.5, NAN), "accepted": (0.0, BELOW_HALF)},
     },
+    ("attack", "alie"): {"z": {"refused": (-INF, INF, NAN), "accepted": (-LARGEST, LARGEST)}},
+    ("attack", "back-door"): {
+        "target": FROM_0,
+        "part": SHARE,
+        "size": FROM_1,
+        "value": FREE,
+        "scale": POSITIVE,
+    },
+    ("attack", "fang-trim"): {
+        "beyond": {"refused": (1.0, INF, NAN), "accepted": (ABOVE_1, LARGEST)},
+    },
+    ("attack", "free-rider"): {"sigma": NOT_NEGATIVE},
+    ("attack", "gaussian"): {"sigma": POSITIVE},
+    ("attack", "inner-product"): {"epsilon": POSITIVE},
+    ("attack", "label-flipping"): {"classes": FROM_2},
+    ("attack", "mimic"): {"place": FROM_0},
+    ("attack", "min-max"): {"direction": NAMED},
+    ("attack", "min-sum"): {"direction": NAMED},
+    ("attack", "scaling"): {"scale": POSITIVE},
+    ("attack", "sign-flip"): {"scale": POSITIVE},
     ("hook", "clip"): {"norm": POSITIVE_OR_ENDLESS},
     ("hook", "dgc"): {
         "p": SHARE,
@@ -202,9 +224,32 @@ GIVEN = {
         "loss": FREE,
         "samples": FROM_0,
     },
+    ("trainer", "apfl"): {"alpha": SHARE_OR_0},
+    ("trainer", "ditto"): {
+        "lam": NOT_NEGATIVE,
+        "personal_epochs": FROM_1,
+        "personal_steps": FROM_1,
+        "personal_rate": POSITIVE,
+    },
+    ("trainer", "fedbabu"): TUNED,
+    ("trainer", "fedrep"): {"head_epochs": FROM_1, "head_steps": FROM_1},
+    ("trainer", "fine-tuning"): TUNED,
+    ("trainer", "per-fedavg"): {
+        "alpha": POSITIVE,
+        "order": NAMED,
+        "delta": POSITIVE,
+        "personal_steps": FROM_1,
+    },
+    ("trainer", "pfedme"): {"lam": POSITIVE, "inner_steps": FROM_1, "inner_rate": POSITIVE},
 }
-KINDS = {"aggregator": AGGREGATORS, "hook": HOOKS, "selector": SELECTORS}
-# A setting that is true or false takes both, and all cohorts have the same limits.
+KINDS = {
+    "aggregator": AGGREGATORS,
+    "attack": ATTACKS,
+    "hook": HOOKS,
+    "selector": SELECTORS,
+    "trainer": TRAINERS,
+}
+# A setting that is true or false takes both, and all cohorts and attacks have the same limits.
 LIMITS = {
     (kind, name): {
         one.name: GIVEN.get((kind, name), {}).get(
@@ -220,7 +265,7 @@ SETTINGS = [
     pytest.param(kind, name, setting, limits, id=f"{kind}-{name}-{setting}")
     for (kind, name), settings in LIMITS.items()
     for setting, limits in settings.items()
-    if limits not in (FREE, None)
+    if limits not in (FREE, NAMED, None)
 ]
 
 # Settings that can be had alone or together only: what is refused, and what is next to it.
