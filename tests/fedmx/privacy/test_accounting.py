@@ -53,7 +53,10 @@ def test_the_noise_for_a_budget_is_found(
     assert epsilon_of([(Mechanism(found, q), rounds)], delta) <= epsilon + 1e-4
 
 
-def test_the_noise_is_found_from_a_start_that_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_noise_is_found_from_a_start_that_is_too_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))  # nothing is known
     monkeypatch.setattr(accounting, "_start", lambda *given: 0.9)
     found = noise_for(0.1, 201, 8, 1e-4)
     spent = [pld_epsilon([(Mechanism(one, 0.1), 201)], 1e-4) for one in (found, found - CLOSE)]
