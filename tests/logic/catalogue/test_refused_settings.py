@@ -32,8 +32,7 @@ def one_of(*names: str):
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
 COHORT = {"fraction": SHARE_OR_0, "count": FROM_1, "clients": SHARE_OR_0}
 FREE = "every value of its type is accepted"
-NAMED = "an experiment file takes the names of its type only"
-TUNED = {"tune_epochs": FROM_1, "tune_steps": FROM_0, "tune": NAMED}
+TUNED = {"tune_epochs": FROM_1, "tune_steps": FROM_0, "tune": one_of("all", "head", "body")}
 STALENESS = {
     "staleness": one_of("constant", "polynomial", "hinge"),
     "a": NOT_NEGATIVE,
@@ -89,8 +88,8 @@ GIVEN = {
     ("attack", "inner-product"): {"epsilon": POSITIVE},
     ("attack", "label-flipping"): {"classes": FROM_2},
     ("attack", "mimic"): {"place": FROM_0},
-    ("attack", "min-max"): {"direction": NAMED},
-    ("attack", "min-sum"): {"direction": NAMED},
+    ("attack", "min-max"): {"direction": one_of("unit_vec", "sign", "std")},
+    ("attack", "min-sum"): {"direction": one_of("unit_vec", "sign", "std")},
     ("attack", "scaling"): {"scale": POSITIVE},
     ("attack", "sign-flip"): {"scale": POSITIVE},
     ("hook", "clip"): {"norm": POSITIVE_OR_ENDLESS},
@@ -236,7 +235,7 @@ GIVEN = {
     ("trainer", "fine-tuning"): TUNED,
     ("trainer", "per-fedavg"): {
         "alpha": POSITIVE,
-        "order": NAMED,
+        "order": one_of("first", "hessian-free"),
         "delta": POSITIVE,
         "personal_steps": FROM_1,
     },
@@ -265,7 +264,7 @@ SETTINGS = [
     pytest.param(kind, name, setting, limits, id=f"{kind}-{name}-{setting}")
     for (kind, name), settings in LIMITS.items()
     for setting, limits in settings.items()
-    if limits not in (FREE, NAMED, None)
+    if limits not in (FREE, None)
 ]
 
 # Settings that can be had alone or together only: what is refused, and what is next to it.
