@@ -4,7 +4,8 @@
 
 Do this only when a format is meant to change. What was written before can then not be read any
 more, so its number goes up: `FORMAT` of the checkpoint and the run folder, `VERSION` of the
-protocol. `git diff --stat tests/fedmx/golden` shows which formats have changed.
+protocol. `git diff --stat tests/fedmx/golden` shows which formats have changed. Only the pages may
+change at any time: `git diff tests/fedmx/golden/pages` shows what readers see instead.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from fedmx.run import RunFolder
 from fedmx.run.checkpoint import write_checkpoint
 from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
+from tests.fedmx.golden.pages import PAGES, written
 from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,
@@ -57,5 +59,15 @@ def write_all(folder: Path) -> None:
     )
 
 
+def write_pages(folder: Path) -> None:
+    """Write the page of each made-up run as text."""
+    folder.mkdir(exist_ok=True)
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as parent:
+            text = written(page, Path(parent))
+            (folder / f"{page.__name__}.txt").write_text(text, encoding="utf-8")
+
+
 if __name__ == "__main__":
     write_all(FOLDER)
+    write_pages(FOLDER / "pages")
