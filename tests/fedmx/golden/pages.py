@@ -25,6 +25,7 @@ from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
 from fedmx.report import page as report_page
 from fedmx.report.comparison import document
+from fedmx.report.curves import plot_records
 from layers.logic.algorithms.fedsso import Clustering, Stratum
 
 CELLS = {"td", "th", "span", "a", "wbr", "b", "input", "label", "meta"}
@@ -240,9 +241,9 @@ def fork(parent: Path) -> str:
 
 
 def compared_runs(parent: Path) -> list[RunFolder]:
-    """Return three algorithms over six, four and three seeds; one run has fewer rounds."""
+    """Return three algorithms over six, six and two seeds; one run has fewer rounds."""
     runs = []
-    for preset, rate, seeds in (("fedavg", 0.1, 6), ("fedprox", 0.1, 4), ("fedprox", 0.5, 3)):
+    for preset, rate, seeds in (("fedavg", 0.1, 6), ("fedprox", 0.1, 6), ("fedprox", 0.5, 2)):
         for seed in range(1, seeds + 1):
             name = f"{preset}-{seed}"
             run = make(parent / f"{rate}", name, preset=preset, rate=rate, seed=seed)
@@ -284,6 +285,22 @@ def tables(parent: Path) -> str:
     return "\n".join((*texts, json.dumps(record, indent=1, ensure_ascii=False)))
 
 
+def plots(parent: Path) -> str:
+    """Return the lines that a notebook draws of the records of two runs."""
+    runs = [
+        waiting(make(parent, "long"), 6, random.Random(9)),
+        not_waiting(make(parent, "late"), 3),
+    ]
+    figure = Figure()
+    for place, (measure, against) in enumerate(
+        (("accuracy", "rounds"), ("loss", "bytes"), ("accuracy", "virtual time")), start=1
+    ):
+        axes = figure.add_subplot(3, 1, place)
+        for run in runs:
+            plot_records(run.rounds(), measure, against, axes=axes, label=run.experiment_yaml[:11])
+    return "\n".join(drawn_lines(figure))
+
+
 def commands(parent: Path) -> str:
     """Return what `fedmx runs`, `status` and `report` print about such runs."""
     failed = waiting(make(parent, "failed"), 6, random.Random(7))
@@ -309,6 +326,7 @@ PAGES: tuple[Callable[[Path], str], ...] = (
     side_by_side,
     two_runs,
     tables,
+    plots,
     commands,
 )
 WITH_CURVES = (failed_run, fork, side_by_side)
@@ -388,12 +406,13 @@ def drawn_lines(figure: Figure) -> Iterator[str]:
     width, height = figure.get_size_inches()
     yield f"figure {width:.3g} x {height:.3g}"
     for axes in figure.axes:
-        limits = [*axes.get_xlim(), *axes.get_ylim()]
-        yield f" axes x={axes.get_xlabel()} y={axes.get_ylabel()} {_short(limits)}"
+        limits = _short([*axes.get_xlim(), *axes.get_ylim()])
+        yield f" axes x={axes.get_xlabel()} y={axes.get_ylabel()} {axes.get_yscale()} {limits}"
         for line in axes.get_lines():
             xy = line.get_xydata()
             style = f"{line.get_color()} {line.get_linestyle()} {line.get_linewidth():g}"
-            style += f" {line.get_alpha()} {line.get_marker()}"
+            style += f" {line.get_alpha()} {line.get_marker()} {line.get_markersize():g}"
+            style += f" {line.get_markerfacecolor()} {line.get_markevery()}"
             yield f"  line {style} {_short(np.asarray(xy)[:12])}"
         for patch in axes.patches:
             box = patch.get_path().get_extents(patch.get_patch_transform())
