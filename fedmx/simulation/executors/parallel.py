@@ -181,7 +181,7 @@ class ParallelExecutor:
         backend: Backend,
         samples: Mapping[int, int],
         rows: int,
-        closes: bool = True,
+        closes: bool,
     ) -> None:
         self._backend = backend
         self._closes = closes

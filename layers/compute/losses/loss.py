@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -129,25 +130,29 @@ def name_of(loss: Loss) -> str:
 
 
 def not_negative(loss: Loss, **settings: float) -> None:
-    """Check that settings are not negative.
-
-    Raises:
-        ComputeError: one is.
-    """
-    for name, value in settings.items():
-        if value < 0:
-            raise ComputeError(f"loss {name_of(loss)}: {name}={value} is negative")
-
-
-def positive(loss: Loss, **settings: float) -> None:
-    """Check that settings are above 0.
+    """Check that settings are 0 or more, and finite.
 
     Raises:
         ComputeError: one is not.
     """
     for name, value in settings.items():
-        if value <= 0:
-            raise ComputeError(f"loss {name_of(loss)}: {name}={value} is not above 0")
+        if not 0 <= value < math.inf:
+            raise ComputeError(
+                f"loss {name_of(loss)}: {name} must be 0 or more and finite, not {value}"
+            )
+
+
+def positive(loss: Loss, **settings: float) -> None:
+    """Check that settings are above 0 and finite.
+
+    Raises:
+        ComputeError: one is not.
+    """
+    for name, value in settings.items():
+        if not 0 < value < math.inf:
+            raise ComputeError(
+                f"loss {name_of(loss)}: {name} must be above 0 and finite, not {value}"
+            )
 
 
 def share(loss: Loss, **settings: float) -> None:
@@ -158,7 +163,7 @@ def share(loss: Loss, **settings: float) -> None:
     """
     for name, value in settings.items():
         if not 0 <= value <= 1:
-            raise ComputeError(f"loss {name_of(loss)}: {name}={value} is not between 0 and 1")
+            raise ComputeError(f"loss {name_of(loss)}: {name} must be from 0 to 1, not {value}")
 
 
 def check_array(loss: Loss, name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:

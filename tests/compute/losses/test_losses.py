@@ -295,25 +295,6 @@ def test_a_loss_is_refused_with_a_model_that_it_does_not_fit() -> None:
         MXNetEngine(two_layers, (INPUTS,), CLASSES, loss=Moon(layer="no_such"))
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: LabelSmoothing(1.1),
-        lambda: Focal(-1),
-        lambda: LogitAdjustment(-1),
-        lambda: LogitAdjustment(smoothing=-1),
-        lambda: Distillation(weight=2),
-        lambda: Distillation(temperature=0),
-        lambda: Moon(mu=-1),
-        lambda: Moon(temperature=0),
-        lambda: FedProto(lam=-1),
-    ],
-)
-def test_settings_without_a_meaning_are_refused(make: Callable[[], Loss]) -> None:
-    with pytest.raises(ComputeError, match="loss"):
-        make()
-
-
 def test_an_absent_class_is_left_out_without_smoothing() -> None:
     y = np.where(DATA.y == 2, 0, DATA.y)
     engine = MXNetEngine(two_layers, (INPUTS,), CLASSES, loss=LogitAdjustment(smoothing=0))

@@ -7,7 +7,9 @@ from dataclasses import fields
 
 import pytest
 
-from layers.logic import AGGREGATORS, ATTACKS, HOOKS, SELECTORS, TRAINERS, LogicError
+from layers.compute.errors import ComputeError
+from layers.compute.losses import LOSSES
+from layers.logic import AGGREGATORS, ATTACKS, HOOKS, PRIVACY, SELECTORS, TRAINERS, LogicError
 
 TINY = 5e-324  # the least number above 0
 BELOW_0, ABOVE_1, BELOW_1 = -TINY, math.nextafter(1, 2), math.nextafter(1, 0)
@@ -29,6 +31,12 @@ def one_of(*names: str):
     return {"refused": ("none of them",), "accepted": names}
 
 
+BUDGET = {
+    "clip": POSITIVE,
+    "delta": PART,
+    "epsilon": POSITIVE,
+    "noise": {"refused": (math.nextafter(0.01, 0), INF, NAN), "accepted": (0.01, LARGEST)},
+}
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
 COHORT = {"fraction": SHARE_OR_0, "count": FROM_1, "clients": SHARE_OR_0}
 FREE = "every value of its type is accepted"
@@ -223,6 +231,28 @@ GIVEN = {
         "loss": FREE,
         "samples": FROM_0,
     },
+    ("loss", "distillation"): {
+        "reference": FREE,
+        "weight": SHARE_OR_0,
+        "temperature": POSITIVE,
+    },
+    ("loss", "fedproto"): {"lam": NOT_NEGATIVE, "layer": FREE},
+    ("loss", "focal"): {"gamma": NOT_NEGATIVE},
+    ("loss", "label-smoothing"): {"epsilon": SHARE_OR_0},
+    ("loss", "logit-adjustment"): {"tau": NOT_NEGATIVE, "smoothing": NOT_NEGATIVE},
+    ("loss", "moon"): {"mu": NOT_NEGATIVE, "temperature": POSITIVE, "layer": FREE},
+    ("privacy", "central"): {
+        **BUDGET,
+        "quantile": SHARE_OR_0,
+        "clip_rate": POSITIVE,
+        "bit_noise": POSITIVE,
+    },
+    ("privacy", "dp-ftrl"): {**BUDGET, "restart": FROM_1},
+    ("privacy", "local"): {
+        **BUDGET,
+        "label_epsilon": {"refused": (0.0, math.nextafter(30, 31), NAN), "accepted": (TINY, 30.0)},
+        "labels": FROM_1,
+    },
     ("trainer", "apfl"): {"alpha": SHARE_OR_0},
     ("trainer", "ditto"): {
         "lam": NOT_NEGATIVE,
@@ -245,9 +275,12 @@ KINDS = {
     "aggregator": AGGREGATORS,
     "attack": ATTACKS,
     "hook": HOOKS,
+    "loss": LOSSES,
+    "privacy": PRIVACY,
     "selector": SELECTORS,
     "trainer": TRAINERS,
 }
+NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a default
 # A setting that is true or false takes both, and all cohorts and attacks have the same limits.
 LIMITS = {
     (kind, name): {
@@ -287,6 +320,18 @@ TOGETHER = [
     ("hook", "stc", {"p_up": None, "p_down": None}, {"p_up": None}),
     ("hook", "stc", {"p_up": None, "p_down": None}, {"p_down": None}),
     ("hook", "stc", {"ternary": False, "literal": True}, {"ternary": False}),
+    (
+        "privacy",
+        "central",
+        {"clip": 1.0, "delta": 0.1},
+        {"clip": 1.0, "delta": 0.1, "epsilon": 1.0},
+    ),
+    (
+        "privacy",
+        "dp-ftrl",
+        {"clip": 1.0, "delta": 0.1},
+        {"clip": 1.0, "delta": 0.1, "noise": 1.0},
+    ),
     ("selector", "fedaim", {"reveal": "distance", "reference": "pooled"}, {"reveal": "distance"}),
     ("selector", "fedaim", L1 | {"threshold": 1.81}, L1 | {"threshold": 1.8}),
     ("selector", "fedaim", L1 | {"classes": 2}, L1 | {"classes": 2, "threshold": 1.0}),
@@ -311,12 +356,12 @@ def test_the_limits_of_every_setting_of_every_part_are_written_down_here() -> No
 def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
     kind, name, setting, limits
 ) -> None:
-    make = KINDS[kind][name]
+    make, needed = KINDS[kind][name], NEEDED.get(kind, {})
     for value in limits["refused"]:
-        with pytest.raises(LogicError, match=setting):
-            make(**{setting: value})
+        with pytest.raises((LogicError, ComputeError), match=setting):
+            make(**needed | {setting: value})
     for value in limits["accepted"]:
-        assert getattr(make(**{setting: value}), setting) == value
+        assert getattr(make(**needed | {setting: value}), setting) == value
 
 
 @pytest.mark.parametrize(("kind", "name", "refused", "accepted"), TOGETHER)
