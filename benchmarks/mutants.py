@@ -1,25 +1,29 @@
-"""Mutation testing: whether the tests notice small faults in a sample of mutants.
+"""Mutation testing: which small faults of the code no test notices.
 
-    python benchmarks/mutants.py --seed 11 --number 400 --out mutants.jsonl [--reached FOLDER]
+    python benchmarks/mutants.py layers/logic --tests tests/logic --out found.jsonl [--number 200]
 
 A mutant is the code with one change: a comparison, a sign or a truth value is swapped, a number is
-changed, or a statement is removed. Each runs on a copy of the tree, never in the work tree, and the
-result is one line of JSON. A second start with the same file continues where the first one stopped.
-The tests of the folder that mirrors the module run first, then those of its layer. With --reached,
-only tests that reach the changed line (or, if there are none, its file) run. The folder has
-coverage's records:
+changed, or a statement is removed. All happens in a copy of the tree. The tests run once under
+coverage (`pip install coverage`), which records which test reaches which line. Then each mutant
+gets a fork of that process, where all tests are collected and all modules are loaded: the functions
+get their changed code, and the tests that reach the line run, quickest first, until one fails. So a
+mutant costs little more than these tests. What the tests start as new processes reads the changed
+file. A mutant in the body of a module or of a class runs as a new process.
 
-    coverage run --rcfile=INI --data-file=FOLDER/logic -m pytest tests/logic
-    with "[run]", "source = layers,fedmx" and "dynamic_context = test_function" in INI
+The output gets one line of JSON for each mutant; a second start continues where the first stopped,
+and does not measure the tests again (`.reached`). "survived": no test failed; "untested": no test
+reaches the line. A survivor may be equivalent, or one that slower or other tests would notice.
 
 Existing tools do not fit: mutmut leaves out the body of classes and modules, where settings have
-their defaults, and cosmic-ray runs one command for all modules; neither draws a sample by a seed.
+their defaults, and cosmic-ray starts pytest anew for each mutant; neither draws a sample by a seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
+import gc
 import json
 import os
 import random
@@ -29,11 +33,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import coverage
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SWAPS = {
@@ -55,18 +64,13 @@ SWAPS = {
     ast.And: ast.Or,
     ast.Or: ast.And,
 }
-# What pytest's exit codes mean for a mutant; with 4 or 5 no test was found. Any other kills it.
-ENDS = {0: "survived", 4: "untested", 5: "untested"}
 REMOVED = (ast.AugAssign, ast.Raise, ast.Delete, ast.Continue, ast.Break)
-PRELOADED = (
-    "pytest",
-    "hypothesis.extra.numpy",
-    "scipy.optimize",
-    "sklearn.cluster",
-    "fedmx.cli.main",
-    "layers.compute.engines.mxnet.engine",
-)
 LEFT_OUT = {"annotation", "returns", "type_comment", "type_params"}
+LEAST_LIMIT_S = 10.0  # for the tests of one mutant; with more tests, LONGER times what they take
+LONGER = 5.0
+START_S = 60.0  # more, for a new process
+CO_NEWLOCALS = 0x2
+QUIET = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore")
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,14 @@ class Mutant:
     @property
     def name(self) -> str:
         return f"{self.file}:{self.line}:{self.start}:{self.kind}"
+
+    @property
+    def lines(self) -> range:
+        return range(self.line, self.line + self.before.count("\n") + 1)
+
+    def of(self, source: bytes) -> bytes:
+        """Return the changed text of the file."""
+        return source[: self.start] + self.after.encode() + source[self.stop :]
 
 
 def mutants_of(file: str, source: bytes) -> Iterator[Mutant]:
@@ -144,109 +156,202 @@ def _text(node: ast.AST) -> bool:
     )
 
 
-def sample(root: Path, parts: Sequence[str], seed: int, number: int) -> list[Mutant]:
-    """Return mutants of these folders, drawn with a seed, in the order drawn."""
-    files = sorted(path for part in parts for path in (root / part).rglob("*.py"))
-    found = [
-        mutant
-        for path in files
-        for mutant in mutants_of(path.relative_to(root).as_posix(), path.read_bytes())
-    ]
-    return random.Random(seed).sample(found, min(number, len(found)))
-
-
-def mirrored(root: Path, file: str) -> list[str]:
-    """Return the folders of tests of a module: the one that mirrors it, then that of its layer."""
-    parts = Path(file.removeprefix("layers/")).parent.parts
-    folders = ["/".join(("tests", *parts[:n])) for n in range(len(parts), 0, -1)]
-    return [folder for folder in folders if (root / folder).is_dir()]
-
-
+@dataclass
 class Reached:
-    """Which tests reach a line, as coverage recorded it."""
+    """Which tests reach which lines of which file, how long they took, and which failed."""
 
-    def __init__(self, folder: Path) -> None:
-        import coverage
-
-        self._lines: dict[str, dict[int, set[str]]] = {}
-        for path in sorted(folder.iterdir()):
-            data = coverage.CoverageData(str(path))
-            data.read()
-            for measured in data.measured_files():
-                file = next(
-                    measured[measured.rfind(p) :] for p in ("layers/", "fedmx/") if p in measured
-                )
-                lines = self._lines.setdefault(file, {})
-                for line, contexts in data.contexts_by_lineno(measured).items():
-                    lines.setdefault(line, set()).update(filter(None, contexts))
-
-    def tests(self, mutant: Mutant) -> list[str]:
-        """Return the tests that reach a mutant, or else its file, the mirroring ones first."""
-        lines = self._lines.get(mutant.file, {})
-        stop = mutant.line + mutant.before.count("\n")
-        tests = {test for line in range(mutant.line, stop + 1) for test in lines.get(line, ())}
-        tests = tests or {test for reached in lines.values() for test in reached}
-        folders = mirrored(ROOT, mutant.file)
-        names = [
-            f"{'/'.join(test.split('.')[:-1])}.py::{test.split('.')[-1]}"
-            for test in tests
-            if _defines(test)  # pytest runs nothing if it does not find one of the names
-        ]
-
-        def far(name: str) -> tuple[int, str]:
-            near = [place for place, folder in enumerate(folders) if name.startswith(folder)]
-            return (min(near, default=len(folders)), name)
-
-        return sorted(names, key=far)
+    lines: dict[str, dict[str, list[str]]]
+    seconds: dict[str, float]
+    failed: list[str]
 
 
-def _defines(test: str) -> bool:
-    """Return whether a test that coverage names is one of a module's functions."""
-    *parts, name = test.split(".")
-    path = ROOT.joinpath(*parts).with_suffix(".py")
-    return path.is_file() and f"\ndef {name}(" in path.read_text()
+class Recorder:
+    """A plugin of pytest that writes what the tests of a copy of the tree reach."""
+
+    def __init__(self, copy: Path, path: Path) -> None:
+        self._coverage = coverage.Coverage(data_file=None, source=[str(copy)])
+        self._copy, self._path = copy, path
+        self._reached = Reached({}, {}, [])
+
+    def pytest_collection_finish(self) -> None:
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._coverage.switch_context(item.nodeid)
+        began = time.monotonic()
+        result = yield
+        self._reached.seconds[item.nodeid] = time.monotonic() - began
+        self._coverage.switch_context("")
+        return result
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if not report.passed:
+            self._reached.failed.append(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        self._coverage.stop()
+        data = self._coverage.get_data()
+        for path in data.measured_files():
+            name = os.path.relpath(path, self._copy)
+            lines = data.contexts_by_lineno(path)
+            self._reached.lines[name] = {str(line): found for line, found in lines.items()}
+        self._path.write_text(json.dumps(asdict(self._reached)))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seed", type=int, default=11)
-    parser.add_argument("--number", type=int, default=400)
-    parser.add_argument("--parts", nargs="+", default=["layers", "fedmx"])
-    parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
-    parser.add_argument("--reached", type=Path)
-    parser.add_argument("--most", type=int, help="with --reached, so many tests, the nearest")
-    parser.add_argument("--limit-s", type=float, default=300.0, help="seconds for one mutant")
-    options = parser.parse_args()
-    out = options.out.resolve()
-    done = (
-        {json.loads(line)["name"] for line in out.read_text().splitlines()} if out.exists() else ()
-    )
-    reached = Reached(options.reached) if options.reached else None
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = _copy_of_tree(Path(folder) / "tree")
-        _preload(copy)
-        for mutant in sample(copy, options.parts, options.seed, options.number):
-            if mutant.name in done:
-                continue
-            targets = [[one] for one in mirrored(copy, mutant.file)]
-            if reached:
-                targets = [reached.tests(mutant)[: options.most]]
+class Mutation:
+    """A plugin of pytest that runs mutants in the place of tests.
+
+    Args:
+        copy: the tree.
+        mutants: what to run.
+        reached: which tests reach which line.
+        most_s: the time of the tests of one mutant, as they took without it.
+        out: the file of the results.
+    """
+
+    def __init__(
+        self, copy: Path, mutants: Sequence[Mutant], reached: Reached, most_s: float, out: Path
+    ) -> None:
+        self._copy, self._mutants, self._reached = copy, mutants, reached
+        self._most_s, self._out = most_s, out
+        self._functions: dict[str, list[FunctionType]] = defaultdict(list)
+        self._failed = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed |= report.failed
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        items = {item.nodeid: item for item in session.items}
+        for one in gc.get_objects():
+            if isinstance(one, FunctionType):
+                self._functions[one.__code__.co_filename].append(one)
+        gc.freeze()
+        for mutant in self._mutants:
             began = time.monotonic()
-            status = _status(copy, mutant, targets, options.limit_s)
-            line = {"name": mutant.name, **asdict(mutant), "status": status}
-            line["seconds"] = round(time.monotonic() - began, 1)
-            line["tests"] = sum(map(len, targets))
-            with out.open("a") as lines:
+            status, number = self._status(mutant, items)
+            line = {"name": mutant.name, **asdict(mutant), "status": status, "tests": number}
+            line["seconds"] = round(time.monotonic() - began, 2)
+            with self._out.open("a") as lines:
                 lines.write(json.dumps(line) + "\n")
-            print(
-                f"{status:9} {line['seconds']:6} s {mutant.name} {mutant.after[:60]!r}", flush=True
-            )
-    statuses = [json.loads(line)["status"] for line in out.read_text().splitlines()]
-    print({status: statuses.count(status) for status in sorted(set(statuses))})
+            print(f"{status:9} {line['seconds']:6} s {mutant.name} {mutant.after[:60]!r}")
+        return True
+
+    def _status(self, mutant: Mutant, items: Mapping[str, pytest.Item]) -> tuple[str, int]:
+        path = self._copy / mutant.file
+        source = path.read_bytes()
+        changed = _changed_functions(path, source, mutant.of(source))
+        targets = [
+            (function, new)
+            for function in self._functions[str(path)]
+            for old, new in changed
+            if function.__code__.co_firstlineno == old.co_firstlineno
+            and function.__code__.co_name == old.co_name
+        ]
+        chosen = [items[name] for name in self._tests(mutant, bool(changed)) if name in items]
+        if not chosen:
+            return "untested", 0
+        limit_s = LONGER * sum(self._reached.seconds[item.nodeid] for item in chosen)
+        limit_s = max(limit_s, LEAST_LIMIT_S)
+        path.write_bytes(mutant.of(source))
+        try:
+            if targets:
+                return self._in_fork(targets, chosen, limit_s), len(chosen)
+            return self._in_new_process(chosen, limit_s + START_S), len(chosen)
+        finally:
+            path.write_bytes(source)
+
+    def _tests(self, mutant: Mutant, in_function: bool) -> list[str]:
+        """Return passing tests that reach a mutant, or its file: the quickest first."""
+        lines, seconds = self._reached.lines.get(mutant.file, {}), self._reached.seconds
+        reaching = [str(line) for line in mutant.lines] if in_function else list(lines)
+        names = {name for line in reaching for name in lines.get(line, ())} & seconds.keys()
+        chosen: list[str] = []
+        sum_s = 0.0
+        for name in sorted(
+            names.difference(self._reached.failed), key=lambda name: (seconds[name], name)
+        ):
+            sum_s += seconds[name]
+            if sum_s > self._most_s and chosen:
+                break
+            chosen.append(name)
+        return chosen
+
+    def _in_fork(
+        self,
+        targets: Sequence[tuple[FunctionType, CodeType]],
+        items: Sequence[pytest.Item],
+        limit_s: float,
+    ) -> str:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                os.setsid()
+                for stream in (1, 2):
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+                for function, new in targets:
+                    function.__code__ = new
+                for item, following in zip(items, [*items[1:], None], strict=True):
+                    item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    if self._failed:
+                        break
+                code = int(self._failed)
+            finally:
+                os._exit(code)
+        return _end_of(child, limit_s)
+
+    def _in_new_process(self, items: Sequence[pytest.Item], limit_s: float) -> str:
+        names = [item.nodeid for item in items]
+        command = [sys.executable, "-m", "pytest", *QUIET, *names]
+        process = subprocess.Popen(
+            command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        return _end_of(process.pid, limit_s)
 
 
-def _copy_of_tree(copy: Path) -> Path:
-    """Return a copy of the files that git knows, with their compiled code."""
+def _changed_functions(path: Path, before: bytes, after: bytes) -> list[tuple[CodeType, CodeType]]:
+    """Return the outermost functions that differ; none if the body of a module or class does."""
+    changed: list[tuple[CodeType, CodeType]] = []
+    bodies = [[compile(one, path, "exec", dont_inherit=True) for one in (before, after)]]
+    while bodies:
+        old, new = bodies.pop()
+        inner = [
+            [one for one in body.co_consts if isinstance(one, CodeType)] for body in (old, new)
+        ]
+        if _statements(old) != _statements(new) or len(inner[0]) != len(inner[1]):
+            return []
+        for a, b in zip(*inner, strict=True):
+            if a != b and a.co_flags & CO_NEWLOCALS:  # not the body of a class
+                changed.append((a, b))
+            elif a != b:
+                bodies.append([a, b])
+    return changed
+
+
+def _statements(body: CodeType) -> tuple[Any, ...]:
+    """Return what a body does itself, without the functions in it."""
+    values = [repr(one) for one in body.co_consts if not isinstance(one, CodeType)]
+    return body.co_code, body.co_names, values
+
+
+def _end_of(child: int, limit_s: float) -> str:
+    """Wait for a process that runs tests, and end what it has left."""
+    ends = time.monotonic() + limit_s
+    done = status = 0
+    while not done and time.monotonic() < ends:
+        done, status = os.waitpid(child, os.WNOHANG)
+        time.sleep(0 if done else 0.005)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+    if not done:
+        os.waitpid(child, 0)
+        return "too slow"
+    return "killed" if status else "survived"
+
+
+def _copy_of_tree(copy: Path) -> None:
+    """Write a copy of the files that git knows."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -257,73 +362,59 @@ def _copy_of_tree(copy: Path) -> Path:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, copy / name)
-    subprocess.run(
-        [sys.executable, "-m", "compileall", "-q", "layers", "fedmx"], cwd=copy, check=True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="+", help="files or folders, from the top of the tree")
+    parser.add_argument("--tests", nargs="+", default=["tests"])
+    parser.add_argument("--number", type=int, help="draw so many mutants; all otherwise")
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--most-s", type=float, default=10.0, help="seconds of tests for a mutant")
+    parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
+    options = parser.parse_args()
+    out: Path = options.out.resolve()
+    reached = out.with_suffix(".reached")
+    written = out.read_text().splitlines() if out.exists() else []
+    done = {json.loads(line)["name"] for line in written}
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        copy = Path(folder).resolve() / "tree"
+        _copy_of_tree(copy)
+        os.chdir(copy)
+        sys.path[0] = str(copy)
+        sys.dont_write_bytecode = True  # compiled code of one mutant is not for another
+        # Commands that tests start must run the copy, wherever fedmx is installed from.
+        paths = [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
+        os.environ |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": os.pathsep.join(paths)}
+        mutants = mutants_in(copy, options.parts)
+        if options.number is not None:
+            number = min(options.number, len(mutants))
+            mutants = random.Random(options.seed).sample(mutants, number)
+        if not reached.exists() and not os.fork():
+            words = [*QUIET[1:], *options.tests]
+            os._exit(pytest.main(words, plugins=[Recorder(copy, reached)]) > 1)
+        elif not reached.exists():
+            os.wait()
+        left = [mutant for mutant in mutants if mutant.name not in done]
+        found = Reached(**json.loads(reached.read_text()))
+        plugin = Mutation(copy, left, found, options.most_s, out)
+        pytest.main([*QUIET, "-s", *options.tests], plugins=[plugin])
+    statuses = [json.loads(line)["status"] for line in out.read_text().splitlines()]
+    print(dict(Counter(statuses)))
+
+
+def mutants_in(root: Path, parts: Sequence[str]) -> list[Mutant]:
+    """Return all mutants of these files and folders."""
+    files = sorted(
+        path
+        for part in parts
+        for path in ([root / part] if part.endswith(".py") else (root / part).rglob("*.py"))
     )
-    return copy
-
-
-def _preload(copy: Path) -> None:
-    """Import what costs seconds, once, and forget our own modules, which each mutant reads anew."""
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # compiled code of one mutant is not for another
-    sys.dont_write_bytecode = True
-    # Commands that tests start must run the copy, wherever fedmx is installed from.
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        [str(copy), *filter(None, [os.environ.get("PYTHONPATH")])]
-    )
-    os.chdir(copy)
-    sys.path[0] = str(copy)
-    for name in PRELOADED:
-        import_module(name)
-    for name in [one for one in sys.modules if one.split(".")[0] in ("fedmx", "layers")]:
-        del sys.modules[name]
-
-
-def _status(copy: Path, mutant: Mutant, targets: Sequence[Sequence[str]], limit_s: float) -> str:
-    path = copy / mutant.file
-    source = path.read_bytes()
-    path.write_bytes(source[: mutant.start] + mutant.after.encode() + source[mutant.stop :])
-    for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
-        compiled.unlink()
-    try:
-        for tests in filter(None, targets):
-            status = _run(copy, tests, limit_s)
-            if status != "survived":
-                return status
-        return "survived" if any(targets) else "untested"
-    finally:
-        path.write_bytes(source)
-
-
-def _run(copy: Path, tests: Sequence[str], limit_s: float) -> str:
-    """Run tests in a separate process until one fails; return how it ended."""
-    child = os.fork()
-    if not child:
-        os.setsid()
-        nothing = os.open(copy.parent / "last.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for stream in (1, 2):
-            os.dup2(nothing, stream)
-        import pytest
-
-        os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", *tests])))
-    ends = time.monotonic() + limit_s
-    while time.monotonic() < ends:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            _end(child)
-            return ENDS.get(os.waitstatus_to_exitcode(status), "killed")
-        time.sleep(0.05)
-    _end(child)
-    os.waitpid(child, 0)
-    return "too slow"
-
-
-def _end(group: int) -> None:
-    """End what a run of tests has left."""
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+    return [
+        mutant
+        for path in files
+        for mutant in mutants_of(path.relative_to(root).as_posix(), path.read_bytes())
+    ]
 
 
 if __name__ == "__main__":
