@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import affine_transform
 
 from layers.logic import ClientContext, LogicError, Rejected, Training, run_round
-from layers.logic.algorithms.astraea import Astraea, Augmentation, Rebalance, ratios
+from layers.logic.algorithms.astraea import Astraea, Augmentation, Rebalance, astraea, ratios
 from layers.logic.algorithms.mediators import (
     at_random,
     balanced,
@@ -198,6 +199,14 @@ def test_a_class_that_nobody_has_is_left_alone() -> None:
     assert ratios(np.array([0, 7]), 2.0).tolist()[0] == 1.0
 
 
+def test_a_class_of_a_single_sample_is_rare_and_its_ratio_is_at_most_100() -> None:
+    numbers = [0, 1, 20, 21, 22]
+    mean, spread = statistics.mean(numbers), statistics.stdev(numbers)
+    of_one = mean - spread * math.sqrt((mean - 1) / spread)  # z is -1.09, below -1 / T_d = -1
+    np.testing.assert_allclose(ratios(np.array(numbers), 1.0), [1, of_one, 1, 1, 1], rtol=1e-12)
+    assert ratios(np.array([1, 5000, 5000, 5000]), 1.0).tolist() == [100.0, 1.0, 1.0, 1.0]
+
+
 def test_classes_that_are_all_as_frequent_are_left_alone() -> None:
     assert ratios(np.array([5.0]), 1.0).tolist() == [1.0], "one class alone has no spread"
     assert ratios(np.array([5.0, 5.0]), 1.0).tolist() == [1.0, 1.0]
@@ -275,6 +284,11 @@ def test_rebalancing_needs_a_selector_that_knows_the_labels() -> None:
 def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
     with pytest.raises(LogicError, match=next(iter(settings))):
         make(**settings)
+
+
+def test_new_images_without_a_rebalancing_that_needs_them_are_refused() -> None:
+    with pytest.raises(LogicError, match="set rebalance"):
+        astraea(augment=True)
 
 
 RAMP = np.arange(2 * 9 * 7, dtype=np.float32).reshape(1, 2, 9, 7)

@@ -16,6 +16,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.hooks.compressors import Stc
 from layers.logic.hooks.stragglers import Stragglers
 from tests.logic.memory_carrier import (
+    Fixed,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -80,6 +81,24 @@ def test_the_divergence_and_who_enters_are_as_worked_out() -> None:
     np.testing.assert_allclose(found, told["expected"]["divergence"], **CLOSE)
     assert np.argsort(found).tolist() == told["expected"]["lowest_first"]
     assert omega(state) == told["expected"]["candidates_added"]
+
+
+def test_the_model_of_a_client_that_began_at_another_than_the_global_one_is_compared() -> None:
+    """The second client of a lane begins where the first one ended."""
+    w_aux = np.array([1.0, -2.0, 0.5], np.float32)
+    logic = a_logic(
+        Fixed(((0, 1), (2,))),
+        hooks=[Divergence()],
+        training=Training(steps=1, learning_rate=0.5),
+        facilities=Facilities(lambda weights, buffers, training, seed: w_aux),
+    )
+    start = np.array([3.0, 1.0, -1.0])
+    _, report = run_round(a_state(logic, start), MemoryCarrier(logic, CLIENTS), logic)
+    models = {client: (start + CLIENTS[client].b) / 2 for client in (0, 2)}
+    models[1] = (models[0] + CLIENTS[1].b) / 2
+    away = {k: np.linalg.norm(model - w_aux) / np.linalg.norm(w_aux) for k, model in models.items()}
+    found = {told.client: told.metrics["divergence"] for told in report.clients}
+    assert found == pytest.approx(away, rel=1e-5)
 
 
 def test_everybody_takes_part_until_there_are_candidates_enough_and_then_they_alone() -> None:

@@ -75,6 +75,20 @@ def test_the_distance_from_what_all_have_together_is_as_worked_out(distance) -> 
     np.testing.assert_allclose(split_of(state).emd, expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("distance", ["emd", "l1"])
+@pytest.mark.parametrize("reveal", ["histogram", "distance"])
+def test_a_client_that_is_as_far_away_as_the_threshold_is_extremely_biased(
+    distance: str, reveal: str
+) -> None:
+    """Three labels alike are 3.5 away by emd, and 0.7 + 0.7 by l1, but for rounding."""
+    thirds = [1, 1, 1, *[0] * 7]
+    threshold = {"emd": 3.5, "l1": 1.4}[distance]
+    clients = counted([EVEN, thirds, ONE_CLASS[9], [20, 20, *[0] * 8]])
+    for factor, expected in ((1.0, [1, 2, 3]), (1 + 1e-6, [2, 3])):
+        selector = FedAimSplit(threshold=threshold * factor, distance=distance, reveal=reveal)
+        assert biased(after_one_round(clients, selector)) == expected
+
+
 @pytest.mark.parametrize("schedule", ["greedy", "balanced"])
 @pytest.mark.parametrize("case", range(3))
 def test_the_mediators_and_their_weights_are_as_worked_out(schedule, case) -> None:
@@ -202,6 +216,29 @@ def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other
     peers.clients = MIXED
     state, report = run_round(state, peers, logic)
     assert set(report.of("accepted")) == set(MIXED)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "joining", "biased_after"),
+    [(2.3, [80, *[0] * 9], []), (1.5, [*[0] * 9, 160], [0, 1, 2])],
+    ids=["only nebs", "only ebs"],
+)
+def test_when_a_new_split_leaves_one_server_alone_no_model_of_the_servers_is_kept(
+    threshold: float, joining: list[int], biased_after: list[int]
+) -> None:
+    """The client that joins moves the labels of all, which are the reference."""
+    clients = counted([[12] * 10, ONE_CLASS[0], joining])
+    selector = FedAimSplit(1, threshold=threshold, reference="pooled")
+    logic = a_fedaim(selector, aggregator=FedAim(divergence=1e9))
+    peers = MemoryCarrier(logic, {client: clients[client] for client in (0, 1)})
+    state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
+    assert biased(state) == [1]
+    assert {NEBS, EBS} <= set(state.memory["aggregator"])
+    peers.clients = clients
+    state, report = run_round(state, peers, logic)
+    assert biased(state) == biased_after
+    assert set(report.of("accepted")) == {0, 1, 2}
+    assert set(state.memory["aggregator"]) == {"last_loss"}
 
 
 def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:

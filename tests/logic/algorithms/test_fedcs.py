@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from layers.logic import (
     Population,
+    Selector,
     run_round,
 )
 from layers.logic.algorithms.fedcs import FedCS
@@ -163,6 +164,17 @@ def test_fedcs_leaves_out_who_does_not_say_how_long_it_takes() -> None:
     peers.mute = [2]
     _, report = run_round(a_state(peers.logic), peers, peers.logic)
     assert report.of("accepted") == (0, 1, 3)
+
+
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_a_client_that_will_have_trained_only_at_the_deadline_is_left_out(
+    selector: Selector,
+) -> None:
+    times = {0: 49.9, 1: 50.0, 2: 50.1, 3: 0.0}
+    answers = {k: {"train_s": train_s, "upload_s": 0.0} for k, train_s in times.items()}
+    population = Population(dict.fromkeys(times, 5), {"times": answers}, deadline_s=50.0)
+    plan = selector.select(population, {}, 1, np.random.default_rng(0))
+    assert set(plan.clients) == {0, 3}
 
 
 @pytest.mark.parametrize(

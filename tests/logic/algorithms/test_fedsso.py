@@ -88,9 +88,12 @@ def test_the_survey_gives_the_labels_that_were_worked_out(case) -> None:
 
 def test_round_one_starts_from_the_mean_of_all_steps_by_samples() -> None:
     clients = clients_of(0, 1, size=3)
-    _, _, peers = after_a_round(clients, FedSSO(learning_rate=0.5))
+    logic = a_logic(FedSSO(learning_rate=0.5), training=STILL)
+    peers, start = MemoryCarrier(logic, clients), np.array([1.0, -2.0, 3.0])
+    run_round(a_state(logic, start), peers, logic)
     total = sum(data.n for data in clients.values())
-    expected = sum(data.n / total * 0.5 * data.b for data in clients.values())
+    expected = sum(data.n / total * (start + data.b) / 2 for data in clients.values())
+    assert peers.tasks
     for task in peers.tasks:
         np.testing.assert_allclose(task.weights, expected, **CLOSE)
 
@@ -330,6 +333,8 @@ def test_many_clients_are_clustered_row_by_row_into_the_same_strata(monkeypatch)
     np.testing.assert_allclose(by_rows, inner, rtol=1e-9, atol=1e-9)
     # An axis of a projection has no sign.
     np.testing.assert_allclose(np.abs(projection(by_rows)), np.abs(points), rtol=1e-4, atol=1e-4)
+    small = 1e6 * np.abs(projection(by_rows / 1e12))
+    np.testing.assert_allclose(small, np.abs(points), rtol=1e-4, atol=1e-4)
     np.testing.assert_array_equal(clusters(by_rows, 2, 0.25), expected)
     assert not by_rows.diagonal().any()  # overwritten, so that there is no second matrix
 
@@ -368,6 +373,17 @@ def test_too_few_to_cluster_are_one_cluster(number) -> None:
 def test_equal_vectors_are_one_cluster(value) -> None:
     vectors = [np.full(1000, value, np.float32)] * 9
     assert clusters(products(vectors, np.zeros(1000)), 2, 0.25).tolist() == [0] * 9
+
+
+def test_groups_of_equal_vectors_are_clusters_however_near_they_are() -> None:
+    vectors = [np.array([place, 1.0]) for place in (1.0, 1.5, 1.5001) for _ in range(4)]
+    labels = clusters(products(vectors, np.zeros(2)), 2, 0.25)
+    assert labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+
+
+def test_two_vectors_are_projected_half_their_distance_to_either_side() -> None:
+    points = projection(products([np.array([1.0, 2.0]), np.array([4.0, 6.0])], np.zeros(2)))
+    np.testing.assert_allclose(points * np.sign(points[0, 0]), [[2.5, 0], [-2.5, 0]], atol=1e-7)
 
 
 def test_one_wild_vector_does_not_hide_the_clusters_of_the_others() -> None:

@@ -262,6 +262,48 @@ def test_where_no_upload_can_begin_in_the_past_every_grant_arrives_and_there_is_
     assert len(clients) not in granted
 
 
+@pytest.mark.parametrize("solver", ["exact", "dp"])
+@pytest.mark.parametrize(
+    ("settings", "simulated", "until_s"),
+    [
+        # Until the deadline of 100 s; or from 20 s on for 0.9 of what 80 s leave beside the uploads
+        # of 30 s and 20 s.
+        ({"ask_times": False}, True, 100.0),
+        ({"ask_times": False}, False, 47.0),
+        ({"output": "last", "ask_times": False}, True, 47.0),
+        ({"output": "last", "ask_times": False}, False, 47.0),
+        ({"output": "last"}, True, None),
+        ({"output": "last"}, False, 47.0),
+    ],
+)
+def test_a_set_waits_for_other_offers_as_long_as_its_uploads_leave_time(
+    settings: dict[str, Any], simulated: bool, until_s: float | None, solver: str
+) -> None:
+    selector = OfflineKP(solver=solver, **settings)
+    population = Population(dict.fromkeys(range(3), 5), deadline_s=100.0)
+    given = [
+        Offer(1, 0, 5, 2.0, upload_s=30.0, at_s=10.0),
+        Offer(1, 1, 5, 1.0, upload_s=20.0, at_s=20.0),
+    ]
+    pending = PendingOffers(given, {2}, 20.0, population, simulated=simulated)
+    verdicts, so_far = selector.on_offers(pending, None)
+    assert verdicts == []
+    for known in (so_far, None):
+        assert selector.wait_until(pending, known) == until_s
+
+
+@pytest.mark.parametrize("solver", ["exact", "dp"])
+def test_a_set_without_time_to_spare_does_not_wait_and_an_empty_one_waits_for_all(
+    solver: str,
+) -> None:
+    selector = OfflineKP(solver=solver)
+    population = Population(dict.fromkeys(range(2), 5), deadline_s=100.0)
+    for upload_s, until_s in ((80.0, 20.0), (81.0, None)):
+        given = [Offer(1, 0, 5, 2.0, upload_s=upload_s, at_s=20.0)]
+        pending = PendingOffers(given, {1}, 20.0, population, simulated=False)
+        assert selector.wait_until(pending, None) == until_s
+
+
 def test_when_the_last_client_is_lost_late_only_what_still_fits_is_granted() -> None:
     case = {
         "t_uc": [10.0, 20.0, 65.0],

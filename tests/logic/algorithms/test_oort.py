@@ -219,6 +219,8 @@ def test_only_who_takes_longer_than_preferred_is_worth_less() -> None:
     assert slowed(values, durations_s, 2.0, alpha=2.0).tolist() == [3.0, 3.0, 0.75, 3.0]
     assert slowed(values, durations_s, 2.0, alpha=0.0).tolist() == [3.0] * 4
     assert slowed(values, durations_s, float("inf"), alpha=2.0).tolist() == [3.0] * 4
+    at_once = np.array([0.0, 0.0, 4.0, np.nan])
+    assert slowed(values, at_once, 0.0, alpha=2.0).tolist() == [3.0, 3.0, 0.0, 3.0]
 
 
 def test_the_preferred_duration_is_a_percentile_of_all_that_are_known() -> None:
@@ -315,7 +317,7 @@ def test_the_percentile_stays_between_its_step_and_the_slowest() -> None:
 def test_only_those_that_were_taken_by_utility_count_as_gain() -> None:
     memory = EXPLOIT.on_round_end({}, a_report(1, {0: 1.0, 1: 1.0}))
     memory = EXPLOIT.on_round_end(memory, a_report(2, {0: 4.0, 5: 9.0}))
-    assert memory["gained"].tolist() == pytest.approx([0.0, 40.0], rel=1e-3)
+    assert memory["gained"].tolist() == pytest.approx([0.0, 40 / 1.0001], rel=1e-9)
 
 
 # --- who is drawn ---------------------------------------------------------------------------
@@ -379,6 +381,11 @@ def test_who_was_asked_too_often_is_barred_and_the_most_asked_first() -> None:
     alone = Population({2: 10, 3: 10, 4: 0})
     assert drawn(replace(selector, count=1), alone, memory, 6).clients in ((2,), (3,))
     assert drawn(selector, alone, memory, 6).clients == (2, 3)
+    barred_and_free = Population({2: 10, 3: 10, 5: 10})
+    for number, cohort in ((1, {5}), (2, {5}), (3, {2, 3, 5})):
+        assert set(drawn(replace(selector, count=number), barred_and_free, memory, 6).clients) == (
+            cohort
+        )
 
 
 def test_there_are_some_in_reserve_for_those_that_are_asked_too_many() -> None:

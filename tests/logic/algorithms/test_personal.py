@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +19,20 @@ from layers.logic import (
     Training,
     run_round,
 )
-from layers.logic.algorithms.personal import ApflTrainer, FineTuning
+from layers.logic.algorithms.personal import (
+    ApflTrainer,
+    DittoTrainer,
+    FineTuning,
+    PerFedAvgTrainer,
+    PfedMeTrainer,
+)
 from layers.logic.core.mask import Mask, own_tensors
 from layers.logic.core.plan import Plan
 from layers.logic.core.state import ClientState
+from layers.logic.core.trainer import Trainer
+from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.round.client import personal_model
-from tests.logic.memory_carrier import MemoryCarrier
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import Quadratic, QuadraticEngine, Tensor, Trained
 from tests.logic.vector_files import CLOSE, vectors
 
@@ -50,6 +58,7 @@ class Run:
 
     def __init__(self, given: Mapping[str, Any], name: str, steps: int, **settings: Any) -> None:
         rate, own = settings.pop("rate", given["rate"]), settings.pop("own", None)
+        decay = settings.pop("weight_decay", 0.0)
         preset = PRESETS[name](**settings)
         own = own or preset.own  # as logic.own replaces the preset's
         tensors = tuple(
@@ -64,7 +73,7 @@ class Run:
             aggregator=preset.aggregator,
             hooks=preset.hooks,
             trainer=preset.trainer,
-            training=Training(steps=steps, learning_rate=rate),
+            training=Training(steps=steps, learning_rate=rate, weight_decay=decay),
             max_update=None,
             mask=mask,
             initial=(start, NO_BUFFERS),
@@ -166,6 +175,26 @@ def test_fine_tuning_leaves_fedavg_as_it_is(known) -> None:
         close(run.personal(int(client)), model)
 
 
+@pytest.mark.parametrize(("tune", "stays"), [("head", slice(0, 10)), ("body", slice(10, 14))])
+def test_tensors_that_are_not_tuned_keep_their_bits_also_with_weight_decay(
+    known: dict[str, Any], tune: str, stays: slice
+) -> None:
+    run = Run(known["inputs"], "fine-tuning", 4, tune=tune, tune_steps=3, weight_decay=0.3)
+    run.round()
+    moved = run.personal(0) != run.state.weights
+    assert not moved[stays].any()
+    assert moved.sum() == 14 - moved[stays].size, "all others are tuned"
+
+
+def test_fedbabus_head_keeps_its_initial_bits_also_with_weight_decay(known: dict[str, Any]) -> None:
+    run = Run(known["inputs"], "fedbabu", 4, weight_decay=0.3)
+    head = slice(10, 14)
+    for _ in known["inputs"]["rounds"]:
+        run.round()
+    for client in range(4):
+        assert same_bits(run.memory(client)["mask"]["own"], start_of(run)[head])
+
+
 def test_ditto_pulls_a_personal_model_to_the_received_one(known) -> None:
     given = known["inputs"]["ditto"]
     settings = {
@@ -229,6 +258,66 @@ def test_pfedme_moves_towards_personal_models(known) -> None:
         for client, theta in one["theta"].items():
             close(run.personal(int(client)), theta)
         close(run.state.weights, one["model"])
+
+
+MU, RATE, STEPS = 0.7, 0.1, 3
+
+
+def plain(A: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Local SGD with FedProx's term, in float64."""
+    w = start
+    for _ in range(STEPS):
+        w = w - RATE * (A @ (w - b) + MU * (w - start))
+    return w
+
+
+def pfedme(A: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+    w = theta = start
+    for _ in range(STEPS):
+        for _ in range(2):
+            theta = theta - 0.05 * (A @ (theta - b) + MU * (theta - start) + 4.0 * (theta - w))
+        w = w - RATE * 4.0 * (w - theta)
+    return w
+
+
+def per_fedavg(A: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+    w = start
+    for _ in range(STEPS):
+        ahead = w - 0.2 * A @ (w - b)
+        w = w - RATE * (A @ (ahead - b) + MU * (ahead - start))
+    return w
+
+
+def per_fedavg_by_the_hessian(A: np.ndarray, b: np.ndarray, start: np.ndarray) -> np.ndarray:
+    w = start
+    for _ in range(STEPS):
+        ahead = w - 0.2 * A @ (w - b)
+        gradient = A @ (ahead - b) + MU * (ahead - start)
+        w = w - RATE * (gradient - 0.2 * A @ gradient)
+    return w
+
+
+@pytest.mark.parametrize(
+    ("trainer", "by_hand"),
+    [
+        (FineTuning(), plain),
+        (DittoTrainer(), plain),
+        (ApflTrainer(), plain),
+        (PfedMeTrainer(lam=4.0, inner_steps=2, inner_rate=0.05), pfedme),
+        (PerFedAvgTrainer(alpha=0.2), per_fedavg),
+        (PerFedAvgTrainer(0.2, "hessian-free", delta=0.1), per_fedavg_by_the_hessian),
+    ],
+    ids=repr,
+)
+def test_a_hook_corrects_the_steps_of_the_model_that_a_client_returns(
+    trainer: Trainer, by_hand: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+) -> None:
+    A, b, start = np.diag([1.0, 2.0, 0.5]), np.array([2.0, -1.0, 3.0]), np.array([0.5, 1.0, -1.0])
+    training = Training(steps=STEPS, learning_rate=RATE)
+    logic = a_logic(alone(0), trainer=trainer, hooks=[FedProx(MU)], training=training)
+    peers = MemoryCarrier(logic, {0: Quadratic(A, b, 10)})
+    state, _ = run_round(a_state(logic, start), peers, logic)
+    np.testing.assert_allclose(state.weights, by_hand(A, b, start), rtol=1e-4)
 
 
 @dataclass(eq=False)

@@ -143,6 +143,51 @@ def test_the_variates_add_up_again_after_clients_have_lost_their_memory(
     np.testing.assert_allclose(total, own, rtol=1e-5, atol=1e-4)
 
 
+def test_a_client_that_takes_part_first_in_a_later_round_corrects_by_c() -> None:
+    """One step of rate 1/2 on 0.5 ||w - b_k||^2, worked out by hand, with N = 2."""
+    clients = bowls(2)
+    one, other = (clients[client].b for client in (0, 1))
+    training, state, ledgers = Training(steps=1, learning_rate=0.5), None, {}
+    for client in (0, 1):
+        logic = a_logic(alone(client), hooks=[Scaffold()], training=training)
+        peers = MemoryCarrier(logic, clients, ledgers=ledgers)
+        state, _ = run_round(a_state(logic) if state is None else state, peers, logic)
+    # c_0 = -b_0, c = -b_0 / 2 and w = b_0 / 2 after round 1; then g - c_1 + c = -b_1.
+    np.testing.assert_allclose(state.weights, (one + other) / 2, rtol=1e-5)
+    own = [peers.memory(client, state).memory[KEY]["own"] for client in (0, 1)]
+    np.testing.assert_allclose(own, [-one, one / 2 - other], rtol=1e-5)
+    np.testing.assert_allclose(state.memory[KEY]["sum"], -one / 2 - other, rtol=1e-5)
+
+
+def test_in_the_second_pass_of_round_1_c_is_zero_and_a_client_corrects_by_its_own_variate() -> None:
+    @dataclass(frozen=True)
+    class Twice(Selector):
+        def select(self, population, memory, round, rng) -> Plan:
+            return Plan(((0,),), passes=2)
+
+    logic = a_logic(Twice(), hooks=[Scaffold()], training=Training(steps=1, learning_rate=0.5))
+    peers = MemoryCarrier(logic, bowls(1))
+    b = peers.clients[0].b
+    state, _ = run_round(a_state(logic), peers, logic)
+    # c_0 = -b and y = b / 2 after the first pass; then g - c_0 = b / 2, and c_0 moves by b / 2.
+    np.testing.assert_allclose(state.weights, b / 4, rtol=1e-5)
+    np.testing.assert_allclose(peers.memory(0, state).memory[KEY]["own"], -b / 2, rtol=1e-5)
+    np.testing.assert_allclose(state.memory[KEY]["sum"], -b / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rate", [0.3, 1.0, 2.0])
+def test_the_servers_learning_rate_multiplies_what_the_round_adds(rate: float) -> None:
+    start, states = np.array([0.1, -3.7, 12.3], np.float32), []
+    for hooks in ([], [Scaffold(server_learning_rate=rate)]):
+        logic = a_logic(alone(0, 1, 2), hooks=hooks, training=Training(steps=3, learning_rate=0.1))
+        peers = MemoryCarrier(logic, bowls(3))
+        state, _ = run_round(a_state(logic, start), peers, logic)  # all variates are zero
+        states.append(state.weights)
+    fedavg, found = states
+    expected = fedavg if rate == 1 else start + np.float32(rate) * (fedavg - start)
+    assert same_bits(found, expected)
+
+
 def drifting():
     """Return clients of different curvature, and the minimum of their mean."""
     clients = {k: replace(data, A=np.diag([1.0, 3.0, 2.0][k] * np.ones(3)))
