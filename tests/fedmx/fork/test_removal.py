@@ -130,6 +130,10 @@ def test_the_variate_of_a_removed_client_is_in_no_sum_of_the_fork(tmp_path: Path
     kept = read_checkpoint(made.folder.checkpoint_path(3)).state["server"]["memory"]["0:Scaffold"]
     assert (kept["since"], kept["senders"].tolist()) == (3, [])
     assert not kept["sum"].any()
+    path = ended(made).checkpoint_path(TREE["rounds"])
+    kept = read_checkpoint(path).state["server"]["memory"]["0:Scaffold"]
+    assert kept["clients"] == 5, "N is of those that are left"
+    assert gone not in kept["senders"]
     idle = next(one for one in range(6) if not any(one in c for c in cohorts(run)[:3]))
     other = fork(run, 3, without=[idle])
     kept = read_checkpoint(other.folder.checkpoint_path(3)).state["server"]["memory"]["0:Scaffold"]

@@ -281,6 +281,26 @@ def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges) -> 
         assert state.memory["aggregator"]["exchanges"] == expected
 
 
+@pytest.mark.parametrize("rule", ["signed_rel", "abs_rel", "signed_abs"])
+def test_a_loss_that_rises_by_just_the_tolerance_is_stable(rule: str) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=0.0, tolerance=0.5, loss_rule=rule))
+    peers, state = MemoryCarrier(logic, MIXED), a_state(logic, np.ones(3))
+    for loss, exchanges in ((1.0, 1), (1.5, 2)):
+        peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
+        state, _ = run_round(state, peers, logic)
+        assert state.memory["aggregator"]["exchanges"] == exchanges
+
+
+def test_without_an_update_of_nebs_there_is_no_exchange() -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=0.0, tolerance=1e9))
+    peers = MemoryCarrier(logic, MIXED)
+    state, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
+    for lost, exchanges in (((0, 2, 6), 1), ((0, 2), 2)):
+        peers.lost = lost
+        state, _ = run_round(state, peers, logic)
+        assert state.memory["aggregator"]["exchanges"] == exchanges
+
+
 def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
     logic = a_fedaim(aggregator=FedAim(sync_back=False))
     peers = MemoryCarrier(logic, MIXED)

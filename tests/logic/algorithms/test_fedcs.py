@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import (
+    LogicError,
     Population,
     Selector,
     run_round,
@@ -164,6 +165,13 @@ def test_fedcs_leaves_out_who_does_not_say_how_long_it_takes() -> None:
     peers.mute = [2]
     _, report = run_round(a_state(peers.logic), peers, peers.logic)
     assert report.of("accepted") == (0, 1, 3)
+
+
+@pytest.mark.parametrize("selector", KNAPSACKS)
+def test_clients_that_said_how_long_they_take_need_a_deadline(selector: Selector) -> None:
+    answers = {"times": {0: {"train_s": 1.0, "upload_s": 1.0}}}
+    with pytest.raises(LogicError, match="deadline_s"):
+        selector.select(Population({0: 5}, answers), {}, 1, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("selector", KNAPSACKS)

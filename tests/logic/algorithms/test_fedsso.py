@@ -173,6 +173,7 @@ def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> No
 def test_a_sketch_longer_than_the_model_is_refused() -> None:
     with pytest.raises(LogicError, match="a sketch of 4 values of a model that has 3"):
         a_logic(FedSSO(sketch=4), size=3)
+    a_logic(FedSSO(sketch=3), size=3)
 
 
 def test_a_single_client_is_a_cluster() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from layers.logic import (
     PRESETS,
+    ClientReport,
     LogicError,
     Offer,
     PendingOffers,
@@ -20,10 +21,12 @@ from layers.logic import (
     RoundReport,
     Selector,
     ServerState,
+    Traffic,
     run_round,
 )
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP, threshold
+from layers.logic.core.report import Times
 from layers.logic.numeric.knapsack import solve_exact
 from tests.logic.memory_carrier import a_logic, a_state
 from tests.logic.quadratic import bowls
@@ -197,6 +200,26 @@ def test_offline_kp_decides_without_a_client_that_is_lost_after_its_offer() -> N
     assert {v.client: v.granted for v in verdicts} == {1: True, 2: True}
 
 
+def test_offers_that_are_known_at_once_are_decided_one_after_the_other() -> None:
+    """At 30 s nothing fits, so that V falls from 2 to 0; the offer of 31 s comes too late."""
+    given = [
+        Offer(1, client, 5, norm, upload_s, at_s=at_s)
+        for client, norm, upload_s, at_s in ((0, 2.0, 80.0, 10.0), (1, 1.0, 80.0, 30.0),
+                                             (2, 9.0, 5.0, 31.0))
+    ]  # fmt: skip
+    population = Population(dict.fromkeys(range(4), 5), deadline_s=100.0)
+    verdicts, _ = OfflineKP().on_offers(PendingOffers(given, {3}, 31.0, population), None)
+    assert {v.client: v.granted for v in verdicts} == {0: True, 1: False, 2: False, 3: False}
+
+
+@pytest.mark.parametrize("stop", ["strict", "non_increase"])
+def test_while_no_offer_fits_the_round_waits_for_the_next(stop: str) -> None:
+    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [200.0, 300.0, 5.0], "T_round": 100.0}
+    _, report = played(OfflineKP(stop=stop), case)
+    assert report.of("accepted") == (2,)
+    assert report.took_s == 8.0
+
+
 def test_offline_kp_declines_those_that_still_train_when_the_value_falls() -> None:
     case = {
         "t_uc": [10.0, 20.0, 90.0, 95.0],
@@ -351,6 +374,9 @@ HAND = {
         # No M: values are the norms. z = 0, 0.2, 0.4, 0.5, 0.6; psi = 0.01, 0.01, 0.02624,
         # 0.04289, 0.07009, against 0.05, 0.016, 0.08, 0.05, 0.06.
         (0.0, (0, 1, 2, 3), 60.0),
+        # M = 0.8, so values 1.25, 0.5, 3, 1.25, 0.75 and weights 20, 25, 30, 20, 10. z as with no
+        # M; psi against 0.0625, 0.02, 0.1, 0.0625, 0.075.
+        (0.8, (0, 1, 2, 3, 4), 69.0),
     ],
 )
 def test_normalised_values_are_judged_as_worked_out_by_hand_with_m_and_without(
@@ -431,6 +457,28 @@ def test_online_kp_takes_its_thresholds_from_uploads_where_nobody_knew_how_long_
     state, _ = run_round(a_state(peers.logic), peers, peers.logic)
     kept = state.memory["selector"]
     assert (kept["L0"], kept["U"]) == (pytest.approx(0.25), pytest.approx(0.75))
+
+
+def test_online_kp_takes_its_thresholds_from_what_is_known_of_each_upload() -> None:
+    """The worths are 0.5 / 0.25 s, 6 / 3 s by the upload, 3 / 4 s; the others have none."""
+    clients = (
+        an_offer(0, 0.5, 0.25, Times(0.0, sending_s=1.0, ended_s=9.0)),
+        an_offer(1, 6.0, 0.0, Times(0.0, sending_s=4.0, ended_s=7.0)),
+        an_offer(2, 3.0, 4.0, None, "declined"),
+        an_offer(3, 5.0, 0.0, Times(0.0, sending_s=4.0, ended_s=4.0)),
+        an_offer(4, 5.0, 0.0, None, "declined"),
+        an_offer(5, 0.0, 7.0, None, "declined"),
+        an_offer(6, 9.0, 900.0, None, "rejected"),
+    )
+    report = RoundReport(1, 0.1, len(clients), clients, Traffic())
+    assert OnlineKP().on_round_end({}, report) == {"largest": 6.0, "L0": 0.75, "U": 2.0}
+
+
+def an_offer(
+    client: int, norm: float, upload_s: float, times: Times | None, status: str = "accepted"
+) -> ClientReport:
+    """Return the report of a client that offered this norm."""
+    return ClientReport(client, status, times=times, offer=Offer(1, client, 5, norm, upload_s))
 
 
 def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:

@@ -362,6 +362,7 @@ def test_candidates_reach_down_to_the_cut_off_or_are_many_times_as_many_as_are_d
     assert candidates_for(utility, 1, 0.5, 0.0).tolist() == [1, 3, 2]
     assert candidates_for(utility, 1, 1.0, 0.0).tolist() == [1, 3]
     assert candidates_for(utility, 1, 1.0, 3.0).tolist() == [1, 3, 2, 4]
+    assert candidates_for(utility, 4, 0.5, 0.0).tolist() == [1, 3, 2, 4, 0]
     assert candidates_for(utility, 5, 0.5, 0.0).tolist() == [1, 3, 2, 4, 0]
 
 

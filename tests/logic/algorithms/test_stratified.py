@@ -120,6 +120,12 @@ def test_the_memory_of_a_selector_without_strata_gives_none() -> None:
         assert not Clustering.of(memory).strata
 
 
+def test_a_selector_may_keep_strata_alone() -> None:
+    found = Clustering.of({"strata": {"0": {"clients": 2, "samples": 11}}})
+    assert found.strata == {"0": Stratum(2, 11)}
+    assert (found.clients.size, found.points.shape) == (0, (0, 2))
+
+
 def test_a_clustering_comes_back_from_the_memory_that_it_was_kept_in() -> None:
     clients = np.array([3, 8])
     kept = Clustering(clients, clients - 4, clients, np.zeros((2, 2)), {"0": Stratum(2, 11)})

@@ -104,6 +104,7 @@ def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> Non
     assert sizes.min() >= 100
     assert sizes.max() <= 101
     assert [everybody[one] for one in range(10)] != [everybody[one] for one in range(10, 20)]
+    assert [everybody[one] for one in range(10)] == [5, 6, 4, 8, 0, 1, 9, 2, 3, 7]
     some = [one for one in range(700) if one % 3]
     assert rounds_of(some, 10) == {one: everybody[one] for one in some}
     assert Cyclic(3).select(Population({}), {}, 1, np.random.default_rng(0)).lanes == ()

@@ -141,6 +141,16 @@ def test_round_robin_goes_in_ascending_order() -> None:
     population = {5: 1, 2: 1, 9: 0, 7: 1}
     visited = [drawn(RoundRobin(), population, round) for round in range(1, 5)]
     assert visited == [(2,), (5,), (7,), (2,)]
+    pairs = [drawn(RoundRobin(count=2), {**population, 8: 1, 1: 1}, round) for round in (1, 2, 3)]
+    assert pairs == [(1, 2), (5, 7), (1, 8)]
+
+
+@pytest.mark.parametrize(("count", "lanes"), [(1, 2), (3, 5)])
+@pytest.mark.parametrize("selector", EVERY)
+def test_more_are_asked_than_are_enough(selector, count, lanes) -> None:
+    population = Population(dict.fromkeys(range(20), 5), over_select=1.5)
+    plan = selector(count=count).select(population, {}, 1, generator(0, "select", 1))
+    assert (len(set(plan.clients)), len(plan.lanes), plan.enough) == (lanes, lanes, count)
 
 
 def test_a_client_without_samples_is_never_asked() -> None:

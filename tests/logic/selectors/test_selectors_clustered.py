@@ -52,6 +52,14 @@ def test_the_distributions_are_those_that_were_worked_out(case) -> None:
     np.testing.assert_allclose(r.mean(axis=0), expected["marginal"], rtol=0, atol=file["tolerance"])
 
 
+def test_the_largest_come_first_and_the_higher_number_between_equal_ones() -> None:
+    """Pieces of 2 n_k: client 2 to 6, client 1 to 12, client 3 to 14, client 0 to 16; cut at 8."""
+    population = Population({0: 1, 1: 3, 2: 3, 3: 1})
+    plans = [Clustered(count=2).select(population, {}, 1, Dealt(draw)) for draw in range(8)]
+    assert [plan.clients for plan in plans] == [*[(1, 2)] * 4, *[(2, 3)] * 2, *[(0, 1)] * 2]
+    assert {plan.weights for plan in plans} == {(0.5, 0.5)}
+
+
 @given(samples=st.lists(st.integers(1, 12), min_size=1, max_size=8), m=st.integers(1, 8))
 def test_every_client_is_drawn_in_proportion_to_its_samples(samples, m) -> None:
     m = min(m, len(samples))
@@ -106,3 +114,10 @@ def test_a_client_that_says_it_has_all_the_samples_there_can_be_ends_no_draw() -
         assert set(plan.clients) <= set(samples)
         assert sum(plan.weights) == pytest.approx(1)
         assert plan.weights[plan.clients.index(5)] > 0.9
+
+
+def test_clients_that_all_say_they_have_all_the_samples_there_can_be_are_drawn_alike() -> None:
+    population = Population(dict.fromkeys(range(4000), 2**53))
+    plan = Clustered(count=2000).select(population, {}, 1, np.random.default_rng(0))
+    assert plan.weights == (1 / 2000,) * 2000, "one of each two neighbours"
+    assert {client // 2 for client in plan.clients} == set(range(2000))

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import (
+    ClientReport,
     LogicError,
     Population,
     Question,
+    RoundReport,
+    Traffic,
     run_round,
 )
 from layers.logic.aggregators.mean import Mean
@@ -84,6 +87,21 @@ def test_reported_losses_are_asked_of_nobody_and_the_unknown_come_first() -> Non
     assert set.union(*cohorts) == set(range(6)), "everybody before anybody twice"
     _, (last,) = run_rounds(1, state, peers)
     assert last.of("accepted") == (4, 5)
+
+
+def test_the_last_losses_of_accepted_updates_are_kept() -> None:
+    selector = PowerOfChoice(count=2, loss="reported")
+    memory = with_numbers({}, "loss", {0: 5.0, 1: 6.0, 2: 7.0, 3: 8.0})
+    clients = (
+        ClientReport(0, "accepted", metrics={"loss": 1.0}),
+        ClientReport(1, "rejected", metrics={"loss": 2.0}),
+        ClientReport(2, "accepted", metrics={"accuracy": 0.5}),
+        ClientReport(4, "accepted", metrics={"loss": 3.0}),
+    )
+    report = RoundReport(1, 0.1, len(clients), clients, Traffic())
+    kept = column(selector.on_round_end(memory, report), "loss", np.arange(6), np.inf)
+    assert kept.tolist() == [1.0, 6.0, 7.0, 8.0, 3.0, np.inf]
+    assert replace(selector, loss="asked").on_round_end(memory, report) == memory
 
 
 def test_candidates_are_drawn_by_size() -> None:
