@@ -200,7 +200,7 @@ class _Shared(Channel):
     def next_end(self) -> tuple[float, int, float] | None:
         best = None
         for client, upload in self.uploads.items():
-            after_s = upload.left / upload.rate if upload.rate < math.inf else 0.0
+            after_s = upload.left / upload.rate
             if best is None or after_s < best[0]:
                 best = (after_s, client, upload.began_s)
         return None if best is None else (self.now_s + best[0], best[1], best[2])
@@ -225,8 +225,7 @@ class _Shared(Channel):
         if passed <= 0:
             return
         for upload in self.uploads.values():
-            if upload.rate < math.inf:
-                upload.left = max(upload.left - upload.rate * passed, 0.0)
+            upload.left = max(upload.left - upload.rate * passed, 0.0)
         self.now_s = now_s
 
     def _share(self) -> None:
