@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from layers.logic import LogicError, Training
-from layers.logic.clock import DEVICES, VirtualClock
+from layers.logic.clock import DEVICES, Devices, VirtualClock
 from layers.logic.clock.devices import (
     SMALL,
     Knapsack,
@@ -20,11 +21,13 @@ from layers.logic.clock.devices import (
     upload_time,
 )
 from layers.logic.clock.uploads import Serial
+from layers.logic.seeds import generator
 from tests.logic.clock.one_round import Rounds
 from tests.logic.timed_carrier import Given
 from tests.logic.vector_files import vectors
 
 TRAINING = Training()
+TINY, LARGEST = 5e-324, math.nextafter(math.inf, 0)
 ALL = [make() for make in DEVICES.values()]
 
 
@@ -132,21 +135,62 @@ def test_tiers_have_their_shares_exactly() -> None:
     assert times != sorted(times), "tiers are dealt out at random"
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: Range(samples_per_s=(2, 1)), "samples_per_s"),
-        (lambda: Lognormal(sigma=-1), "sigma"),
-        (lambda: Lognormal(up_bytes_per_s=0), "up_bytes_per_s"),
-        (lambda: Tiers([]), "the list is empty"),
-        (lambda: Tiers([{"share": 1}]), "tiers.0"),
-        (lambda: Knapsack(speed=(0, 9)), "speed"),
-        (lambda: Knapsack(upload_s=math.inf), "upload_s"),
-    ],
-)
-def test_impossible_devices_are_refused(make, says) -> None:
-    with pytest.raises(LogicError, match=says):
-        make()
+def test_speeds_are_their_medians_times_a_lognormal_factor() -> None:
+    fleet = Lognormal(100.0, 200.0, 400.0, sigma=0.7).draw(5, seed=3)
+    factors = np.exp(0.7 * generator(3, "devices").standard_normal((3, 5)))
+    for client, (training, up, down) in enumerate(factors.T):
+        seconds = (
+            fleet.train_s(client, 50, Training(epochs=2)),
+            fleet.upload_s(client, 1000, 1),
+            fleet.download_s(client, 1000, 1),
+        )
+        expected = (100 / (100 * training), 1000 / (200 * up), 1000 / (400 * down))
+        assert seconds == pytest.approx(expected)
+
+
+BOUNDS = {
+    "refused": ((0.0, 1.0), (2.0, 1.0), (1.0, math.inf), (math.nan, 1.0)),
+    "accepted": ((TINY, TINY), (1.0, LARGEST)),
+}
+POSITIVE = {"refused": (0.0, math.inf, math.nan), "accepted": (TINY, LARGEST)}
+ABOVE_10 = math.nextafter(10, 11)
+LIMITS: dict[tuple[Callable[..., Devices], str], dict[str, tuple]] = {
+    (Range, "samples_per_s"): BOUNDS,
+    (Range, "up_bytes_per_s"): BOUNDS,
+    (Range, "down_bytes_per_s"): BOUNDS,
+    (Lognormal, "samples_per_s"): POSITIVE,
+    (Lognormal, "up_bytes_per_s"): POSITIVE,
+    (Lognormal, "down_bytes_per_s"): POSITIVE,
+    (Lognormal, "sigma"): {"refused": (-TINY, ABOVE_10, math.nan), "accepted": (0.0, 10.0)},
+    (Knapsack, "speed"): BOUNDS,
+    (Knapsack, "cycles"): POSITIVE,
+    (Knapsack, "bits"): POSITIVE,
+    (Knapsack, "upload_s"): POSITIVE,
+}
+
+
+@pytest.mark.parametrize(("make", "setting"), LIMITS)
+def test_a_device_is_refused_beyond_its_limits_and_accepted_at_them(make, setting) -> None:
+    for value in LIMITS[make, setting]["refused"]:
+        with pytest.raises(LogicError, match=setting):
+            make(**{setting: value})
+    for value in LIMITS[make, setting]["accepted"]:
+        assert getattr(make(**{setting: value}), setting) == value
+
+
+@pytest.mark.parametrize("name", ["share", "samples_per_s", "up_bytes_per_s", "down_bytes_per_s"])
+def test_a_tier_is_refused_unless_it_has_these_numbers_above_0_and_nothing_else(name) -> None:
+    whole = {"share": 1, "samples_per_s": 2.0, "up_bytes_per_s": 3, "down_bytes_per_s": 4.0}
+    for value in (0, -1, math.inf, math.nan, True, "5", None):
+        with pytest.raises(LogicError, match=rf"tiers\.1\.{name} .*{value}"):
+            Tiers([whole, {**whole, name: value}])
+    without = {key: value for key, value in whole.items() if key != name}
+    for tier in (without, {**whole, "cores": 4}, 5):
+        with pytest.raises(LogicError, match=r"tiers\.1:"):
+            Tiers([whole, tier])  # type: ignore[list-item]
+    assert len(Tiers([whole, {**whole, name: TINY}]).tiers) == 2
+    with pytest.raises(LogicError, match="the list is empty"):
+        Tiers([])
 
 
 def test_the_channel_of_many_clients_is_drawn_for_the_cohort_alone(monkeypatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from dataclasses import dataclass
 
@@ -82,6 +83,55 @@ def test_a_client_that_comes_back_while_others_send_starts_again(bytes_per_s) ->
         ended.append(end[:2])
         channel.end(end[1])
     assert ended == [(6.0, 1), (15.0, 0)]
+
+
+@pytest.mark.parametrize("bytes_per_s", [None, 1e9])
+def test_who_leaves_does_not_change_the_order_of_the_others(bytes_per_s) -> None:
+    channel = Parallel(bytes_per_s).open(None)
+    for client, alone_s in enumerate([1.0, 5.0, 2.0, 6.0, 7.0, 3.0, 4.0]):
+        channel.enter(client, 100, alone_s, 0.0)
+    channel.leave(2, 0.5)
+    ended = []
+    while (end := channel.next_end()) is not None:
+        ended.append((end[1], pytest.approx(end[0])))
+        channel.end(end[1])
+    assert ended == [(0, 1.0), (5, 3.0), (6, 4.0), (1, 5.0), (3, 6.0), (4, 7.0)]
+
+
+def test_an_upload_over_a_link_that_takes_no_time_takes_the_whole_way() -> None:
+    channel = Parallel(10.0).open(None)
+    channel.enter(0, 100, 0.0, 1.0)
+    channel.enter(1, 20, 5.0, 1.0)  # at 4 bytes a second
+    assert channel.next_end() == (6.0, 1, 1.0)
+    channel.end(1)
+    assert channel.next_end() == (1 + 5 + 70 / 10, 0, 1.0)
+
+
+@pytest.mark.parametrize("uploads", [Parallel(), Parallel(30.0), Serial()])
+def test_a_way_goes_on_from_a_checkpoint_with_the_same_uploads(uploads) -> None:
+    def ends(channel: Channel) -> list[tuple[float, int, float]]:
+        found = []
+        while (end := channel.next_end()) is not None:
+            found.append(end)
+            channel.end(end[1])
+            if len(found) == 1:  # it comes while the others send
+                channel.enter(9, 40, 3.0, end[0])
+        return found
+
+    channel = uploads.open(None)
+    for client, alone_s in enumerate([3.0, 8.0, 5.0, 5.0, 1.0]):
+        channel.enter(client, 100, alone_s, client / 4)
+    channel.end(channel.next_end()[1])
+    again = uploads.open(None)
+    again.restore(json.loads(json.dumps(channel.tree()), object_hook=numbered))
+    left = ends(channel)
+    assert len(left) == 5
+    assert ends(again) == left
+
+
+def numbered(tree: dict) -> dict:
+    """Return a part of a checkpoint with client numbers, which JSON makes strings of."""
+    return {int(key) if key.isdigit() else key: value for key, value in tree.items()}
 
 
 @given(uploads)

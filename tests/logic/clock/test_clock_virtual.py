@@ -15,6 +15,7 @@ from layers.logic.clock import UPLOADS, ClockEvent, InstantClock, VirtualClock
 from layers.logic.clock.availability import Chance, Trace
 from layers.logic.clock.devices import Lognormal
 from layers.logic.clock.uploads import Parallel, Serial
+from layers.logic.core.report import Times
 from tests.logic.clock.one_round import Rounds
 from tests.logic.timed_carrier import Given
 
@@ -152,6 +153,15 @@ def test_the_line_moves_up_when_one_leaves_while_it_uploads(tmp_path: Path) -> N
     assert arrivals(played(clock, 2)) == {1: 17.0}
 
 
+def test_who_comes_or_goes_is_looked_at_again_in_any_round(tmp_path: Path) -> None:
+    trace = traced(tmp_path, "0,0,on\n0,3,on\n0,31,on\n0,33,off\n")  # two lines change nothing
+    clock = a_clock([(10.0, 5.0)], availability=trace)
+    assert arrivals(played(clock, 1)) == {0: 15.0}
+    assert arrivals(played(clock, 1)) == {0: 15.0}
+    assert [(one.kind, one.at_s) for one in played(clock, 1)] == [("dropped", 3.0)]
+    assert clock.run_s == 33.0
+
+
 def test_time_goes_on_from_round_to_round_and_from_a_checkpoint(tmp_path: Path) -> None:
     trace = traced(tmp_path, "0,0,on\n0,100,off\n0,130,on\n0,1000,on\n", repeat=True)
     clock = a_clock([(20.0, 5.0)], availability=trace)
@@ -250,6 +260,8 @@ def test_the_timer_fires_once_behind_all_that_happens_at_its_moment() -> None:
     assert events(8.0) == [*trained, ("timer", 8.0)]
     assert events(5.0) == [trained[0], ("timer", 5.0), trained[1]]
     assert events(10.0) == [*trained, ("timer", 10.0)], "a client trains beyond the deadline"
+    clock.set_timer("offers", 4.0)
+    assert clock.clock.next() == ClockEvent("timer", -1, 10.0, "offers"), "now, not in the past"
     for never in (10.5, None):
         assert events(never) == trained
     assert clock.elapsed_s == 10.0
@@ -299,3 +311,93 @@ def test_without_devices_nothing_takes_time() -> None:
 def test_an_impossible_rate_of_dropouts_is_refused(dropout) -> None:
     with pytest.raises(LogicError, match="dropout"):
         VirtualClock(1, Lognormal(), dropout=dropout)
+
+
+# --- tasks that outlive a round ---------------------------------------------------------------
+
+
+def events_of(clock: VirtualClock, number: int) -> list[tuple[str, int, float]]:
+    """Return the next events; who has trained uploads 5000 bytes."""
+    happened = []
+    for _ in range(number):
+        event = clock.next()
+        happened.append((event.kind, event.client, event.at_s))
+        if event.kind == "trained":
+            clock.trained(event.client)
+            clock.upload(event.client, 5000)
+    return happened
+
+
+def asked(clock: VirtualClock, round: int, *clients: int) -> None:
+    for client in clients:
+        clock.ask(client, 10, TRAINING, 100, round)
+
+
+def test_a_task_in_flight_goes_on_in_the_next_round() -> None:
+    devices = Given({0: 3.0, 1: 10.0}, {0: 2.0, 1: 5.0})
+    clock = VirtualClock(2, devices)
+    clock.begin(continues=True)
+    asked(clock, 1, 0, 1)
+    assert events_of(clock, 2) == [("trained", 0, 3.0), ("arrived", 0, 5.0)]
+    assert (clock.opened_s, clock.run_s) == (0.0, 5.0)
+    clock.close()
+    assert (clock.elapsed_s, clock.opened_s, clock.run_s) == (5.0, 5.0, 5.0)
+    assert clock.times() == {0: Times(0.0, 3.0, None, 3.0, 5.0), 1: Times(0.0)}
+
+    clock.begin(before_s=1.0, after_s=2.0, continues=True)
+    asked(clock, 2, 0)
+    assert events_of(clock, 3) == [("trained", 0, 4.0), ("trained", 1, 5.0), ("arrived", 0, 6.0)]
+    assert (clock.opened_s, clock.run_s) == (5.0, 11.0)
+    clock.close()
+    assert (clock.elapsed_s, clock.opened_s, clock.run_s) == (8.0, 13.0, 13.0)
+    assert clock.times() == {0: Times(1.0, 4.0, None, 4.0, 6.0)}
+
+    clock.begin(continues=True)
+    assert events_of(clock, 1) == [("arrived", 1, 2.0)]
+    clock.close()
+    assert clock.times() == {1: Times(-13.0, -3.0, None, -3.0, 2.0)}
+    assert clock.tree() == {"run_s": 15.0}, "no task is in flight"
+    clock.begin()
+    assert (clock.run_s, clock.elapsed_s) == (15.0, 0.0)
+
+
+def test_what_was_left_of_an_earlier_task_does_not_happen_to_a_later_one() -> None:
+    clock = VirtualClock(2, Given({0: 10.0, 1: 4.0}, {0: 1.0, 1: 0.0}))
+    clock.begin(continues=True)
+    asked(clock, 1, 0, 1)
+    assert events_of(clock, 1) == [("trained", 1, 4.0)]
+    clock.cancel(0)
+    asked(clock, 1, 0)
+    happened = [("arrived", 1, 4.0), ("trained", 0, 14.0), ("arrived", 0, 15.0)]
+    assert events_of(clock, 3) == happened
+    assert clock.times()[0] == Times(4.0, 14.0, None, 14.0, 15.0)
+
+
+@pytest.mark.parametrize("uploads", SETTINGS)
+@pytest.mark.parametrize("number", [0, 1, 4, 7, 11])
+def test_tasks_in_flight_go_on_from_a_checkpoint(uploads, number, tmp_path: Path) -> None:
+    trace = traced(tmp_path, "5,0,on\n5,7,off\n5,40,on\n")
+    devices = Given({k: 3.0 + k for k in range(8)}, {k: 1.0 + k / 2 for k in range(8)})
+
+    def a_new_one() -> VirtualClock:
+        settings = {"availability": trace, "dropout": 0.3, **SETTINGS[uploads]}
+        return VirtualClock(8, devices, seed=4, **settings)
+
+    def next_round(clock: VirtualClock, round: int) -> tuple:
+        clock.begin(before_s=0.5, after_s=0.25, continues=True)
+        asked(clock, round, 4 + round)
+        happened = events_of(clock, 4)
+        clock.close()
+        return happened, clock.times(), clock.elapsed_s, clock.run_s, clock.tree()
+
+    clock, again = a_new_one(), a_new_one()
+    for one in (clock, again):
+        one.begin(continues=True)
+        asked(one, 1, *range(6))
+    events_of(clock, number)
+    clock.close()
+    events_of(again, 2)  # what it did before counts for nothing
+    again.restore(clock.tree())
+    assert (again.run_s, again.tree()) == (clock.run_s, clock.tree())
+    for round in (2, 3):
+        assert next_round(again, round) == next_round(clock, round)
