@@ -163,8 +163,8 @@ def test_an_aggregator_that_needs_whole_updates_is_refused_in_one_line(name) -> 
 
 @pytest.mark.parametrize("name", BY_SLICES)
 def test_memory_is_that_of_the_result_and_the_slices(name) -> None:
-    """What numpy allocates at the most; all updates together take eight times that."""
-    size, number, memory_bytes = 500_000, 12, 3 * MB
+    """What numpy allocates at the most; all updates together take three times that."""
+    size, number, memory_bytes = 250_000, 12, 4 * MB
     equal = np.zeros(size, np.float32)
     with closing(UpdateStore(memory_bytes)) as store:
         deltas = [store.put(delta) for delta in drawn(size, number)]

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import Training, run_round
+from layers.logic import LogicError, Training, run_round
+from layers.logic.aggregators.mean import Mean
 from layers.logic.catalogue.presets import fedsgd
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import Quadratic
@@ -88,3 +89,9 @@ def test_local_steps_are_those_of_the_formula(vectors, clients) -> None:
     logic = a_logic(alone(0), training=training)
     _, report = run_round(a_state(logic), MemoryCarrier(logic, {0: client}), logic)
     assert report.clients[0].steps == formula["u"]
+
+
+def test_a_mean_by_the_plans_weights_is_refused_where_the_plan_has_none(clients) -> None:
+    logic = a_logic(alone(0, 1, 2), aggregator=Mean("plan"))
+    with pytest.raises(LogicError, match="weights: plan"):
+        run_round(a_state(logic), MemoryCarrier(logic, clients), logic)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
@@ -17,6 +17,7 @@ from layers.logic import LogicError, ServerState, run_round
 from layers.logic.aggregators.fedfv import (
     FedFV,
     combine,
+    inner_product,
     inner_products,
     pack,
     project,
@@ -84,6 +85,11 @@ def test_external_conflicts_give_the_numbers_worked_out(config) -> None:
         before = state.weights
 
 
+# Two projections turn the first vector by more than a right angle, away from itself.
+TURNED = np.array([[1, 0], [-7, 4], [-7, -4], [0, 0], [0, 0]], np.float32)
+
+
+@example(gradients=TURNED, losses=[0.5, 0.1, 0.2, 0.3, 0.4], alpha=0.0)
 @given(
     gradients=arrays(np.float32, (5, 4), elements=floats),
     losses=st.lists(st.floats(0, 10), min_size=5, max_size=5),
@@ -123,8 +129,9 @@ def test_equal_updates_aggregate_to_that_update(delta, number) -> None:
     np.testing.assert_allclose(-state.weights, delta, rtol=1e-6)
 
 
-def test_without_conflicts_it_is_the_plain_mean() -> None:
-    gradients = np.abs(np.random.default_rng(0).normal(size=(6, 8))).astype(np.float32)
+@pytest.mark.parametrize("scale", [2.0**-40, 1.0, 2.0**40])
+def test_without_conflicts_it_is_the_plain_mean(scale) -> None:
+    gradients = np.abs(np.random.default_rng(0).normal(size=(6, 8)) * scale).astype(np.float32)
     state = a_round(None, range(6), gradients, range(6), FedFV(0.0, 1))
     np.testing.assert_allclose(-state.weights, gradients.mean(axis=0), rtol=1e-6)
 
@@ -132,8 +139,10 @@ def test_without_conflicts_it_is_the_plain_mean() -> None:
 @given(
     gradient=arrays(np.float32, 6, elements=st.integers(-50, 50)),
     factor=st.integers(1, 9),
+    scale=st.sampled_from([2.0**-40, 1.0, 2.0**40]),
 )
-def test_opposite_updates_leave_no_rounding_noise_that_is_blown_up(gradient, factor) -> None:
+def test_opposite_updates_leave_no_rounding_noise_that_is_blown_up(gradient, factor, scale) -> None:
+    gradient = gradient * np.float32(scale)
     both = [gradient, np.float32(-factor) * gradient]
     state = a_round(None, range(2), both, [0.1, 0.2], FedFV(0.0, 0))
     assert not state.weights.any()
@@ -167,6 +176,13 @@ def test_history_is_kept_for_as_long_as_it_is_needed_and_ternary_as_bits() -> No
         assert stored < 4 * size / 16
     again = ServerState.of_tree(state.tree())
     assert again.memory[AGGREGATE]["history"].keys() == history.keys()
+
+
+def test_an_earlier_update_that_is_not_in_conflict_takes_nothing_away() -> None:
+    before = a_round(None, [0, 1], [[-1, 0, 0], [0, 1, 0]], [0.1, 0.2], FedFV(0.0, 1))
+    after = a_round(before, [2], [[2, 0, 1]], [0.1], FedFV(0.0, 1))
+    # Without its part along the first client's update, and as long as it was.
+    np.testing.assert_allclose(before.weights - after.weights, [0, 0, np.sqrt(5)], rtol=1e-6)
 
 
 def test_the_history_is_added_up_by_client_number_whatever_order_it_is_kept_in() -> None:
@@ -203,6 +219,28 @@ def test_packing_loses_nothing(vector) -> None:
     np.testing.assert_array_equal(unpack(packed), vector)
     size = sum(part.nbytes for part in packed.values() if isinstance(part, np.ndarray))
     assert size <= vector.nbytes
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
+def test_a_ternary_vector_takes_a_bit_for_each_value_and_one_for_each_sign(share) -> None:
+    size, rng = 4000, np.random.default_rng(0)
+    vector = rng.choice([-0.25, 0.25], size) * (rng.random(size) < share)
+    vector[size // 2 :] *= 3  # another tensor, another magnitude
+    packed = pack(vector.astype(np.float32))
+    found = sum(part.nbytes for part in packed.values() if isinstance(part, np.ndarray))
+    of_a_tensor = 8 + 4  # its place and its magnitude
+    assert found == size // 8 + -(-np.count_nonzero(vector) // 8) + 2 * of_a_tensor
+
+
+@pytest.mark.parametrize("size", [1, 4095, 4097, 9001, 40_000])
+def test_long_vectors_have_the_products_and_sums_of_the_definition(size) -> None:
+    rng = np.random.default_rng(size)
+    vectors, coefficients = rng.normal(size=(3, size)).astype(np.float32), rng.normal(size=(2, 3))
+    wide = vectors.astype(np.float64)
+    products = wide @ wide.T
+    np.testing.assert_allclose(inner_products(vectors), products, rtol=1e-12, atol=1e-10)
+    np.testing.assert_allclose(combine(vectors, coefficients), coefficients @ wide, atol=1e-12)
+    assert inner_product(vectors[0], vectors[1]) == pytest.approx(products[0, 1], abs=1e-10)
 
 
 def test_an_update_without_a_loss_is_refused_and_the_round_goes_on() -> None:

@@ -89,6 +89,14 @@ def test_neighbours_before_the_trimmed_mean_agree_with_byzfl(case) -> None:
     np.testing.assert_allclose([one.delta for one in rule.rule.given], mixed, **close)
 
 
+def test_an_update_is_a_neighbour_of_its_own_however_near_the_others_are() -> None:
+    rule = NearestNeighbourMixing(3, Seen())
+    fold(rule, [[0.0], [0.25], [0.5], [0.75], [1.5]])
+    assert [float(one.delta[0]) for one in rule.rule.given] == [0.125, 0.125, 0.375, 0.625, 1.125]
+    equal = NearestNeighbourMixing(2).mixtures(np.ones((5, 2)), a_context())
+    assert equal == [[0, 1, 2], [0, 1, 2], [0, 1, 2], [0, 1, 3], [0, 1, 4]]
+
+
 def test_the_order_of_the_buckets_is_drawn_anew_in_each_round_from_the_seed() -> None:
     deltas = np.arange(8.0)[:, None]
 

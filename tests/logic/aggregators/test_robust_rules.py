@@ -13,7 +13,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layers.logic import AGGREGATORS, Contribution, LogicError, ServerState, Training, run_round
+from layers.logic import (
+    AGGREGATORS,
+    HOOKS,
+    Contribution,
+    Logic,
+    LogicError,
+    ServerState,
+    Training,
+    run_round,
+)
 from layers.logic.aggregators.geometric_median import GeometricMedian, geometric_median
 from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.majority_vote import MajorityVote
@@ -161,6 +170,44 @@ def test_a_start_at_an_update_is_left_when_the_others_pull_harder() -> None:
     assert spread(result, points) < 0.99 * spread(points[0], points)
 
 
+def weiszfeld(z: np.ndarray, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return where the modified step leads from z (Vardi and Zhang 2000, equation 2.6)."""
+    away = np.linalg.norm(points - z, axis=1)
+    here = away == 0
+    pulls = np.where(here, 0.0, shares / np.where(here, 1.0, away))
+    target = pulls @ points / pulls.sum()
+    pulled = pulls.sum() * np.linalg.norm(target - z)
+    return np.asarray(z + max(0.0, 1 - shares[here].sum() / pulled) * (target - z))
+
+
+def test_steps_have_momentum_until_the_sum_rises() -> None:
+    points = np.array([[-7, 3], [7, 7], [4, 9], [5, 3], [-2, 2]], np.float32)
+    shares = np.full(5, 0.2)
+    z, sums = [np.median(points.astype(np.float64), axis=0)], [np.inf]
+    for iterations, momentum in enumerate([0, 1, 2, 3, 4, 1, 2, 3], 1):
+        point = z[-1] + momentum / (momentum + 3) * (z[-1] - z[-2]) if momentum else z[-1]
+        rises = spread(point, points, shares) > sums[-1]
+        assert rises == (momentum == 4)
+        point = z[-1] if rises else point
+        sums.append(spread(point, points, shares))
+        z.append(weiszfeld(point, points, shares))
+        found = geometric_median(list(points), shares, iterations)
+        np.testing.assert_allclose(found, z[-1], rtol=0, atol=1e-12)
+    assert min(spread(one, points, shares) for one in points) > sums[1], "it goes to no update"
+
+
+def test_a_nearest_update_with_a_smaller_sum_is_gone_to_and_left_by_the_modified_step() -> None:
+    points = np.array([[-3, 3], [1, -5], [-3, 4], [2, 0]], np.float32)
+    shares = np.full(4, 0.25)
+    start = np.median(points, axis=0)
+    assert spread(points[0], points, shares) < spread(start, points, shares)
+    first = geometric_median(list(points), shares, 1)
+    assert first.tolist() == points[0].tolist()
+    second = geometric_median(list(points), shares, 2)
+    np.testing.assert_allclose(second, weiszfeld(first, points, shares), rtol=0, atol=1e-12)
+    assert spread(second, points, shares) < spread(first, points, shares)
+
+
 @st.composite
 def weighted_points(draw) -> tuple[np.ndarray, np.ndarray]:
     number, size = draw(st.integers(1, 7)), draw(st.integers(1, 3))
@@ -215,6 +262,8 @@ def test_krum_gives_the_scores_of_the_definition() -> None:
     assert step(Krum(1), deltas)[0] == 1.0
     assert step(MultiKrum(1, keep=2), deltas)[0] == 0.5
     assert step(MultiKrum(1), deltas)[0] == np.float32((0 + 1 + 3 + 7) / 4)
+    # f = 0: the nearest one; 0 and 1 have the same score, and the first of them counts
+    assert step(Krum(0), deltas[:3])[0] == 0.0
 
 
 @given(arbitrary=arrays(np.float32, 3, elements=st.floats(-(2.0**120), 2.0**120, width=32)))
@@ -299,6 +348,30 @@ def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
 def test_what_gives_no_guarantee_is_refused(make, reason) -> None:
     with pytest.raises(LogicError, match=reason):
         make()
+
+
+@pytest.mark.parametrize(
+    ("rule", "compares"),
+    [
+        (Median(), True),
+        (Median(sparse=True), False),
+        (TrimmedMean(0.2), True),
+        (TrimmedMean(0.2, sparse=True), False),
+        (TrimmedMean(0.0), False),
+        (TrimmedMean(0.0, sparse=True), False),
+    ],
+    ids=repr,
+)
+def test_sparse_updates_are_refused_by_a_rule_that_compares_values(rule, compares) -> None:
+    def made() -> Logic:
+        sparse = HOOKS["top-k"](p=0.1)
+        return a_logic(alone(*range(5)), aggregator=rule, min_updates=5, hooks=[sparse])
+
+    if compares:
+        with pytest.raises(LogicError, match=rf"TopK .*{type(rule).__name__} .*sparse: true"):
+            made()
+    else:
+        assert made().aggregator is rule
 
 
 # ByzFL's name of each rule that is here, the rule for f of m clients, and how near they must be.

@@ -41,7 +41,7 @@ def steps(monkeypatch) -> list[np.ndarray]:
 def fold(rule: Aggregator, deltas, samples=None, memory=None, auxiliary=None) -> ServerState:
     """Return the state after a round's aggregation of these updates, float64 (m, d)."""
     deltas = np.asarray(deltas, np.float64)
-    state = ServerState(0, np.zeros(deltas.shape[1]), np.zeros(0), memory or {})
+    state = ServerState(0, np.ones(deltas.shape[1]), np.zeros(0), memory or {})
     context = ServerContext(1, None, 3, Training(epochs=4), [], {}, auxiliary=auxiliary)
     total = rule.begin(state, context)
     for lane, delta in enumerate(deltas):
@@ -85,6 +85,12 @@ def test_centered_clipping_takes_the_iterations_of_the_file(case, steps) -> None
 def test_without_settings_centered_clipping_moves_once_by_at_most_one(steps) -> None:
     fold(CenteredClipping(), np.full((3, 4), 8.0))
     np.testing.assert_allclose(steps[0], np.full(4, 0.5))  # 1 / sqrt(4) in each of four values
+
+
+def test_an_update_at_the_last_step_counts_in_full_in_centered_clipping(steps) -> None:
+    after = fold(CenteredClipping(1.0), [[0.0, 0.0], [0.0, 2.0], [4.0, 0.0]])
+    np.testing.assert_allclose(steps[0], [1 / 3, 1 / 3])
+    np.testing.assert_allclose(after.shares, np.array([4, 2, 1]) / 7)
 
 
 @pytest.mark.parametrize("case", range(5))

@@ -95,6 +95,23 @@ def test_fangs_lie_is_what_krum_takes_and_twice_as_far_it_does_not(liars, seed) 
     assert not taken(2 * lie)
 
 
+def fangs_bound(honest: np.ndarray, liars: int) -> float:
+    """Return the largest lambda, theorem 1 of the paper; the model before the round is zero."""
+    h, d = honest.shape
+    neighbours, others = max(h - 2, 1), max(h - liars - 1, 1)  # m - c - 2 and m - 2 c - 1
+    sums = [sum(sorted(math.dist(a, b) for b in honest)[1 : neighbours + 1]) for a in honest]
+    longest = max(math.hypot(*one) for one in honest)
+    return (min(sums) / others + longest) / math.sqrt(d)
+
+
+@pytest.mark.parametrize(("number", "liars"), [(8, 2), (8, 3), (3, 1), (2, 1)])
+def test_fangs_lie_is_as_far_as_the_bound_of_the_paper_halved_some_times(number, liars) -> None:
+    honest = np.random.default_rng(number).normal(0.3, 1.0, (number, 20))
+    size = np.abs(FangKrum().collude(honest, liars, RNG)).max()
+    halvings = math.log2(fangs_bound(honest, liars) / size)
+    assert halvings == pytest.approx(round(halvings), abs=1e-9)
+
+
 def test_fangs_lie_begins_at_the_bound_of_the_paper() -> None:
     """Of equal updates, Krum takes none but these, so that lambda is halved down to 1e-5.
 
@@ -108,6 +125,16 @@ def test_alie_takes_the_z_of_the_paper() -> None:
     """Of 50 clients with 12 liars, 14 honest ones must be on their side: z = inv(24 / 38)."""
     assert LittleIsEnough._z_max(38, 12) == pytest.approx(0.33603814, abs=1e-7)
     assert LittleIsEnough._z_max(2, 8) == 0
+    for few, liars in ((1, 1), (2, 3)):  # all honest ones, or none, must be on their side
+        updates = np.arange(2.0 * few).reshape(few, 2)
+        lie = LittleIsEnough().collude(updates, liars, RNG)
+        assert lie.tolist() == updates.mean(axis=0).tolist()
+
+
+def test_a_mimic_sends_the_update_at_its_place_or_the_last_one() -> None:
+    honest = np.arange(6.0).reshape(3, 2)
+    lies = [Mimic(place=place).collude(honest, 1, RNG).tolist() for place in range(5)]
+    assert lies == [[0, 1], [2, 3], [4, 5], [4, 5], [4, 5]]
 
 
 def test_the_same_clients_lie_whatever_asks_and_more_of_them_for_a_larger_share() -> None:
@@ -141,8 +168,11 @@ def test_a_part_of_the_images_has_the_trigger_and_the_target_in_every_round() ->
     test = attack.test(data.x, data.y)
     assert len(test) == 9
     assert set(test.y.tolist()) == {7}
-    with pytest.raises(LogicError, match="back-door"):
-        attack.triggered(np.zeros((3, 64)))
+    grey = attack.triggered(np.zeros((3, 2, 4)))  # without channels, and no higher than the trigger
+    assert grey.tolist() == [[[0, 0, 2, 2], [0, 0, 2, 2]]] * 3
+    for shape in ((3, 64), (3, 1, 4), (3, 4, 1)):
+        with pytest.raises(LogicError, match=f"back-door.*{shape[-1]}"):
+            attack.triggered(np.zeros(shape))
 
 
 def test_each_liar_alone_changes_its_own_update() -> None:
@@ -164,6 +194,9 @@ def test_a_free_rider_sends_the_change_of_the_model_since_its_last_round() -> No
     first = FreeRider().lie_in_update(delta, a_context(memory=memory, start=start))
     later = FreeRider().lie_in_update(delta, a_context(memory=memory, start=start + 3))
     assert (first.tolist(), later.tolist()) == ([0, 0], [3, 3])
+    noise = Gaussian(sigma=2.0).lie_in_update(delta, a_context())
+    noisy = FreeRider(sigma=2.0).lie_in_update(delta, a_context(memory=memory, start=start + 5))
+    np.testing.assert_allclose(noisy, 2 + noise, rtol=1e-6)
 
 
 def test_only_liars_lie_and_the_report_marks_them() -> None:
