@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, FrozenInstanceError, fields
 from typing import Any
 
 import pytest
@@ -21,12 +21,17 @@ Table = Mapping[str, Mapping[str, tuple[Any, tuple[Any, ...], tuple[Any, ...]]]]
 
 
 def check_limits(table: Table, known: Mapping[str, Any], error: type[Exception]) -> None:
-    """Assert that a table has every setting of some dataclasses, and that its limits hold."""
+    """Assert that a table has every setting of some dataclasses, and that its limits hold.
+
+    A setting cannot be changed later, because its limits would not be checked then.
+    """
     for name, make in known.items():
         assert sorted(table[name]) == sorted(one.name for one in fields(make) if one.init), name
         assert all(one.default_factory is MISSING for one in fields(make)), name
         for setting, (default, refused, accepted) in table[name].items():
             assert getattr(make(), setting) == default, (name, setting)
+            with pytest.raises(FrozenInstanceError):
+                setattr(make(), setting, default)
             for value in refused:
                 with pytest.raises(error, match=setting):
                     make(**{setting: value})

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from layers.compute.errors import DataError, DownloadError
+from layers.compute.errors import DataError, DownloadError, one_line
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, its bytes so far, and its bytes in all."""
@@ -227,7 +227,7 @@ class _Transfer:
         except urllib.error.URLError as error:
             raise _RefusedError(str(error.reason)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise _RefusedError(str(error) or type(error).__name__) from error
+            raise _RefusedError(one_line(error)) from error
 
     def _receive(self, response: Any, here: int) -> None:
         if response.status == http.HTTPStatus.PARTIAL_CONTENT:

@@ -51,6 +51,60 @@ def test_a_dict_a_tuple_and_a_data_set_are_accepted() -> None:
         as_dataset([1, 2], "mine")
 
 
+class Pairs:
+    """A dataset as PyTorch has them: it has a length, and its items are samples with labels."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+
+def test_two_datasets_of_pytorch_become_a_data_set() -> None:
+    whole = arrays()
+    train = Pairs(*zip(whole["x_train"], whole["y_train"], strict=True))
+    test = Pairs(*zip(whole["x_test"], whole["y_test"], strict=True))
+    data = as_dataset((train, test), "mine")
+    for raw, split in ((data.train, "train"), (data.test, "test")):
+        np.testing.assert_array_equal(raw.x, whole[f"x_{split}"])
+        np.testing.assert_array_equal(raw.y, whole[f"y_{split}"])
+    assert (data.train.x.dtype, data.train.y.dtype, data.classes) == (np.uint8, np.int64, 4)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "reason"),
+    [
+        (7, "int"),
+        (Pairs(), "Pairs"),
+        (Pairs(0.5, 1), "Pairs"),
+        (Pairs((np.zeros(2), 0), (np.zeros(3), 1)), "same shape"),
+        (Pairs((np.zeros(2), 0, 5), (np.zeros(2), 1, 5)), "too many values"),
+        (Pairs((np.zeros(2), 0), (np.zeros(2),)), "shorter"),
+        (Pairs((np.zeros(2), "cat")), "cat"),
+    ],
+)
+def test_a_dataset_whose_items_are_no_equal_pairs_is_refused(dataset: Any, reason: str) -> None:
+    good = Pairs((np.zeros(2), 0))
+    for both in ((dataset, good), (good, dataset)):
+        with pytest.raises(DataError, match=f"^mine: a .*{reason}"):
+            as_dataset(both, "mine")
+
+
+def test_a_tuple_of_another_length_is_refused_and_one_with_users_is_accepted() -> None:
+    four, users = tuple(arrays().values()), (list("abcabc"), list("cda"))
+    data = as_dataset((*four, *users), "mine")
+    assert data.train.users.tolist() == [0, 1, 2, 0, 1, 2]
+    assert data.test.users.tolist() == [2, 3, 0]
+    assert as_dataset((*four, users[0]), "mine").test.users is None
+    for other in (four[:1], four[:3], (*four, *users, 1)):
+        with pytest.raises(DataError, match="mine: gave an object of type tuple"):
+            as_dataset(other, "mine")
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -61,6 +115,9 @@ def test_a_dict_a_tuple_and_a_data_set_are_accepted() -> None:
         ({"y_train": [[0, 1]] * 6}, "y_train has shape .*argmax"),
         ({"y_train": [0.5] * 6}, "y_train has the dtype float64"),
         ({"y_train": [0, 1, 2, 0, 1, -1]}, "train labels go from -1 to 2"),
+        ({"y_train": [1, 2, 3] * 2, "y_test": [1, 2, 4]}, "labels go from 1 to 4, .*classes=5"),
+        ({"y_train": ["cat"] * 6}, "y_train holds text such as 'cat'"),
+        ({"y_train": np.array(["cat", 1, 2, 3, 4, 5], object)}, "y_train holds text such as 'cat'"),
         ({"x_train": np.zeros((6, 5))}, "a test sample has shape"),
         ({"x_train": np.zeros(6)}, "x has shape"),
         ({"x_train": ["a"] * 6}, "x_train has the dtype"),
@@ -80,6 +137,7 @@ def test_wrong_arrays_are_refused_by_name(changed: dict[str, Any], reason: str) 
 
 def test_too_few_classes_are_refused() -> None:
     assert from_arrays(**arrays(), classes=62).classes == 62
+    assert from_arrays(**arrays(y_train=[1, 2, 3] * 2, y_test=[1] * 3), classes=4).classes == 4
     with pytest.raises(DataError, match="2 classes are numbered 0 to 1"):
         from_arrays(**arrays(), classes=2)
 
@@ -159,7 +217,12 @@ def test_the_data_of_a_client_are_made_on_request() -> None:
     data = checked(Mine())
     assert (data.shape, data.classes, data.sizes, len(data.test)) == ((5,), 3, 2, 1)
     assert data.client(3).y.tolist() == [0, 2]
-    assert np.asarray(checked(Mine(sizes=[2, 2, 0, 2])).sizes).tolist() == [2, 2, 0, 2]
+    unequal = checked(Mine(sizes=[2, 1, 0, 2]))
+    assert np.asarray(unequal.sizes).tolist() == [2, 1, 0, 2]
+    assert (len(unequal.client(0)), len(unequal.client(3))) == (2, 2)
+    with pytest.raises(DataError, match=r"client 1: has 2 samples .* says 1"):
+        unequal.client(1)
+    assert len(checked(Mine(sizes=1, client=(np.zeros((1, 5)), [2]))).client(0)) == 1
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,13 @@ def test_each_channel_has_its_own_mean_and_deviation() -> None:
         np.testing.assert_allclose(out[:, channel], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_a_sample_that_is_one_number_has_one_channel() -> None:
+    out = Normalise(scale=2, mean=(3.0,), std=(4.0,)).apply(np.array([2, 10, 22]))
+    assert (out.dtype, out.tolist()) == (np.float32, [-0.5, 0.5, 2.0])
+    with pytest.raises(NormaliseError, match=r"mean has 2 values, but .* has 1 channels"):
+        Normalise(mean=(1.0, 2.0)).apply(np.zeros(3))
+
+
 def test_a_wrong_number_of_channels_is_refused() -> None:
     with pytest.raises(NormaliseError, match=r"mean has 2 values, but .* has 3 channels"):
         Normalise(mean=(1.0, 2.0)).apply(PIXELS)
@@ -45,6 +52,9 @@ def test_pixels_without_a_normalisation_are_refused_with_an_example() -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(NormaliseError, match=r"up to 16; give e.g. normalise: \{scale: 16\}"):
         materialise(raw(PIXELS % 17), None, None)
+    for most, scale in ((0, 1), (127, 127), (128, 255)):
+        with pytest.raises(NormaliseError, match=rf"normalise: \{{scale: {scale}\b"):
+            materialise(raw(np.full((2, 1), most, np.uint8)), None, None)
 
 
 def test_without_a_normalisation_floats_become_float32_and_tokens_stay_integers() -> None:

@@ -37,6 +37,8 @@ class Site:
     files: dict[str, bytes] = field(default_factory=lambda: {"file.bin": CONTENT})
     ranges: bool = True
     length: bool = True
+    range_said: str = "bytes {start}-{last}/{all}"
+    line_said: bytes | None = None  # instead of an answer
     cut_after: list[int] = field(default_factory=list)  # by request: bytes sent
     hold_after: int | None = None
     holding: threading.Event = field(default_factory=threading.Event)
@@ -53,6 +55,9 @@ def handler(site: Site) -> type[BaseHTTPRequestHandler]:
             name, wanted = self.path.lstrip("/"), self.headers.get("Range")
             site.asked.append((name, wanted))
             content = site.files.get(name)
+            if site.line_said is not None:
+                self.wfile.write(site.line_said)
+                return
             if content is None:
                 self.send_error(404)
                 return
@@ -64,7 +69,8 @@ def handler(site: Site) -> type[BaseHTTPRequestHandler]:
                     return
                 self.send_response(206)
                 last = len(content) - 1
-                self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
+                said = site.range_said.format(start=start, last=last, all=len(content))
+                self.send_header("Content-Range", said)
             else:
                 self.send_response(200)
             body = content[start:]
@@ -187,6 +193,45 @@ def test_a_part_survives_an_address_with_a_shorter_file(site: Site, tmp_path: Pa
     site.files["short.bin"] = CONTENT[:10]
     assert get(site, tmp_path / "file.bin", "short.bin", "file.bin").read_bytes() == CONTENT
     assert site.asked == [("short.bin", "bytes=1000-"), ("file.bin", "bytes=1000-")]
+
+
+def test_a_range_of_unannounced_length_is_accepted(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
+    site.range_said = "bytes {start}-{last}/*"
+    assert get(site, tmp_path / "file.bin", rounds=1).read_bytes() == CONTENT
+    assert site.asked == [("file.bin", "bytes=1000-")]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("bytes {start}-{last}/700001", "its length is 700001 bytes, not 700000"),
+        ("bytes 0-{last}/{all}", "the range 'bytes 0-699999/700000', not with bytes from 1000"),
+        ("bytes */{all}", r"the range 'bytes \*/700000', not with bytes from 1000"),
+        ("", "the range '', not with bytes from 1000"),
+    ],
+)
+def test_a_part_survives_an_address_with_another_range(
+    site: Site, tmp_path: Path, said: str, reason: str
+) -> None:
+    (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
+    site.range_said = said
+    with pytest.raises(DownloadError, match=reason):
+        get(site, tmp_path / "file.bin")
+    assert (tmp_path / "file.bin.part").read_bytes() == CONTENT[:1000]
+    assert [wanted for _, wanted in site.asked] == ["bytes=1000-"] * 3
+
+
+@pytest.mark.parametrize("line", [b"", b"nonsense\r\n\r\n"])
+def test_an_address_that_does_not_answer_in_http_is_a_reason(
+    site: Site, tmp_path: Path, line: bytes
+) -> None:
+    site.line_said = line
+    with pytest.raises(DownloadError, match=f"{site.url()}: .+; try again") as caught:
+        get(site, tmp_path / "file.bin")
+    assert "\n" not in str(caught.value)
+    assert os.listdir(tmp_path) == []
+    assert len(site.asked) == 3
 
 
 def test_a_complete_part_needs_no_request(site: Site, tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ ONE = leaf({"ann": (PIXELS[:2], [1, 2])})
         ({**ONE, "user_data": {"ann": {"x": [[0], [1]], "y": [1, 2]}}}, "list of 784 numbers"),
         ({**ONE, "user_data": {"ann": {"x": [["a"], ["b"]], "y": [1, 2]}}}, "784 numbers"),
         (leaf({"ann": (PIXELS[:2] * 1.5, [1, 2])}), "not bytes divided by 255"),
+        (leaf({"ann": (PIXELS[:1] * 0.0 + 256, [1])}), "not bytes divided by 255"),
+        (leaf({"ann": (PIXELS[:1] * 0.0 - 1, [1])}), "not bytes divided by 255"),
         (leaf({"ann": (PIXELS[:2] * 1.0 + 0.4, [1, 2])}), "not bytes divided by 255"),
         (leaf({"ann": (PIXELS[:2], [1, 2.5])}), "a label is not a whole number"),
         (leaf({"ann": (PIXELS[:2], [1, 62])}), "labels go from 1 to 62"),

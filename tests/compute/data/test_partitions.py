@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Literal
 
@@ -175,6 +176,17 @@ def test_one_class_moves_clients_from_a_class_that_has_too_few_samples() -> None
     assert min(sizes(parts)) >= 1
     assert sum(y[part][0] == 1 for part in parts) == 2
     assert all(len(np.unique(y[part])) == 1 for part in parts)
+
+
+def test_one_class_moves_each_client_to_the_class_with_the_most_samples_for_a_client() -> None:
+    # Class 1 keeps client 1. Client 4 goes to class 0 (10 / 4 samples against 8 / 4), client 7 too
+    # (10 / 5 against 8 / 4: the first of two equal ones), and client 10 to class 2 (10 / 6, 8 / 4).
+    y = np.array([0] * 10 + [1] + [2] * 8)
+    parts = OneClass().split(y, None, 12, generator())
+    assert [np.unique(y[part]).tolist() for part in parts] == [
+        [kind] for kind in (0, 1, 2, 0, 0, 2, 0, 0, 2, 0, 2, 2)
+    ]
+    assert sizes(parts) == [2, 1, 2, 2, 2, 2, 2, 1, 2, 1, 1, 1]
 
 
 def test_one_class_refuses_fewer_clients_than_classes() -> None:
@@ -394,6 +406,29 @@ def test_normal_sizes_beyond_the_samples_are_refused() -> None:
         NormalSizes(mean=600).split(np.zeros(12, np.int64), None, 3, generator(7))
 
 
+@pytest.mark.parametrize(
+    ("mean", "least", "each"), [(4, 1, 4), (4.4, 1, 4), (3.6, 1, 4), (2, 4, 4), (1, 0, 1)]
+)
+def test_normal_sizes_without_a_spread_are_the_mean_and_use_the_last_sample(
+    mean: float, least: int, each: int
+) -> None:
+    partition = NormalSizes(mean, spread=0.0, least=least)
+    parts = partition.split(np.zeros(3 * each, np.int64), None, 3, generator())
+    assert sizes(parts) == [each] * 3
+    assert sorted(np.concatenate(parts).tolist()) == list(range(3 * each))
+    few = np.zeros(3 * each - 1, np.int64)
+    with pytest.raises(PartitionError, match=f"normal-sizes: .*{3 * each - 1}"):
+        partition.split(few, None, 3, generator())
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_a_test_split_without_samples_gives_each_client_an_empty_part(name: str) -> None:
+    empty = np.zeros(0, np.int64)
+    parts = PARTITIONS[name]().split(empty, empty, 4, generator(), allow_empty=True)
+    assert [part.tolist() for part in parts] == [[]] * 4
+    assert all(part.dtype == np.int64 for part in parts)
+
+
 def test_splits_keep_their_recorded_bits() -> None:
     y = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2])
     seen = {
@@ -416,6 +451,41 @@ KNOWN = """{
 }"""
 
 
+LARGER: list[tuple[Partition, str]] = [
+    (Iid(), "7a099ec25afbb4b4"),
+    (Shards(3), "90b4165d68aa606b"),
+    (OneClass(), "72cbf4ac982c381c"),
+    (LabelQuantity(), "3e94c44c56ae9ca7"),
+    (LabelQuantity(3), "ba4e66b7cbaed4f5"),
+    (Dirichlet(), "fa9c64dcd488327b"),
+    (Dirichlet(0.1, min_samples=9), "a508f4ed5040fe8b"),
+    (Dirichlet(0.3, self_balancing=True), "ff2df997c6cbe9cc"),
+    (Quantity(), "f27826aa241cbb59"),
+    (Quantity(0.1, min_samples=9), "f75e87c9141d8257"),
+    (ByUser(), "5d6dac19954f7634"),
+    (Biased(), "e874e9e7d7ae40c6"),
+    (Biased(0.5, threshold=1.2, distance="l1"), "a939184100af3a8d"),
+    (NormalSizes(), "d7d7a8898fcdb91e"),
+    (NormalSizes(spread=2.0, least=0), "8afb99e19e2dafdb"),
+    (NormalSizes(mean=30, spread=0.5, least=9), "2bd7db204bc53251"),
+]
+
+
+@pytest.mark.parametrize(("partition", "digest"), LARGER, ids=str)
+def test_divisions_of_unequal_classes_keep_their_recorded_bits(
+    partition: Partition, digest: str
+) -> None:
+    train, test = (np.repeat(np.arange(10), each * np.arange(4, 14)) for each in (10, 3))
+    users = [generator(seed).integers(0, 70, len(y)) for seed, y in ((1, train), (2, test))]
+    blank = [np.zeros((len(y), 1)) for y in (train, test)]
+    data = from_arrays(blank[0], train, blank[1], test, *users)
+    found = hashlib.sha256()
+    for parts in divide(data, partition, 20, seed=5):
+        for part in parts:
+            found.update(np.array([len(part), *part], "<i8").tobytes())
+    assert found.hexdigest()[:16] == digest
+
+
 def bias(y: np.ndarray, parts: list[np.ndarray]) -> np.ndarray:
     counts = np.array([np.bincount(y[part], minlength=10) for part in parts])
     return np.abs(np.cumsum(counts / counts.sum(1, keepdims=True) - 0.1, 1)[:, :-1]).sum(1)
@@ -434,6 +504,19 @@ def test_the_share_of_extremely_biased_clients_is_the_setting(share: float) -> N
         assert classes[~far].min() >= 5
         if share == 0.4:
             assert len(set(held[far][held[far] > 0])) == 1, "as much of each class as of any other"
+
+
+def test_only_labels_at_the_ends_are_far_by_their_numbers() -> None:
+    # The sets that the docstring gives.
+    y = np.repeat(np.arange(10), generator(5).integers(2000, 4000, 10))
+    found = set()
+    for seed in range(8):
+        parts = Biased(0.8).split(y, None, 50, generator(seed))
+        for part in parts:
+            labels = np.unique(y[part]).tolist()
+            if len(labels) <= 2:
+                found.add("".join(map(str, labels)))
+    assert " ".join(sorted(found)) == "0 01 02 03 1 12 2 69 7 78 79 8 89 9"
 
 
 def test_labels_of_a_single_class_are_divided_too() -> None:
@@ -506,6 +589,12 @@ def test_every_sample_is_in_one_asset_or_held_out_or_left_to_the_clients(
     assert list(drawn.assets) == ["one", "two"]
     assert sorted(everything) == list(range(len(labels)))
     assert len(drawn.assets["one"]) == (max(round(one * len(labels)), 1) if one else 0)
+    left = len(labels) - len(drawn.assets["one"])
+    for share, rows in ((two, drawn.assets["two"]), (held_out, drawn.held_out)):
+        assert len(rows) == min(max(round(share * len(labels)), 1) if share else 0, left)
+        left -= len(rows)
+    for rows in (*drawn.assets.values(), drawn.held_out, rest):
+        assert (np.diff(rows) > 0).all()
     assert (drawn.rest is None) == (one == two == held_out == 0)
 
 
@@ -533,6 +622,16 @@ def test_an_asset_does_not_depend_on_those_that_follow() -> None:
     both = hold_back(labels, {"a": 0.1, "b": 0.1}, 0, 1, 1).assets
     assert np.array_equal(both["a"], alone)
     assert not set(both["b"].tolist()) & set(alone.tolist())
+
+
+def test_what_is_held_back_keeps_its_recorded_bits() -> None:
+    labels = np.array([0, 1, 2, 3] * 5 + [0] * 4)
+    drawn = hold_back(labels, {"a": 0.25, "b": 0.1}, 0.4, 1, 2)
+    assets = {name: rows.tolist() for name, rows in drawn.assets.items()}
+    assert assets == {"a": [2, 5, 7, 12, 17, 22], "b": [3, 13]}
+    assert drawn.held_out.tolist() == [0, 1, 8, 9, 10, 11, 14, 15, 18, 19]
+    assert drawn.rest is not None
+    assert drawn.rest.tolist() == [4, 6, 16, 20, 21, 23]
 
 
 def test_only_the_remaining_rows_are_divided() -> None:

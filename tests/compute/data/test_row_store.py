@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -71,6 +72,19 @@ def test_a_data_set_is_converted_once_and_is_the_same(tmp_path, store) -> None:
         assert is_mapped(data.train.x)
         assert is_mapped(data.test.x)
         assert_equal(data, Reader()())
+    assert len(folders(tmp_path)) == 1
+    assert stat.S_IMODE(folders(tmp_path)[0].stat().st_mode) == 0o755, "others share the cache"
+
+
+def test_two_conversions_at_once_leave_one_that_both_read_from_disk(tmp_path, store) -> None:
+    class Slower(Reader):
+        def __call__(self) -> Dataset:
+            store(Reader())
+            return super().__call__()
+
+    data = store(Slower())
+    assert is_mapped(data.train.x)
+    assert_equal(data, Reader()())
     assert len(folders(tmp_path)) == 1
 
 

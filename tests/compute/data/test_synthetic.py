@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.compute.data.datasets import Files
+from layers.compute.data.datasets import FEDERATED, Files
 from layers.compute.data.datasets.arrays import FederatedData
 from layers.compute.data.datasets.synthetic import Blobs, Synthetic
 from layers.compute.data.partitions import divide
 from layers.compute.data.partitions.label_free import ByUser
 from layers.compute.errors import DataError
+from tests.compute.limits import BELOW_0, INF, LARGEST, NAN, check_limits
 
 
 def test_a_client_is_a_function_of_seed_and_number() -> None:
@@ -110,6 +111,17 @@ def test_the_samples_keep_their_recorded_bits() -> None:
     assert digests == ["040ef9872b93c868", "4fe47660726cb27f", "e11a4ba63ceec8bd"]
 
 
+def test_blobs_keep_their_recorded_bits() -> None:
+    digests = []
+    for settings in ({}, {"seed": 3, "samples": (5, 9), "labels": 0}, {"shape": (6,), "tests": 7}):
+        blobs = Blobs(4, **settings)
+        found = hashlib.sha256(np.asarray(blobs.sizes()).tobytes())
+        for x, y in (blobs.client(0), blobs.client(3), blobs.test()):
+            found.update(x.tobytes() + y.tobytes())
+        digests.append(found.hexdigest()[:16])
+    assert digests == ["34cb40d780b5bda0", "8f032c95d9cdd789", "fde7d6ca35c23f65"]
+
+
 def test_blobs_of_a_client_are_a_function_of_seed_and_number() -> None:
     one, same, other = Blobs(9, seed=1), Blobs(9, seed=1), Blobs(9, seed=2)
     last = one.client(8)
@@ -162,3 +174,21 @@ def test_blobs_refuse_wrong_settings_and_accept_the_nearest(
     Blobs(3, **near).client(2)
     with pytest.raises(DataError, match=reason):
         Blobs(3, **settings)
+
+
+BLOBS = {
+    "blobs": {
+        "clients": (100, (), (1,)),
+        "seed": (0, (), (1,)),
+        "samples": (20, (0, (0, 2), (3, 2)), (1, (1, 1), (1, 2))),
+        "classes": (10, (0,), (2,)),
+        "labels": (2, (-1, 11), (0, 10)),
+        "shape": ((1, 8, 8), ((), (0,), (1, 0)), ((1,), (1, 1))),
+        "spread": (1.0, (BELOW_0, INF, NAN), (0.0, LARGEST)),
+        "tests": (1000, (0,), (1,)),
+    }
+}
+
+
+def test_settings_are_refused_beyond_their_limits() -> None:
+    check_limits(BLOBS, FEDERATED, DataError)
