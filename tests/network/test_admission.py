@@ -71,6 +71,8 @@ def test_the_address_with_the_most_handshakes_is_evicted_first() -> None:
     [
         ("192.0.2.7", "192.0.2.8", False),
         ("2001:db8::1", "2001:db8::ffff:1", True),
+        ("2001:db8::1", "2001:db8::ffff:ffff:ffff:ffff", True),
+        ("2001:db8:0:2::1", "2001:db8:0:3::1", False),
         ("2001:db8:0:1::1", "2001:db8:0:2::1", False),
         ("::ffff:192.0.2.7", "192.0.2.7", True),
         ("fe80::1%eth0", "fe80::2%eth1", True),

@@ -34,10 +34,13 @@ from layers.network import (
     make_server_certificate,
     revoke,
 )
+from layers.network.certificates import replace
 from layers.network.errors import NotConnected
 from layers.network.event_queue import EVERYBODY, EventQueue
 from layers.network.tls import Renewed, serial_number
 from tests.network.conftest import Authority, Certificates
+from tests.network.test_floods import until
+from tests.network.test_memory import tls_session
 from tests.network.wire_messages import CODEC, QUICK, Note, await_event
 
 
@@ -260,6 +263,41 @@ def test_queued_messages_of_a_revoked_client_are_dropped(authority: Authority) -
         assert [type(event) for event in seen if isinstance(event, Received)] == []
         assert Joined in {type(event) for event in seen}
         assert ConnectionRejected in {type(event) for event in seen}
+
+
+def test_revoking_an_old_certificate_drops_no_message_of_the_new_one(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layers.network.listener.CERTIFICATE_CHECK_S", 3600.0)
+    old = authority.client("client-1")
+    folder = another_client_certificate(authority, tmp_path / "fresh")
+    new = ClientTLS(folder / "client-1.pem", folder / "client-1.key", old.ca)
+    limits = Limits(linger_s=3600)  # the older connection stays until its client closes it
+    with Listener("127.0.0.1:0", CODEC, tls=authority.server, limits=limits) as listener:
+        raw = tls_session(listener, old, "client-1")
+        with Connector(listener.address, "client-1", CODEC, tls=new) as connector:
+            await_event(connector, Connected)
+            connector.send(Note("with the new certificate"))
+            until(lambda: len(listener._events) == 3)  # left, joined, and the note
+            assert len(listener._connections) == 2
+            assert old.certificate is not None
+            revoke(authority.folder, [old.certificate])
+            renewed = threading.Event()
+            listener.renew_certificates()
+            listener._soon(renewed.set)
+            assert renewed.wait(60)
+            seen = list(iter(lambda: listener.next_event(0.0), None))
+            assert CertificatesRenewed("revocation list") in seen
+            notes = [event.message for event in seen if isinstance(event, Received)]
+            assert notes == [Note("with the new certificate")]
+        raw.close()
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "crl.pem"
+    with pytest.raises(CertificateError, match="cannot be written: No such file") as caught:
+        replace(path, b"content")
+    assert str(path) in str(caught.value)
 
 
 def test_dropping_messages_makes_room_for_others() -> None:

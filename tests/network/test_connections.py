@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 import ssl
 import struct
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,12 +36,15 @@ from layers.network import (
     Sent,
     wire_size,
 )
+from layers.network.connection import CATCH_UP_TURNS, MOST_BYTES, Connection, Hold, new_scratch
 from layers.network.control import CONTROL, Goodbye, Hello
 from layers.network.endpoint import LoopThread
-from layers.network.frames import SIZE, FrameReader, Kind, frame
+from layers.network.frames import CHUNK_BYTES, SIZE, FrameReader, Kind, frame
+from layers.network.handshake import ServerSession
 from layers.network.listener import TAKEOVERS
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes
+from tests.network.test_floods import until
 from tests.network.wire_messages import (
     CODEC,
     QUICK,
@@ -335,6 +340,77 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
             listener.send("client-2", Note("x"))
 
 
+def test_a_message_as_large_as_the_peer_allows_is_sent() -> None:
+    least = CODEC.encode(Note("")).size
+    limits = Limits(max_message_bytes=least + 20)
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "client-1", CODEC, limits=limits) as connector,
+    ):
+        await_event(listener, Joined)
+        with pytest.raises(LimitExceeded, match=f"{least + 21} bytes.*{least + 20}:"):
+            listener.send("client-1", Note("x" * 21))
+        listener.send("client-1", Note("x" * 20))
+        assert await_event(connector, Received).message == Note("x" * 20)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_message_that_just_fills_a_write_is_reported_as_sent(more: int) -> None:
+    size = MOST_BYTES + more - wire_size(CHUNK_BYTES // 2) + CHUNK_BYTES // 2
+    assert wire_size(size) == MOST_BYTES + more
+    least = CODEC.encode(Note("x" * 100_000)).size - 100_000  # a long text has a longer header
+    note = Note("x" * (size - least))
+    assert CODEC.encode(note).size == size
+    with (
+        Listener("127.0.0.1:0", CODEC, heartbeat_s=3600) as listener,
+        Connector(listener.address, "client-1", CODEC) as connector,
+    ):
+        await_event(listener, Joined)
+        sent_bytes = listener.send("client-1", note)
+        assert await_event(listener, Sent, 20) == Sent("client-1", "Note", sent_bytes)
+        assert await_event(connector, Received).message == note
+
+
+def test_bytes_behind_a_broken_rule_are_counted_but_not_read() -> None:
+    with Listener("127.0.0.1:0", CODEC, limits=Limits(linger_s=3600)) as listener:
+        raw = raw_connection(listener)
+        raw.sendall(b"\xff" * 300_000)
+        raw.shutdown(socket.SHUT_WR)
+        assert "no frame" in last_words(read_to_end(raw))
+        raw.close()
+        until(lambda: not listener._connections)
+        assert listener.traffic().received_bytes == 300_000
+        assert isinstance(listener.next_event(20), ConnectionRejected)
+        assert listener.next_event(0.0) is None
+
+
+@pytest.mark.parametrize("sends", [False, True], ids=["quiet", "keeps sending"])
+def test_the_bytes_of_a_replaced_connection_are_awaited_for_a_limited_time(sends: bool) -> None:
+    async def turns_until_caught_up() -> int:
+        loop, session = asyncio.get_running_loop(), ServerSession(CODEC, 0.0)
+        caught_up = loop.create_future()
+        turns = 0
+
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
+            if sends:
+                session.receive_data(b"\x05", 0.0)
+            if not caught_up.done() and turns < 10 * CATCH_UP_TURNS:
+                loop.call_later(0, turn)
+
+        nobody: Any = None
+        connection = Connection(lambda transport: session, nobody, new_scratch(), 1.0)
+        connection.session = session
+        turn()
+        connection.catch_up(lambda: caught_up.set_result(turns))
+        return int(await asyncio.wait_for(caught_up, 60))
+
+    turns = asyncio.run(turns_until_caught_up())
+    assert (turns > CATCH_UP_TURNS // 2) is sends
+    assert turns <= CATCH_UP_TURNS + 2
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -411,6 +487,66 @@ def test_calls_in_a_row_share_one_wake_up_of_the_loop_and_a_failing_one_stops_no
     assert order == [1, 2]
     assert len(wake_ups) == 2  # for `block`, and for the four calls after it
     thread.stop()
+
+
+def test_a_failing_call_stops_no_other_that_was_queued_with_it() -> None:
+    thread = LoopThread("test")
+    goes_on = threading.Event()
+    thread.loop.call_soon_threadsafe(goes_on.wait)
+    order: list[int] = []
+    thread.soon(order.append, 1)
+    thread.soon(failing, ConnectionResetError("cable cut"))
+    thread.soon(order.append, 2)
+    goes_on.set()
+    for _ in range(3):
+        thread.run(asyncio.sleep(0))
+    assert order == [1, 2]
+    thread.stop()
+
+
+def test_closing_waits_only_so_long_for_a_peer_that_does_not_read() -> None:
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=3600) as listener:
+        raw = raw_session(listener)
+        listener.send("raw", Task(1, np.ones(1 << 24, np.float32)))
+        closing = threading.Thread(target=listener.close, args=(0.05,), daemon=True)
+        closing.start()
+        closing.join(20)
+        assert not closing.is_alive()
+        assert await_event(listener, Left).peer == "raw"
+        raw.close()
+
+
+def test_only_the_silence_of_a_peer_that_was_read_ends_its_session() -> None:
+    with Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener:
+        raw = raw_session(listener)
+        (connection,) = listener._connections
+
+        async def tick(*, late: bool = False, unread: bool = False) -> tuple[bool, float]:
+            """Whether the session goes on after a long silence, and when the timer is due."""
+            loop = asyncio.get_running_loop()
+            if late:
+                connection._timer = loop.call_at(loop.time() - 1000, connection._tick)
+            if unread:
+                connection._hold(Hold.MEMORY)
+            connection.session._received_at -= 1000
+            if unread:
+                connection.release(Hold.MEMORY)
+            timer = connection._timer
+            connection._tick()
+            assert timer is not None
+            timer.cancel()
+            timer = connection._timer
+            return not connection.session.ended, timer.when() - loop.time() if timer else math.inf
+
+        assert listener._thread is not None
+        for how in ({"late": True}, {"unread": True}):
+            goes_on, due_s = listener._thread.run(tick(**how))
+            assert goes_on
+            assert due_s <= 60
+        goes_on, _ = listener._thread.run(tick())
+        assert not goes_on
+        assert "no sign of life for 240 s" in await_event(listener, Left).reason
+        raw.close()
 
 
 def test_a_stopped_loop_ignores_calls_and_a_second_stop() -> None:

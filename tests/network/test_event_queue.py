@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from itertools import pairwise
+from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network import ConnectionRejected, Limits, Received
+from layers.network import ConnectionRejected, Joined, Limits, Received
 from layers.network.event_queue import EVERYBODY, MAX_REJECTED, NOBODY, PEER_SHARE, EventQueue
 
 
@@ -68,6 +70,67 @@ def test_a_caller_that_waits_for_an_event_wakes_up_when_the_queue_is_closed() ->
     events.close()
     waiting.join(60)
     assert taken == [None]
+
+
+@pytest.mark.parametrize("timeout_s", [0.001, 0.5, 3600.0, None])
+def test_a_caller_waits_for_an_event_as_long_as_it_says(
+    timeout_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, _ = queue()
+    now = [100.0]
+    waits: list[float | None] = []
+    sent = message("a", 1)
+
+    def wait(left: float | None) -> None:
+        waits.append(left)
+        if len(waits) == 2:  # the first time, it was woken up for another caller
+            events.put(sent, "a")
+        now[0] += 0.0005
+
+    clock = SimpleNamespace(monotonic=lambda: now[0])
+    monkeypatch.setattr("layers.network.event_queue.time", clock)
+    monkeypatch.setattr(events._changed, "wait", wait)
+    assert events.get(timeout_s) is sent
+    assert waits == [
+        None if timeout_s is None else pytest.approx(timeout_s - passed) for passed in (0.0, 0.0005)
+    ]
+
+
+def test_an_event_that_stays_queued_disturbs_no_turn_of_others() -> None:
+    events, _ = queue()
+    for peer, number in [("a", 0), *((peer, number) for number in range(3) for peer in "bc")]:
+        events.put(message(peer, number), peer)
+    last = events.last()
+    events.put(message("a", 1), "a")
+    expected = [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("c", 1), ("b", 2), ("c", 2)]
+    assert drain(events, last) == expected
+    assert drain(events) == [("a", 1)]
+
+
+def test_dropped_messages_of_a_peer_leave_its_other_events_and_give_back_their_room() -> None:
+    resumed: list[str] = []
+    released: list[int] = []
+    limits = Limits(max_queued_bytes=PEER_SHARE * 10_000)
+    events = EventQueue(limits, resumed.append, released.append)
+    events.put(Joined("revoked", "10.0.0.1:1", True), "revoked")
+    for number in range(20):
+        events.put(message("revoked", number, 10_000), "revoked", reserved=100 + number)
+    events.put(message("other", 0, 10), "other", reserved=7)
+    assert events.full("revoked")
+    assert events.full("other"), "all are paused"
+    events.drop("revoked")
+    assert released == [sum(range(100, 120))]
+    assert sorted(resumed) == [EVERYBODY, "revoked"]
+    assert not events.full("revoked")
+    assert not events.full("other")
+    assert events.get(0.0) == Joined("revoked", "10.0.0.1:1", True)
+    assert drain(events) == [("other", 0)]
+    assert released[1:] == [7]
+    events.put(message("revoked", 30), "revoked")
+    events.drop("revoked")
+    assert len(events) == 0
+    events.put(message("revoked", 31), "revoked")
+    assert drain(events) == [("revoked", 31)], "as for any new peer"
 
 
 def test_events_after_the_given_number_stay_queued() -> None:

@@ -51,7 +51,8 @@ def test_an_end_is_told_from_fourteen_days_before_once_a_day_and_when_it_has_com
         for left in (14.1, 14, 13.9, 13.5, 12.9, 0.5, 0.1, -0.1, -0.5, -1.1)
     ]
     assert [len(one) for one in told] == [0, 1, 1, 0, 1, 1, 0, 1, 0, 1]
-    assert "in 12 days" in (end.warning(NOW - days(12.5)) or "")
+    for left, words in ((12.5, "in 12 days"), (1.5, "in 1 day"), (0.5, "in less than a day")):
+        assert f"expires {words} (2026-11-25 12:00 UTC)" in (end.warning(NOW - days(left)) or "")
     assert "expired on 2026-11-25 12:00" in (end.warning(NOW + days(0.1)) or "")
 
 

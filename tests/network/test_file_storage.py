@@ -102,6 +102,28 @@ def test_a_file_is_written_only_after_its_start(tmp_path: Path) -> None:
     assert again.finish()
 
 
+@pytest.mark.parametrize("kept", [0, 1, 4, 9, 10])
+@pytest.mark.parametrize("again", [False, True], ids=["goes on", "starts again"])
+def test_a_file_goes_on_behind_the_kept_bytes_or_starts_again(
+    tmp_path: Path, kept: int, again: bool
+) -> None:
+    content = b"0123456789"
+    before = b"9876543210" if again else content
+    (tmp_path / "f.part").write_bytes(before[:kept])
+    incoming = Incoming(tmp_path, "f", 10, hashlib.sha256(content).digest())
+    assert incoming.resume() == (kept, hashlib.sha256(before[:kept]).digest())
+    start = 0 if again else kept
+    for wrong in {1, 9, 10} - {kept}:
+        with pytest.raises(TransferError, match=f"start at {wrong}"):
+            incoming.begin(wrong)
+    assert incoming.begin(start) is (start == 10)
+    assert (tmp_path / "f.part").read_bytes() == content[:start]
+    if start < 10:
+        assert incoming.write(memoryview(content[start:]))
+    assert incoming.finish()
+    assert (tmp_path / "f").read_bytes() == content
+
+
 def test_a_file_with_a_wrong_digest_is_emptied_and_may_be_sent_once_more(tmp_path: Path) -> None:
     content = b"0123456789"
     incoming = a_file_begun(tmp_path, content)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layers.network import Limits
 from layers.network.control import CONTROL, Greeting, Hello, Welcome
 from layers.network.events import Ended, Opened, Verified
 from layers.network.frames import FrameReader, Kind, frame
@@ -104,6 +105,33 @@ def test_a_client_accepts_a_heartbeat_only_within_its_limits(
         assert "heartbeat" in only_end(events).reason
         assert only_end(events).final
         assert client.deadline() is None  # no timer will run
+
+
+def test_the_words_of_a_handshake_and_a_goodbye_are_on_no_stream() -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    greeting = drained(server)
+    client.receive_data(greeting, 0.0)
+    hello = drained(client)
+    server.receive_data(hello, 0.0)
+    server.admit()
+    server.finish("done", False)
+    (*words,) = FrameReader().feed(greeting + hello + drained(server))
+    assert [(one.kind, one.stream) for one in words] == [
+        (Kind.GREETING, 0),
+        (Kind.HELLO, 0),
+        (Kind.WELCOME, 0),
+        (Kind.GOODBYE, 0),
+    ]
+
+
+def test_an_end_that_accepts_one_message_of_one_byte_is_not_refused() -> None:
+    tiny = Limits(max_message_bytes=1, max_streams=1)
+    client = ClientSession("client-7", CODEC, 0.0, limits=tiny)
+    server = ServerSession(CODEC, 0.0, limits=tiny)
+    exchange(client, server)
+    for session in (client, server):
+        assert session.terms is not None
+        assert (session.terms.peer_max_message_bytes, session.terms.peer_max_streams) == (1, 1)
 
 
 @pytest.mark.parametrize(("max_bytes", "streams"), [(0, 8), (-1, 8), (1 << 20, 0), (1 << 20, -1)])

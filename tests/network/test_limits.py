@@ -8,7 +8,14 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from layers.network import CHUNK_BYTES, LimitExceeded, Limits, MessageCodec, NetworkError
+from layers.network import (
+    CHUNK_BYTES,
+    LimitExceeded,
+    Limits,
+    MalformedMessage,
+    MessageCodec,
+    NetworkError,
+)
 from layers.network.events import Arrived
 from layers.network.frames import HEADER, SIZE, Kind, frame
 from layers.network.handshake import ClientSession, ServerSession
@@ -69,6 +76,37 @@ def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
     assert only_end(events).code == "limit-exceeded"
     assert "a Note of 200000000 bytes" in only_end(events).reason
     assert given <= max(pieces, 10)
+
+
+def test_a_message_with_more_values_than_its_type_may_have_is_refused_on_both_ends() -> None:
+    # The number and the message; round, weights, inner and its 2 fields, slots: keys and values.
+    least = 2 + 2 * 4 + 2 * 2
+    for more in range(3):
+        task = Task(1, np.zeros(1), slots={f"{n}": {} for n in range(more)})
+        values = least + 2 * more
+        codec = MessageCodec({1: Task}, max_values={Task: least + 2})
+        plain = MessageCodec({1: Task}).encode(task)
+        if more < 2:
+            assert bytes(codec.encode(task)) == bytes(plain)
+            assert codec.decode_counted(bytes(plain))[1] == values
+        else:
+            with pytest.raises(LimitExceeded, match=f"a Task of {values} values.*{least + 2}"):
+                codec.encode(task)
+            with pytest.raises(MalformedMessage, match=f"more than {least + 2} values"):
+                codec.decode(bytes(plain))
+
+
+def test_a_message_that_no_memory_is_left_for_is_refused() -> None:
+    client, server = (
+        ClientSession("client-7", CODEC, 0.0),
+        ServerSession(CODEC, 0.0, limits=Limits(max_message_bytes=1 << 62)),
+    )
+    exchange(client, server)
+    announced = frame(Kind.MESSAGE, 1, SIZE.pack(1 << 62))
+    assert server.receive_data(announced, 0.0) == []
+    events = server.receive_data(HEADER.pack(Kind.DATA, 0, 1, CHUNK_BYTES), 0.0)
+    assert only_end(events).code == "limit-exceeded"
+    assert f"{1 << 62} bytes" in only_end(events).reason
 
 
 def test_a_message_beyond_its_types_limit_is_not_encoded() -> None:

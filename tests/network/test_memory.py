@@ -276,6 +276,10 @@ def test_usable_memory_is_the_minimum_of_machine_and_control_groups(tmp_path: Pa
     assert usable_memory_bytes(tmp_path / "groups", own) == 64 * MIB
     (group / "memory.max").write_text(f"{32 * MIB}\n")
     assert usable_memory_bytes(tmp_path / "groups", own) == 32 * MIB
+    (group.parent / "a:b").mkdir()
+    (group.parent / "a:b" / "memory.max").write_text(f"{48 * MIB}\n")
+    own.write_text("0::/system.slice/a:b\n")
+    assert usable_memory_bytes(tmp_path / "groups", own) == 48 * MIB
     own.write_text("12:pids:/x\n5:cpu,memory:/user\n")
     old = tmp_path / "groups" / "memory" / "user"
     old.mkdir(parents=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 import weakref
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network import Limits
+from layers.network import Limits, memory
 from layers.network.memory import SMALL_BYTES, Account, IncomingMemory, MemoryBudget
 
 K = SMALL_BYTES + 1  # the smallest size that counts
@@ -100,6 +103,20 @@ def test_connections_with_partial_messages_do_not_deadlock() -> None:
     assert parties.settle() == [three]
 
 
+def test_another_connection_may_exceed_the_budget_before_the_caller_takes_the_messages() -> None:
+    parties = Parties(2 * K, 2)
+    one, two = parties.accounts
+    assert one.reserve(K)
+    assert two.reserve(K)
+    assert one.reserve(K), "beyond the budget"
+    assert not two.reserve(K)
+    assert one.complete(K) == K
+    assert parties.settle() == [], "the other message is unfinished"
+    assert one.complete(K) == K
+    assert parties.settle() == [two]
+    assert parties.budget.used == 4 * K
+
+
 def test_a_closed_connection_releases_its_memory_and_its_place() -> None:
     parties = Parties(2 * K, 3)
     one, two, three = parties.accounts
@@ -124,21 +141,28 @@ def test_the_budget_doubles_for_slow_senders_and_shrinks_afterwards() -> None:
     assert (parties.budget.budget, parties.settle()) == (16 * K, parties.accounts[4:])
     parties.budget.grow()  # nobody waits
     assert parties.budget.budget == 16 * K
-    for account in parties.accounts:
+    for account in parties.accounts[1:-1]:
+        parties.budget.release(account.complete(2 * K))
+    assert parties.accounts[1].reserve(K)  # the first budget would not suffice
+    assert (parties.budget.used, parties.budget.budget) == (5 * K, 16 * K)
+    parties.budget.release(parties.accounts[1].complete(K))
+    for account in (parties.accounts[0], parties.accounts[-1]):
         parties.budget.release(account.complete(2 * K))
     assert parties.accounts[0].reserve(2 * K)
     assert parties.budget.budget == 4 * K
 
 
-def test_the_budget_does_not_double_when_the_caller_is_slow() -> None:
+@pytest.mark.parametrize(("complete", "doubles"), [(3, False), (2, False), (1, True)])
+def test_the_budget_does_not_double_when_the_caller_is_slow(complete: int, doubles: bool) -> None:
     parties = Parties(16 * K, 3, first=4 * K)
     one, two, three = parties.accounts
-    assert one.reserve(3 * K)
-    assert two.reserve(K)
+    assert one.reserve(complete * K)
+    assert two.reserve((4 - complete) * K)
     assert not three.reserve(2 * K)
-    one.complete(3 * K)  # but the caller does not take it
+    one.complete(complete * K)  # but the caller does not take it
     parties.budget.grow()
-    assert (parties.budget.budget, parties.settle()) == (4 * K, [])
+    assert parties.budget.budget == (8 if doubles else 4) * K
+    assert parties.settle() == ([three] if doubles else [])
 
 
 def test_messages_of_closed_connections_do_not_make_the_budget_double() -> None:
@@ -171,17 +195,64 @@ def test_a_closed_connection_is_not_kept_while_others_wait_for_memory() -> None:
     async def waits_while_one_closes() -> None:
         reader = Reader()
         connections = {reader}
-        memory = IncomingMemory(Limits(max_incoming_bytes=2 * K), connections, lambda call: call())
-        account, other = (memory.budget.account(lambda: None) for _ in range(2))
+        incoming = IncomingMemory(
+            Limits(max_incoming_bytes=2 * K), connections, lambda call: call()
+        )
+        account, other = (incoming.budget.account(lambda: None) for _ in range(2))
         assert account.reserve(2 * K)
         assert not other.reserve(K)
         connections.clear()
-        memory.forget(reader)
+        incoming.forget(reader)
         kept = weakref.ref(reader)
         del reader
         assert kept() is None
 
     asyncio.run(waits_while_one_closes())
+
+
+@pytest.mark.parametrize(
+    ("readers", "came_bytes", "doubles"),
+    [
+        # Of each connection: whether it has memory, is paused by this end, and has bytes to read.
+        ([(True, False, False)], 0, True),
+        ([(True, False, False)], 30 << 20, True),
+        ([(True, False, False)], 256 << 20, False),
+        ([(True, False, True)], 0, False),
+        ([(True, False, True)] * 2 + [(True, False, False)] * 2, 0, False),
+        ([(True, False, True)] * 1 + [(True, False, False)] * 2, 0, True),
+        ([(True, False, True)] + [(False, False, False)] * 2, 0, False),
+        ([(True, False, True)] + [(True, True, False)] * 2, 0, False),
+        ([(True, True, False)], 0, False),
+    ],
+)
+def test_the_budget_doubles_only_while_most_senders_are_slow_and_this_end_is_not(
+    readers: list[tuple[bool, bool, bool]],
+    came_bytes: int,
+    doubles: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "FIRST_BYTES", 2 * K)
+
+    async def check_after_a_second(stack: contextlib.ExitStack) -> int:
+        connections = []
+        for held, waits, readable in readers:
+            here, there = map(stack.enter_context, socket.socketpair())
+            if readable:
+                there.sendall(b"x")
+            connections.append(Reader(2 * K if held else 0, 7, waits, here.fileno()))
+        incoming = IncomingMemory(Limits(), connections, lambda call: call())
+        account, other = (incoming.budget.account(lambda: None) for _ in range(2))
+        assert account.reserve(2 * K)
+        assert not other.reserve(K)
+        assert incoming._timer is not None
+        incoming._timer.cancel()
+        incoming._seen_at -= 1
+        connections[0].message_bytes_received += came_bytes
+        incoming._check()
+        return incoming.budget.budget
+
+    with contextlib.ExitStack() as stack:
+        assert asyncio.run(check_after_a_second(stack)) == (4 if doubles else 2) * K
 
 
 @given(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import struct
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Union
 
 import msgpack
 import numpy as np
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import MalformedMessage, MessageCodec, MessageTypeError
+from layers.network.payload import _KINDS_BY_BYTE
 from layers.network.schema import DTYPES
 from tests.network.wire_messages import CODEC, Inner, Note, Task, Update
 
@@ -235,6 +237,11 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
         (encoded(task(ext(1, 1, 0, 0), inner={"rate": 1, "names": []})), "inner.rate"),
         (encoded(NOTE, number=3)[:-1] + b"\xff", "invalid"),
         (struct.pack("<I", 7) + b"\x03\x81\xa4text\xdd", "header ends too early"),
+        (struct.pack("<I", 7) + b"\x03\x81\xa4text", "Note.text: the header ends too early"),
+        (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa5ab", "Note.text: "),
+        (struct.pack("<I", 2) + b"\x03\xde", "Note: "),
+        (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa1x\xc0", "the header's last field"),
+        (struct.pack("<I", 9) + b"\x03\x81\xa4text\xa1x" + bytes(9), "ends in the padding"),
         (struct.pack("<I", 5) + b"\x03\xdf\xff\xff\xff\xff", "header of 5"),
         (struct.pack("<I", 6) + b"\x03\xdf\xff\xff\xff\xff", "more than there are bytes"),
         (struct.pack("<I", 2**31) + b"\x03", "a header of"),
@@ -274,6 +281,87 @@ def test_values_nest_24_deep_and_no_deeper() -> None:
     for levels in (25, 200):
         with pytest.raises(MalformedMessage, match="deep"):
             CODEC.decode(encoded(task(ext(1, 1, 0, 0), slots=nested(levels))))
+
+
+Nested = Union[None, "list[Nested]", "dict[str, Nested]"]
+Chain = Union[None, "tuple[int, Chain]"]
+
+
+@dataclass(frozen=True)
+class Shaped:
+    kind: Literal["one", "two"]
+    row: tuple[int, str] = (1, "a")
+    chain: Chain = None
+    nested: Nested = None
+
+
+SHAPED = MessageCodec({1: Shaped})
+
+
+def levels(number: int, wrap: Callable[[Any], Any]) -> Any:
+    value = None
+    for _ in range(number):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize("field", ["chain", "nested list", "nested dict"])
+def test_each_kind_of_container_nests_24_deep_and_no_deeper(field: str) -> None:
+    wrap: Callable[[Any], Any] = {
+        "chain": lambda value: (1, value),
+        "nested list": lambda value: [value],
+        "nested dict": lambda value: {"a": value},
+    }[field]
+    name = field.split()[0]
+    allowed, deep = (Shaped("one", **{name: levels(number, wrap)}) for number in (23, 24))
+    assert SHAPED.decode(bytes(SHAPED.encode(allowed))) == allowed
+    with pytest.raises(MessageTypeError, match="24 deep"):
+        SHAPED.encode(deep)
+    header = {"kind": "one", "row": [1, "a"], "chain": None, "nested": None}
+    packed = msgpack.packb(1) + msgpack.packb({**header, name: levels(24, wrap)})
+    with pytest.raises(MalformedMessage, match="24 deep"):
+        SHAPED.decode(struct.pack("<I", len(packed)) + packed)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, None),
+        ({"kind": "two"}, None),
+        ({"kind": "three"}, "must be one of ('one', 'two'), not 'three'"),
+        ({"kind": 1}, "Shaped.kind"),
+        ({"row": (1,)}, "Shaped.row must have 2 items, not 1"),
+        ({"row": (1, "a", "b")}, "Shaped.row must have 2 items, not 3"),
+        ({"row": ("a", 1)}, "Shaped.row[0]"),
+        ({"row": (1, 2)}, "Shaped.row[1]"),
+    ],
+)
+def test_choices_and_rows_of_fixed_length_are_checked_on_both_ends(
+    change: dict[str, Any], words: str | None
+) -> None:
+    header = {"kind": "one", "row": (1, "a"), "chain": None, "nested": None, **change}
+    packed = msgpack.packb(1) + msgpack.packb(header)
+    data = struct.pack("<I", len(packed)) + packed
+    if words is None:
+        assert bytes(SHAPED.encode(Shaped(**header))) == data
+        assert SHAPED.decode(data) == Shaped(**header)
+        return
+    with pytest.raises(MessageTypeError) as unsent:
+        SHAPED.encode(Shaped(**header))
+    with pytest.raises(MalformedMessage) as refused:
+        SHAPED.decode(data)
+    assert words in str(unsent.value)
+    assert words in str(refused.value)
+
+
+def test_the_first_byte_of_a_value_says_its_kind_as_in_the_msgpack_specification() -> None:
+    last = {  # of each range of first bytes
+        **{0x7F: "int", 0x8F: "map", 0x9F: "list", 0xBF: "str", 0xC0: "nil", 0xC1: "invalid"},
+        **{0xC3: "bool", 0xC6: "bytes", 0xC9: "array", 0xCB: "float", 0xD3: "int", 0xD8: "array"},
+        **{0xDB: "str", 0xDD: "list", 0xDF: "map", 0xFF: "int"},
+    }
+    expected = [next(kind for end, kind in last.items() if byte <= end) for byte in range(256)]
+    assert expected == _KINDS_BY_BYTE
 
 
 def test_too_many_values_are_refused_before_they_are_built() -> None:
@@ -355,6 +443,16 @@ class Ambiguous:
 
 
 @dataclass(frozen=True)
+class TwoTables:
+    either: dict[str, int] | dict[str, str]
+
+
+@dataclass(frozen=True)
+class TwoKeys:
+    either: dict[str, int] | dict[int, int]
+
+
+@dataclass(frozen=True)
 class Derived:
     round: int
     twice: int = field(init=False, default=0)
@@ -371,12 +469,23 @@ class Fitting:
     round: int
 
 
+def test_a_type_has_one_number() -> None:
+    with pytest.raises(MessageTypeError, match="Fitting has two numbers"):
+        MessageCodec({1: Fitting, 2: Fitting})
+
+
 @dataclass(frozen=True)
 class Numbered:
     one: Literal[1, 2]
 
 
-@pytest.mark.parametrize("cls", [Loose, Mutable, Ambiguous, Derived, Numbered, dict])
+@pytest.mark.parametrize(
+    "cls",
+    [
+        *(Loose, Mutable, Ambiguous, TwoTables, TwoKeys, Derived, Numbered),
+        *(dict, int, dict[str, int]),
+    ],
+)
 def test_an_unsupported_type_is_refused_in_a_table(cls: type) -> None:
     with pytest.raises(MessageTypeError):
         MessageCodec({1: cls})

@@ -13,8 +13,17 @@ import pytest
 
 from layers.network import Connected, Connector, Joined, Listener, Received, Sent
 from layers.network.connection import MOST_BYTES
-from layers.network.frames import Kind, Meter
-from layers.network.outbox import Outbox
+from layers.network.frames import (
+    CHUNK_BYTES,
+    HEADER_BYTES,
+    SIZE,
+    ChunkStart,
+    FrameReader,
+    Kind,
+    Meter,
+    Piece,
+)
+from layers.network.outbox import Outbox, OutgoingFile
 from layers.network.pacing import COUNTED_BYTES, TURN_BYTES, Pacer
 from layers.network.payload import Payload
 from tests.network.wire_messages import CODEC, Note, Task, await_event
@@ -88,6 +97,73 @@ def test_a_message_that_may_not_begin_holds_up_no_control_frame() -> None:
     assert not outbox.idle
     outbox.may_begin = lambda size: size == 1000
     assert sum(map(len, outbox.take(100_000))) > 1000
+    assert outbox.idle
+
+
+def sent_frames(outbox: Outbox) -> list[tuple[Kind, int, int]]:
+    """The kind, stream and length of each frame that is sent until nothing is left to send."""
+    wire = b"".join(b"".join(pieces) for pieces in iter(lambda: outbox.take(CHUNK_BYTES), []))
+    parts = [one for one in FrameReader().feed(wire) if not isinstance(one, Piece)]
+    return [
+        (one.kind, one.stream, one.length if isinstance(one, ChunkStart) else len(one.payload))
+        for one in parts
+    ]
+
+
+def test_control_frames_go_before_all_chunks_and_are_no_longer_queued() -> None:
+    outbox = Outbox(Meter())
+    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
+    stream = outbox.message(Payload((memoryview(bytes(1000)),), 1000, "Note"))
+    outbox.control(Kind.PING)
+    outbox.control(Kind.FILE_DONE, 7)
+    assert outbox.control_bytes == 2 * HEADER_BYTES
+    assert sent_frames(outbox) == [
+        (Kind.PING, 0, 0),
+        (Kind.FILE_DONE, 7, 0),
+        (Kind.MESSAGE, stream, SIZE.size),
+        (Kind.DATA, stream, 1000),
+    ]
+    assert outbox.control_bytes == 0
+
+
+def test_messages_are_announced_only_within_the_receivers_limit_of_unfinished_bytes() -> None:
+    outbox = Outbox(Meter())
+    outbox.max_open_bytes, outbox.max_streams = 5 * CHUNK_BYTES, 8
+    sizes = [2 * CHUNK_BYTES, 3 * CHUNK_BYTES, 1, 5 * CHUNK_BYTES, 1]
+    streams = [outbox.message(Payload((memoryview(bytes(size)),), size, "Note")) for size in sizes]
+    left: dict[int, int] = {}
+    announced: list[int] = []
+    for kind, stream, length in sent_frames(outbox):
+        if kind is Kind.MESSAGE:
+            announced.append(stream)
+            left[stream] = sizes[streams.index(stream)]
+        else:
+            left[stream] -= length
+        assert sum(sizes[streams.index(one)] for one in left if left[one]) <= 5 * CHUNK_BYTES
+    assert announced == streams
+    assert set(left.values()) == {0}
+
+
+def test_a_file_that_starts_again_or_is_dropped_is_not_sent_on() -> None:
+    outbox = Outbox(Meter())
+    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
+    size = CHUNK_BYTES + 9
+
+    def file(stream: int, offset: int) -> OutgoingFile:
+        return OutgoingFile(stream, size, offset, lambda offset, size: bytes(size))
+
+    outbox.file(file(5, 100))
+    outbox.file(file(6, 0))
+    outbox.file(file(7, size))  # the receiver has all of it
+    outbox.file(file(5, 0))
+    stream = outbox.message(Payload((memoryview(bytes(10)),), 10, "Note"))
+    outbox.drop_file(6)
+    assert sent_frames(outbox) == [
+        (Kind.MESSAGE, stream, SIZE.size),
+        (Kind.FILE_DATA, 5, CHUNK_BYTES),
+        (Kind.DATA, stream, 10),
+        (Kind.FILE_DATA, 5, 9),
+    ]
     assert outbox.idle
 
 

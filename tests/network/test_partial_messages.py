@@ -301,6 +301,32 @@ def test_kept_parts_stay_within_the_limit_and_include_the_newest(steps) -> None:
     assert kept.kept_bytes == 0
 
 
+def test_a_part_that_has_waited_too_long_is_not_offered() -> None:
+    kept = PartialMessages(4 * LEAST_BYTES, 10.0)
+    part = PartialMessage(memoryview(bytearray(LEAST_BYTES)), LEAST_FILLED_BYTES)
+    for peer in ("in time", "late"):
+        kept.keep(peer, [part], 100.0)
+    assert kept.offered("in time", 109.9) == [part]
+    assert kept.offered("late", 110.0) == []
+    kept.drop("in time")
+    assert kept.kept_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "filled", "kept"),
+    [
+        (LEAST_BYTES, LEAST_FILLED_BYTES, True),
+        (LEAST_BYTES - 1, LEAST_BYTES - 1, False),
+        (LEAST_BYTES, LEAST_FILLED_BYTES - 1, False),
+    ],
+)
+def test_only_a_large_part_of_a_large_message_is_kept(size: int, filled: int, kept: bool) -> None:
+    assert (LEAST_BYTES, LEAST_FILLED_BYTES) == (1024**2, 1024**2 // 4)
+    partials = PartialMessages(4 * LEAST_BYTES, 10.0)
+    partials.keep("a", [PartialMessage(memoryview(bytearray(size)), filled)], 0.0)
+    assert partials.kept_bytes == kept * filled
+
+
 def test_a_part_that_cannot_fit_evicts_no_other() -> None:
     buffer = memoryview(bytearray(4 * LEAST_BYTES))
     kept = PartialMessages(3 * LEAST_BYTES, 10.0)

@@ -190,6 +190,8 @@ def test_a_server_at_an_invalid_host_is_refused(host: str) -> None:
     [
         ("localhost", "write HOST:PORT"),
         ("::1:80", "write HOST:PORT"),
+        ("[::1:80", "write HOST:PORT"),
+        ("::1]:80", "write HOST:PORT"),
         ("127.0.0.1:70000", "from 0 to 65535"),
         ("127.0.0.1:http", "from 0 to 65535"),
         ("0.0.0.0:0", "no TLS"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.network import CHUNK_BYTES, Limits, wire_size
-from layers.network.control import CONTROL, Goodbye, Welcome
+from layers.network.control import CONTROL, Goodbye, Welcome, clean
 from layers.network.events import Arrived, Ended
 from layers.network.frames import HEADER, HEADER_BYTES, SIZE, FrameReader, Kind, frame
 from layers.network.handshake import ClientSession, ServerSession
@@ -292,6 +293,20 @@ def test_leaving_drops_the_queue() -> None:
     assert events == [Ended("no time", "goodbye", final=False)]
 
 
+def test_an_ended_session_keeps_no_memory_of_unfinished_messages() -> None:
+    _, server = opened()
+    size = 2 * CHUNK_BYTES
+    start = frame(Kind.MESSAGE, 1, SIZE.pack(size)) + HEADER.pack(Kind.DATA, 0, 1, CHUNK_BYTES)
+    server.receive_data(start, 0.0)
+    room = server.receive_buffer()
+    assert room is not None
+    kept = weakref.ref(room.obj)
+    del room
+    assert kept() is not None
+    server.leave("enough", False)
+    assert kept() is None
+
+
 def test_a_peers_text_is_reduced_to_one_printable_line() -> None:
     client, server = opened()
     server.receive_data(
@@ -299,6 +314,8 @@ def test_a_peers_text_is_reduced_to_one_printable_line() -> None:
     )
     client.leave("x\ny", False)
     assert server.ended
+    assert clean("a\nb\x1b[2Jc") == "a b [2Jc"
+    assert clean("x" * 499 + "\n" + "y" * 100) == "x" * 499 + " "
     assert "\n" not in only_end(opened()[1].receive_data(drained(client), 0.0)).reason
 
 
@@ -340,6 +357,10 @@ def test_a_connection_that_breaks_without_goodbye_is_lost(received: bytes) -> No
     ended = only_end(client.receive_eof())
     assert ended.code == "lost"
     assert ("in the middle of a frame" in ended.reason) == bool(received)
+    assert State.OPEN.value not in ended.reason
+    server = in_state(State.AWAIT_HELLO)
+    server.receive_data(received, 0.0)
+    assert only_end(server.receive_eof()).reason.endswith(State.AWAIT_HELLO.value)
 
 
 def test_a_session_needs_no_clock_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,7 @@ from layers.network.handshake import ClientSession, ServerSession
 from layers.network.limits import CLIENT_PATIENCE
 from layers.network.tls import AlertingSSLObject
 from tests.network.conftest import Certificates
+from tests.network.test_floods import until
 from tests.network.wire_messages import CODEC, QUICK, await_event
 
 # Deadlines are so long that only eviction ends a handshake.
@@ -122,6 +123,58 @@ def await_in(listener: Listener, certificates: Certificates, secure: bool) -> No
     with Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector:
         await_event(connector, Connected, 60)
         assert listener.peers == {"client-1"}
+
+
+def test_each_step_of_a_handshake_makes_it_the_least_stale(certificates: Certificates) -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=FEW) as listener,
+        contextlib.ExitStack() as stack,
+    ):
+        admission = listener._acceptor._admission
+
+        def connected() -> socket.socket:
+            before = len(admission)
+            host, port = listener.address.split(":")
+            raw = socket.create_connection((host, int(port)), timeout=20)
+            until(lambda: len(admission) > before)
+            return stack.enter_context(raw)
+
+        def ports() -> dict[str, list[int]]:
+            """By party, the stalest first."""
+            parties = admission._parties.copy()
+            return {
+                name: [one.address.port for one in list(party)] for name, party in parties.items()
+            }
+
+        first, second, third = (connected() for _ in range(3))
+        one, two, three = (raw.getsockname()[1] for raw in (first, second, third))
+        until(lambda: ports() == {"127.0.0.1": [one, two, three]})
+        one_byte(first)
+        until(lambda: ports() == {"127.0.0.1": [two, three, one]})
+        stack.enter_context(silent_after_tls(certificates)(second))
+        until(lambda: ports() == {"127.0.0.1": [three, one], "identity client-2": [two]})
+
+
+def test_a_client_does_not_wait_in_line_with_those_of_another_party_for_tls(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor, "PRESSED_S", 3600.0)  # no party gives way to itself
+    limits = Limits(max_tls_handshakes=2, handshake_s=3600.0)
+    with (
+        Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener,
+        contextlib.ExitStack() as stack,
+    ):
+        host, port = listener.address.split(":")
+        for _ in range(4):
+            raw = socket.create_connection((host, int(port)), timeout=20)
+            stack.enter_context(one_byte(raw))
+        until(lambda: listener._acceptor._securing.full and listener._acceptor._turn.locked())
+        raw = socket.create_connection((host, int(port)), 20, ("127.0.0.2", 0))
+        tls = stack.enter_context(silent_after_tls(certificates)(raw))
+        assert tls.recv(4096), "the greeting"
+        rejected = await_event(listener, ConnectionRejected)
+        assert rejected.address.startswith("127.0.0.1:")
+        assert "evicted" in rejected.reason
 
 
 def test_an_evicted_handshake_is_reported(certificates: Certificates) -> None:
@@ -309,6 +362,7 @@ def test_some_descriptors_stay_free_for_the_rest_of_the_process(
 
 def test_the_acceptor_keeps_nothing_of_a_closed_connection() -> None:
     with Listener("127.0.0.1:0", CODEC) as listener:
+        tasks = len(listener._acceptor._tasks)
         with Connector(listener.address, "client-1", CODEC):
             await_event(listener, Joined)
             (kept,) = map(weakref.ref, listener._connections)
@@ -318,6 +372,7 @@ def test_the_acceptor_keeps_nothing_of_a_closed_connection() -> None:
             assert time.monotonic() < ends
             gc.collect()
             time.sleep(0.01)
+        assert len(listener._acceptor._tasks) == tasks
 
 
 @pytest.mark.parametrize("failure", [ConnectionResetError(), OSError(), OSError(104, "reset")])

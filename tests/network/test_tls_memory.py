@@ -19,13 +19,14 @@ from layers.network import (
     ConnectionRejected,
     Connector,
     Joined,
+    Left,
     Limits,
     Listener,
     Received,
     acceptor,
 )
 from layers.network.acceptor import PRESSED_S, Admission
-from layers.network.connection import MOST_BYTES, bytes_at_a_time
+from layers.network.connection import LEAST_BYTES, MOST_BYTES, WRITTEN_FOR_READ, bytes_at_a_time
 from layers.network.securing import (
     BUFFER_BYTES,
     HANDSHAKE_BYTES,
@@ -36,6 +37,8 @@ from layers.network.securing import (
 )
 from tests.network.conftest import Certificates
 from tests.network.test_admission import HERE, THERE
+from tests.network.test_floods import notes, until
+from tests.network.test_memory import tls_session
 from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event
 
 AT_ONCE = 4
@@ -174,6 +177,10 @@ def test_returning_memory_needs_no_particular_c_library(monkeypatch: pytest.Monk
     return_memory()
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
     return_memory()
+    kept_bytes: list[int] = []
+    monkeypatch.setattr("ctypes.CDLL", lambda name: SimpleNamespace(malloc_trim=kept_bytes.append))
+    return_memory()
+    assert kept_bytes == [0]
 
 
 class Watched:
@@ -248,3 +255,56 @@ def test_bytes_to_send_are_encrypted_part_by_part_without_a_copy_of_the_rest() -
     assert b"".join(parts) == data
     assert all(part.obj is data for part in parts)
     assert (tls._write_backlog, tls._write_buffer_size) == ([], 0)
+
+
+def test_messages_right_before_the_end_of_a_tls_connection_are_received(
+    certificates: Certificates,
+) -> None:
+    tls = certificates.client("client-1")
+    limits = Limits(max_queued_events=10_000)
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener:
+        raw = tls_session(listener, tls, "client-1")
+        with contextlib.suppress(OSError):  # the other end may close before its answer is read
+            raw.sendall(notes(2000))
+            raw.unwrap()
+        for _ in range(2000):
+            assert await_event(listener, Received, 20).peer == "client-1"
+        assert "without a goodbye" in await_event(listener, Left, 20).reason
+        raw.close()
+
+
+@pytest.mark.skipif(not _Securing.in_parts, reason="this Python gives OpenSSL all bytes at once")
+@pytest.mark.parametrize(
+    ("paused", "transport", "waits"),
+    [
+        (True, SimpleNamespace(is_closing=lambda: False), True),
+        (True, SimpleNamespace(is_closing=lambda: True), False),
+        (True, None, False),
+        (False, SimpleNamespace(is_closing=lambda: False), False),
+    ],
+)
+def test_bytes_wait_unencrypted_while_the_socket_takes_none_and_stays_open(
+    paused: bool, transport: Any, waits: bool
+) -> None:
+    tls: Any = SimpleNamespace(_ssl_writing_paused=paused, _app_transport=transport)
+    assert _Securing._must_wait(tls) is waits
+
+
+@pytest.mark.skipif(not _Securing.in_parts, reason="this Python gives OpenSSL all bytes at once")
+def test_the_last_bytes_that_waited_are_written_when_the_socket_takes_bytes_again(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layers.network.endpoint.bytes_at_a_time", lambda _: LEAST_BYTES)
+    note = Note("x" * (3 * WRITTEN_FOR_READ * LEAST_BYTES - 100))
+    tls = certificates.client("client-1")
+    with Listener("127.0.0.1:0", CODEC, tls=certificates.server, heartbeat_s=3600) as listener:
+        raw = tls_session(listener, tls, "client-1")
+        (connection,) = listener._connections
+        protocol: Any = connection._transport._ssl_protocol  # type: ignore[attr-defined]
+        small = connection._transport.get_extra_info("socket")
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        left = listener.send("client-1", note)
+        until(lambda: protocol._ssl_writing_paused and protocol._write_backlog)
+        while left:
+            left -= len(raw.recv(left))
+        raw.close()

@@ -19,6 +19,7 @@ import pytest
 from layers.network import (
     CHUNK_BYTES,
     Connector,
+    FileFailed,
     FileReceived,
     FileSent,
     GaveUp,
@@ -30,10 +31,11 @@ from layers.network import (
     Received,
     files,
 )
-from layers.network.control import FileAccept, FileFrame, FileOffer
+from layers.network.control import CONTROL, FileAccept, FileFrame, FileOffer
 from layers.network.files import BLOCK_BYTES, PART, Incoming, Outgoing
-from layers.network.frames import Kind
+from layers.network.frames import Kind, frame
 from layers.network.transfers import MAX_WAITING, PeerFiles, Transfers
+from tests.network.test_floods import raw_session, until
 from tests.network.wire_messages import CODEC, Note, await_event, expected
 
 
@@ -62,6 +64,24 @@ def test_a_client_leaves_a_server_that_offers_an_unexpected_file(tmp_path: Path,
         assert ended.final
         assert "not announced" in await_event(listener, Left).reason
     assert not (tmp_path / "in").exists()
+
+
+def test_a_file_is_received_on_one_stream_at_a_time(tmp_path: Path) -> None:
+    words = [bytes(CONTROL.encode(FileOffer(name, 1, bytes(32)))) for name in ("a.bin", "b.bin")]
+    with Listener("127.0.0.1:0", CODEC, files=tmp_path) as listener:
+        raw = raw_session(listener)
+        for stream, number in ((1, 0), (2, 1), (3, 0)):
+            raw.sendall(frame(Kind.FILE_OFFER, stream, words[number]))
+        failed = await_event(listener, FileFailed)
+        assert (failed.peer, failed.name) == ("raw", "a.bin")
+        assert "being received already" in failed.reason
+        (files,) = listener._transfers._open.values()
+        until(lambda: {path.name for path in (tmp_path / "raw").glob("*")} >= {"a.bin.part"})
+        assert {stream: file.path.name for stream, file in files.incoming.items()} == {
+            1: "a.bin",
+            2: "b.bin",
+        }
+        raw.close()
 
 
 def test_an_offer_waits_until_the_expected_files_are_known(tmp_path: Path) -> None:
