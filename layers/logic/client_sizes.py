@@ -93,7 +93,7 @@ class ClientSizes(Mapping[int, int]):
 
     @cached_property
     def _having(self) -> np.ndarray:
-        return np.asarray(self._sizes) > 0
+        return np.broadcast_to(np.asarray(self._sizes) > 0, len(self._ids))
 
     @cached_property
     def _all_have_samples(self) -> bool:

@@ -182,9 +182,8 @@ class CodecServerSide(ServerSide):
         base = since - 1 if context.base is None else context.base
         payloads = [memory["payloads"].get(round) for round in range(base + 1, context.round)]
         missed = [payload for payload in payloads if payload is not None]
-        if len(missed) < len(payloads):
-            return None
-        return missed if sum(one.nbytes for one in missed) < context.start.nbytes else None
+        # All that are kept are together smaller than the model.
+        return missed if len(missed) == len(payloads) else None
 
 
 class CodecClientSide(ClientSide):
