@@ -133,6 +133,12 @@ def test_an_item_without_weight_has_its_value_at_no_capacity() -> None:
     assert (table.value(-1), table.choose(-1)) == (0.0, ())
 
 
+def test_a_table_answers_a_larger_capacity_as_its_own() -> None:
+    table = Table.of(4).with_item(0, 1.0, 4).with_item(1, 1.0, 2).with_item(2, 1.0, 2)
+    for capacity in (4, 5, 6, 100):
+        assert (table.value(capacity), table.choose(capacity)) == (2.0, (1, 2))
+
+
 @given(items=st.lists(small, max_size=10), capacity=st.integers(0, 30))
 def test_a_growing_table_answers_every_smaller_capacity(items, capacity) -> None:
     table = Table.of(40)
@@ -155,6 +161,32 @@ def test_many_items_are_solved() -> None:
     at_least = values[order][:whole].sum()
     assert at_least <= choice.value <= at_least + values[order][whole]
     assert choice.weight <= 1000.0
+
+
+def by_dynamic_programming(values, weights, capacity: int) -> tuple[int, ...]:
+    """The best choice with its ties, for whole numbers: by value, then weight, then first items."""
+    best = {0: (0, 0)}  # by weight, the value and the items, of which the first has the highest bit
+    number = len(values)
+    for item, (value, weight) in enumerate(zip(values, weights, strict=True)):
+        with_it = {
+            held + weight: (worth + value, items | 1 << (number - 1 - item))
+            for held, (worth, items) in best.items()
+            if value > 0 and held + weight <= capacity
+        }
+        for held, found in with_it.items():
+            best[held] = max(best.get(held, (0, 0)), found)
+    _, _, items = max((worth, -held, items) for held, (worth, items) in best.items())
+    return tuple(item for item in range(number) if items >> (number - 1 - item) & 1)
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
+@pytest.mark.parametrize("seed", range(6))
+def test_ties_among_more_items_than_a_word_has_bits_go_to_the_first(solve, seed) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(1, 8, 150 + 10 * seed)
+    values = weights + rng.integers(0, 2, weights.size)
+    expected = by_dynamic_programming(values.tolist(), weights.tolist(), 300)
+    assert solve(values.astype(float), weights.astype(float), 300.0).items == expected
 
 
 @pytest.mark.parametrize("solve", SOLVERS)

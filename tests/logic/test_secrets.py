@@ -123,6 +123,51 @@ def test_each_end_and_round_of_a_simulation_has_draws_of_its_own_that_follow_the
     assert seen(seed=1) == drawn
 
 
+class PassServer(ServerSide):
+    def send(self, task: Any, context: Any) -> Any:
+        SEEN[f"server {task.client} {task.pass_number}"] = drawn_by(context)
+        return task
+
+
+class PassClient(ClientSide):
+    def receive(self, task: Any, context: Any) -> Any:
+        SEEN[f"client {task.client} {task.pass_number}"] = drawn_by(context)
+        return task
+
+
+def drawn_by(context: Any) -> bytes:
+    DRAWN.append(context.rng("noise").bytes(8))
+    secret: bytes = context.secret("noise").bytes(8)
+    return secret
+
+
+DRAWN: list[bytes] = []
+
+
+@dataclass(frozen=True)
+class DrawingInPasses(Hook):
+    def server(self) -> ServerSide:
+        return PassServer()
+
+    def client(self) -> ClientSide:
+        return PassClient()
+
+
+@dataclass(frozen=True)
+class Again(Selector):
+    def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
+        return Plan(single_lanes(population.clients), passes=4)
+
+
+def test_each_pass_of_each_client_has_draws_of_its_own_at_both_ends() -> None:
+    SEEN.clear()
+    DRAWN.clear()
+    logic = a_logic(Again(), hooks=[DrawingInPasses()])
+    run_rounds(1, a_state(logic), MemoryCarrier(logic, bowls(2)))
+    assert len(SEEN) == len(set(SEEN.values())) == 2 * 2 * 4
+    assert len(DRAWN) == len(set(DRAWN)) == 2 * 2 * 4
+
+
 def test_a_servers_own_secret_decides_its_draws_alone() -> None:
     given = [seen(facilities=Facilities(secret=Secret.of_key(key))) for key in (KEY, KEY[::-1])]
     for one in seen():

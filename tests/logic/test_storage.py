@@ -27,7 +27,7 @@ from layers.logic import (
 from layers.logic.aggregators.median import VALUES, WORK_BYTES
 from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import Lane
-from layers.logic.storage import UpdateStore
+from layers.logic.storage import StoredSlots, UpdateStore
 from tests.logic.given_updates import peers_of
 from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
@@ -192,10 +192,11 @@ def test_the_file_has_no_name_and_reuses_room(tmp_path) -> None:
             assert list(tmp_path.iterdir()) == []
             assert store.file_bytes <= 3 * 6 * 4096
             kept.pop(1)
-            again = store.put(np.arange(5000))
+            again = store.put(np.arange(5000, dtype=np.int32))
             assert np.array_equal(kept[0], kept[1])
             assert np.array_equal(again, np.arange(5000))
             assert np.array_equal(again[10:20], np.arange(10, 20))
+            assert store.file_bytes <= 3 * 6 * 4096
             del kept, again
             assert store.file_bytes == 0
 
@@ -212,6 +213,32 @@ def test_a_full_disk_is_reported_in_one_line_with_the_folder(tmp_path) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         assert "\n" not in str(full.value)
         assert np.array_equal(first, np.ones(1000))
+        del first
+        assert store.file_bytes == 0, "what could not be written takes no room"
+
+
+def test_slots_on_disk_come_back_as_they_were(tmp_path) -> None:
+    slots = {
+        "0:One": {
+            "array": np.arange(40_000, dtype=np.float32),
+            "bytes": bytes(range(256)) * 400,
+            "small array": np.arange(3),
+            "small bytes": b"abc",
+        },
+        "1:Other": {"number": 3, "text": "x" * 100_000, "nothing": None},
+    }
+    with closing(UpdateStore(MB, tmp_path)) as store:
+        kept = StoredSlots.of(slots, store)
+        assert {key: set(slot) for key, slot in kept.large.items()} == {
+            "0:One": {"array", "bytes"},
+            "1:Other": set(),
+        }
+        loaded = kept.loaded()
+    np.testing.assert_equal(loaded, slots)
+    for key, slot in slots.items():
+        assert {name: type(one) for name, one in loaded[key].items()} == {
+            name: type(one) for name, one in slot.items()
+        }
 
 
 def test_a_missing_folder_is_named(tmp_path) -> None:

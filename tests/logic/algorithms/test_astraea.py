@@ -23,6 +23,7 @@ from layers.logic.algorithms.mediators import (
     lines_of,
 )
 from layers.logic.core.engine import ArrayData
+from layers.logic.numeric.distances import kullback_leibler, uniform
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
@@ -46,6 +47,15 @@ def test_the_mediators_are_as_worked_out(gamma) -> None:
     lines = [list(line) for line in lines_of(state.memory["selector"])]
     assert lines == told["expected"]["mediators"][gamma]
     assert report.of("accepted") == tuple(client for line in lines for client in line)
+
+
+def test_the_divergence_of_labels_is_that_of_kullback_and_leibler() -> None:
+    counts = np.array([[[5, 5, 0], [0, 7, 0]], [[1, 1, 2], [3, 3, 3]]])
+    thirds = kullback_leibler(counts, uniform(3))
+    expected = [[math.log(1.5), math.log(3)], [math.log(3) - 1.5 * math.log(2), 0]]
+    np.testing.assert_allclose(thirds, expected, atol=1e-12)
+    skewed = kullback_leibler(counts[0], np.array([0.5, 0.25, 0.25]))
+    np.testing.assert_allclose(skewed, [0.5 * math.log(2), math.log(4)], atol=1e-12)
 
 
 @pytest.mark.parametrize("case", range(3))

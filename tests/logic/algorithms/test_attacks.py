@@ -23,7 +23,7 @@ from layers.logic.attacks.updates import FreeRider, Gaussian, Scaling, SignFlip
 from layers.logic.core.attack import Attack
 from layers.logic.core.engine import ArrayData
 from layers.logic.core.hook import ClientContext
-from layers.logic.core.messages import Training
+from layers.logic.core.messages import EMPTY, Training, Update
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
 from tests.logic.vector_files import CLOSE, vectors
@@ -151,6 +151,17 @@ def test_the_same_clients_lie_whatever_asks_and_more_of_them_for_a_larger_share(
 def test_labels_are_those_of_the_other_end() -> None:
     data = ArrayData(np.zeros((3, 2)), np.array([0, 3, 9]))
     assert LabelFlipping().lie_in_samples(data, a_context()).y.tolist() == [9, 6, 0]
+
+
+def test_only_the_liars_change_their_samples_and_updates() -> None:
+    data = ArrayData(np.zeros((3, 2)), np.array([0, 3, 9]))
+    update = Update(1, 0, 3, 1, np.array([1.0, -2.0], np.float32), EMPTY)
+    for client, lies in ((0, False), (1, True), (2, False), (4, True)):
+        at = a_context(client=client)
+        labels = LabelFlipping((4, 1)).client().samples(data, at)
+        sent = SignFlip((4, 1)).client().send(update, at)
+        assert labels.y.tolist() == ([9, 6, 0] if lies else [0, 3, 9])
+        assert sent.delta.tolist() == ([-1, 2] if lies else [1, -2])
 
 
 def test_a_part_of_the_images_has_the_trigger_and_the_target_in_every_round() -> None:

@@ -15,7 +15,7 @@ from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.compressors import Stc
-from layers.logic.numeric.distances import DISTANCES, farthest, uniform
+from layers.logic.numeric.distances import DISTANCES, farthest, uniform, usual_threshold
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import (
     Fixed,
@@ -465,6 +465,12 @@ def test_a_selection_is_one_of_those_who_are_there() -> None:
     )
     assert set(plan.clients) == {2, 4, 5, 6}
     assert plan.groups.count(NEBS) == 2
+
+
+def test_the_usual_threshold_is_that_of_ten_classes_in_proportion() -> None:
+    emd = {classes: usual_threshold("emd", classes) for classes in (2, 4, 10, 100)}
+    assert emd == pytest.approx({2: 1 / 3, 4: 1.0, 10: 3.0, 100: 33.0})
+    assert usual_threshold("l1", 2) == usual_threshold("l1", 10) == 1.3
 
 
 @pytest.mark.parametrize("distance", DISTANCES)

@@ -112,6 +112,10 @@ def cut(vector: np.ndarray) -> np.ndarray:
     return vector[:-1]
 
 
+def emptied(update: Any) -> Any:
+    return replace(update, delta=np.zeros(0, np.float32))
+
+
 def broken(vector: np.ndarray) -> np.ndarray:
     return np.full_like(vector, np.nan)
 
@@ -179,6 +183,10 @@ MISTAKES = {
     ),
     "the server receives another shape": (
         hook_of(Server(receive=delta(cut))),
+        "round 1, client 0: Server.receive returned update.delta of shape (2,); it must be (3,)",
+    ),
+    "the server decodes another shape": (
+        hook_of(Server(receive=delta(lambda _: np.zeros(2, np.float32))), Client(send=emptied)),
         "round 1, client 0: Server.receive returned update.delta of shape (2,); it must be (3,)",
     ),
     "the server receives None": (
@@ -332,6 +340,20 @@ def test_three_clients_on_which_a_hook_fails_alike_are_not_its_cause(
         run_round(a_state(logic), MemoryCarrier(logic, bowls(3), foreign=True), logic)
     for one in caught.value.report.clients:
         assert ("3 clients" in one.reason) is blames
+
+
+def test_clients_on_which_a_hook_fails_at_different_places_are_not_taken_together() -> None:
+    def failing(update: Any) -> Any:
+        if update.client == 0:
+            raise KeyError("one place")
+        raise ValueError("another place")
+
+    for clients, blames in ((3, set()), (4, {1, 2, 3})):
+        logic = a_logic(alone(*range(clients)), hooks=[hook_of(Server(receive=failing))])
+        with pytest.raises(TooFewUpdates) as caught:
+            run_round(a_state(logic), MemoryCarrier(logic, bowls(4), foreign=True), logic)
+        reports = caught.value.report.clients
+        assert {one.client for one in reports if "clients, so the fault" in one.reason} == blames
 
 
 def test_the_checks_change_no_bit() -> None:

@@ -204,6 +204,19 @@ def test_sign_keeps_the_mean_magnitude_of_each_tensor() -> None:
     ]
 
 
+@pytest.mark.parametrize(("bits", "most"), [(8, 127), (16, 32767)])
+def test_values_on_a_level_are_sent_as_its_number_and_come_back_exactly(bits, most) -> None:
+    parts = np.array([0, 4, 6, 7, 8])
+    levels = np.array([most, -most, 5, 0, 1, -most, 0, -most])
+    units = [2.0**-20, 0.5, 1.0, 64.0]
+    vector = (np.repeat(units, np.diff(parts)) * levels).astype(np.float32)
+    payload = QuantisedCodec(bits).encode(vector, parts, rng())
+    scales = np.frombuffer(payload[:16].tobytes(), "<f4")
+    assert scales.tolist() == [most * 2.0**-20, most * 0.5, 0, most * 64.0]
+    assert payload[16:].tobytes() == levels.astype(f"<i{bits // 8}").tobytes()
+    assert QuantisedCodec(bits).decode(payload, parts).tolist() == vector.tolist()
+
+
 @pytest.mark.parametrize("bits", [8, 16])
 def test_quantisation_errors_are_below_a_level_and_unbiased(bits) -> None:
     vector = np.random.default_rng(1).normal(size=200).astype(np.float32)

@@ -15,7 +15,15 @@ from layers.logic.core.declaration import Trait
 from layers.logic.hooks.compressors import Quantise, Stc, TopK
 from layers.logic.hooks.local_gradients import Clip, GradientReply
 from tests.logic.given_updates import Given, peers_of
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, of_client, run_rounds
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    alone,
+    lying,
+    of_client,
+    run_rounds,
+)
 from tests.logic.quadratic import bowl, bowls
 
 ENCODERS = {
@@ -103,6 +111,15 @@ def test_an_update_without_a_payload_is_rejected(hook, slot) -> None:
     _, report = sent_by_one(hook, lambda _: slot)
     assert report.of("rejected") == (1,)
     assert "'update'" in report.clients[1].reason
+
+
+@each
+def test_an_update_that_is_not_finite_needs_no_payload_to_be_rejected_as_one(hook) -> None:
+    logic = a_logic(alone(0, 1), hooks=[hook])
+    peers = MemoryCarrier(logic, bowls(2), forge=lying(1, delta=NAN, slots={}))
+    _, report = run_round(a_state(logic), peers, logic)
+    assert report.of("rejected") == (1,)
+    assert report.clients[1].code == "cannot-train"
 
 
 @each

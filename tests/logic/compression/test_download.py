@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.logic import (
+    ClientContext,
     ClientLedger,
     Hook,
     LogicError,
@@ -18,17 +19,21 @@ from layers.logic import (
     ServerSide,
     ServerState,
     Stage,
+    Task,
     Training,
     run_round,
 )
 from layers.logic.catalogue import HOOKS
+from layers.logic.compression.codecs import QuantisedCodec
+from layers.logic.compression.sides import checksum, receive_model
 from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.messages import EMPTY
 from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.local_gradients import Clip
 from tests.logic.given_updates import Witness
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
-from tests.logic.quadratic import bowls
+from tests.logic.quadratic import bowls, layout
 
 SIZE = 400
 CLIENTS = bowls(5, size=SIZE, noise=0.1)
@@ -200,7 +205,41 @@ def test_a_late_client_that_was_sent_another_model_gets_the_servers_model_next(u
         assert (0 in report.of("accepted")) == (round >= until)
     assert dense_tasks(peers) == [(1, 0), (1, 1), (1, 2), (until + 1, 0)]
     check(witness)
-    assert not state.memory["2:Stc"]["unanswered"], "no mark outlives its task"
+    kept = state.memory["2:Stc"]
+    assert (kept["unanswered"], kept["strange"]) == ({}, {}), "no mark outlives its task"
+
+
+def test_a_client_that_answers_at_once_is_marked_until_it_has_the_servers_model() -> None:
+    logic = a_logic(alone(0, 1), size=SIZE, hooks=[Shifted(), Stc(None, 0.02)])
+    state, peers = a_state(logic), MemoryCarrier(logic, CLIENTS)
+    marks = []
+    for _ in range(2):
+        state, _ = run_round(state, peers, logic)
+        kept = state.memory["1:Stc"]
+        marks.append((kept["strange"], kept.get("unanswered", {})))
+    assert marks == [({0: 1}, {}), ({}, {})]
+
+
+def received(client: int, weights: np.ndarray) -> np.ndarray:
+    """Return the model that a client keeps of a task with these weights."""
+    parts = np.array([0, weights.size])
+    context = ClientContext(1, client, 0, Training(), layout(weights.size), {})
+    task = Task(1, client, 0, Training(), weights, EMPTY)
+    after = receive_model(task, context, QuantisedCodec(8), parts)
+    assert after.weights is weights
+    kept: np.ndarray = context.memory["model"]
+    return kept
+
+
+def test_clients_of_one_process_share_a_model_and_no_model_with_the_same_checksum() -> None:
+    one = np.array([7885660, 2988360], np.float32)
+    other = np.array([91381, 100432], np.float32)
+    assert checksum(one) == checksum(other)
+    kept = [received(client, given.copy()) for client, given in enumerate((one, one, one))]
+    assert all(model is kept[0] for model in kept)
+    kept += [received(3, other), received(4, one)]
+    assert [model.tolist() for model in kept] == [one.tolist()] * 3 + [other.tolist(), one.tolist()]
+    assert not any(model.flags.writeable for model in kept)
 
 
 def test_a_round_without_updates_keeps_the_model() -> None:

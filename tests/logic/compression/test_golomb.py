@@ -169,6 +169,13 @@ def test_too_many_positions_and_a_wasteful_parameter_are_rejected() -> None:
         decode_head(head[:8], 100)
 
 
+@pytest.mark.parametrize("size", [0, 5])
+def test_no_positions_are_sent_as_a_head_of_zeros(size) -> None:
+    payload = encode_positions(np.zeros(0, np.int64), size, NOTHING)
+    assert payload.tolist() == [0] * 9
+    assert decode_head(payload, size)[:2] == (0, 0)
+
+
 def test_a_huge_count_takes_no_memory() -> None:
     head = encode_positions(np.arange(3), 10, NOTHING)
     head[:8] = 255

@@ -8,6 +8,7 @@ import pytest
 from layers.logic import LogicError, Plan
 from layers.logic.core.plan import Population, single_lanes
 
+REFILLS = {"lanes": (), "enough": 2, "keeps_stragglers": True, "refills": True}
 PAIRS = [
     ({"lanes": ((1,), (1,))}, "names clients \\[1\\] twice", {"lanes": ((1,), (2,))}),
     ({"lanes": ((1, 2, 1),)}, "twice", {"lanes": ((1, 2, 3),)}),
@@ -54,6 +55,14 @@ PAIRS = [
         {"lanes": ((1,),), "weights": (0.5, 0.5)},
         "1 lanes has 2 weights",
         {"lanes": ((1,),), "weights": (1.0,)},
+    ),
+    *(
+        (
+            {**REFILLS, **wrong},
+            "a plan with refills has lanes, no number of updates",
+            REFILLS,
+        )
+        for wrong in ({"lanes": ((1,),)}, {"enough": None}, {"keeps_stragglers": False})
     ),
     ({"lanes": (), "before_s": -1.0}, "before_s=-1.0", {"lanes": (), "before_s": 0.0}),
     ({"lanes": (), "after_s": float("nan")}, "after_s=nan", {"lanes": (), "after_s": 2.0}),

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, Selector, run_round
+from layers.logic import ClientContext, LogicError, Selector, Training, Update, run_round
 from layers.logic.compression.codecs import decode_sparse
+from layers.logic.core.messages import EMPTY
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, laplace, most_updated, numeric_sparse
 from layers.logic.seeds import generator
@@ -157,6 +158,25 @@ def test_with_nearly_no_budget_every_value_is_at_the_clip() -> None:
     hook = SelectiveSgd(upload=0.5, choice="random", clip=0.5, epsilon=5e-324)
     [(_, values)], _ = noisy_round(hook, np.full(40, 0.2, np.float32))
     assert set(np.abs(values).tolist()) == {0.5}
+
+
+def test_the_noise_of_what_goes_up_is_for_changes_that_differ_by_twice_the_clip() -> None:
+    delta = np.full(2000, 0.2, np.float32)
+    hook = replace(NOISY, upload=1.0, epsilon=2e6)
+    [(positions, values)], _ = noisy_round(hook, delta)
+    assert positions.size == 2000
+    scale = 2 * 2000 * (2 * 0.5) / (2 / 9 * 2e6)
+    noise = np.abs(values - delta)
+    assert noise.mean() == pytest.approx(scale, rel=0.1)
+    assert noise.max() < 0.3, "nothing is at the clip"
+
+
+def test_a_model_without_weights_has_nothing_to_send() -> None:
+    for hook in (SelectiveSgd(), NOISY):
+        context = ClientContext(1, 0, 0, Training(), [], {}, start=EMPTY)
+        sent = hook.client().send(Update(1, 0, 3, 1, EMPTY, EMPTY), context)
+        positions, values = decode_sparse(context.slot["update"], 0)
+        assert (positions.size, values.size, sent.delta.size) == (0, 0, 0)
 
 
 def test_a_client_that_lost_its_memory_gets_the_model() -> None:

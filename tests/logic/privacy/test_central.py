@@ -49,9 +49,8 @@ def logic_of(preset: Preset, key: bytes = bytes(32), **settings: Any) -> Logic:
         SIZE,
         aggregator=preset.aggregator,
         hooks=preset.hooks,
-        clients=CLIENTS,
         facilities=Facilities(secret=Secret.of_key(key)),
-        **{"min_updates": 0, **settings},
+        **{"min_updates": 0, "clients": CLIENTS, **settings},
     )
 
 
@@ -102,6 +101,23 @@ def test_an_update_on_the_grid_is_never_longer_than_the_clip(scale: float) -> No
         assert np.abs(whole * step - expected).max() <= step
         assert (np.abs(whole) * step <= np.abs(expected) * (1 + 1e-12)).all()
     assert (on_grid(np.zeros(3, np.float32), 0.5, step) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("delta", "clip", "step", "whole"),
+    [
+        ([3, 4], 1.0, 0.2, [3, 4]),  # as long as the clip: nothing is cut
+        ([-6, 8], 1.0, 0.1, [-6, 8]),
+        ([3, 4], 10.0, 0.5, [6, 8]),
+        ([0.75, -0.75, 0.25], 10.0, 0.5, [1, -1, 0]),
+        ([5], 0.3, 0.1, [2]),  # 3 steps of 0.1 are a little more than 0.3
+        ([0], 0.3, 0.1, [0]),
+    ],
+)
+def test_an_update_is_cut_to_the_last_step_of_the_grid_within_the_clip(
+    delta: list[float], clip: float, step: float, whole: list[int]
+) -> None:
+    assert on_grid(np.array(delta, np.float32), clip, step).tolist() == whole
 
 
 @pytest.mark.parametrize("probability", [1.0, 0.25])
@@ -255,6 +271,11 @@ def test_settings_by_which_one_client_changes_who_counts_are_refused(
 ) -> None:
     with pytest.raises(LogicError, match=named):
         logic_of(preset_of(), **settings)
+
+
+def test_a_mean_of_another_number_of_clients_than_the_logics_is_refused() -> None:
+    with pytest.raises(LogicError, match="mean of 4 clients beside 5"):
+        logic_of(preset_of(), clients=CLIENTS + 1)
 
 
 def test_buffers_are_refused() -> None:

@@ -143,6 +143,7 @@ def test_what_breaks_the_bound_is_refused_with_the_reason(
 def test_wrong_settings_are_refused(settings: dict[str, Any], named: str) -> None:
     with pytest.raises(LogicError, match=named):
         DpFtrl(**{"clip": 0.5, "delta": 1e-3, "noise": 1.0, **settings})
+    assert DpFtrl(clip=0.5, delta=1e-3, noise=1.0, restart=1).restart == 1
     with pytest.raises(LogicError, match="delta must be below 1 / 4"):
         preset_of(DpFtrl(clip=0.5, delta=0.25, noise=1.0))
     with pytest.raises(LogicError, match="period"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,12 +15,15 @@ from layers.logic import (
     ClientState,
     Hook,
     Plan,
+    Question,
     Selector,
+    Task,
     TooFewUpdates,
     Training,
     Verdict,
     run_round,
 )
+from layers.logic.core.messages import in_pass
 from layers.logic.core.state import NO_ROUND, RoundMemory
 from tests.logic.memory_carrier import (
     Fixed,
@@ -200,6 +205,16 @@ def test_ledgers_go_into_a_tree_and_come_back() -> None:
     resumed, _ = run_rounds(2, early, other)
     assert same_bits(resumed.weights, straight.weights)
     assert ClientLedger.of_tree(ClientLedger().tree()).pending is None
+
+
+def test_the_steps_of_a_round_are_in_the_order_in_which_they_happen() -> None:
+    def asked(moment: str) -> list[tuple[int, int]]:
+        return [Question(f"hooks {moment}", slots=in_pass({}, one)).step for one in (1, 2, 3)]
+
+    task = Task(1, 0, 3, Training(), NAN, NAN)
+    passes = [replace(task, slots=in_pass({}, one)).step for one in (1, 2, 3)]
+    steps = [(0, 0), *asked("cohort"), *passes, *asked("returned")]
+    assert steps == sorted(set(steps))
 
 
 def test_a_step_that_is_repeated_starts_from_the_same_memory_within_the_round() -> None:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
-from layers.logic import Hook, LogicError, Selector, ServerSide, ServerState, Training, run_round
+from layers.logic import (
+    Hook,
+    LogicError,
+    Selector,
+    ServerSide,
+    ServerState,
+    TimerFired,
+    Traffic,
+    Training,
+    run_round,
+)
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
+from layers.logic.round.exchange import Event
 from tests.logic.memory_carrier import (
     Buffered,
     MemoryCarrier,
@@ -44,6 +56,7 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
     first, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (2,)
+    assert (report.selected, report.in_flight, first.base) == (3, 2, {})
     assert sorted(first.in_flight) == [0, 1]
     assert {task.model_version for task in first.in_flight.values()} == {0}
     np.testing.assert_array_equal(first.weights, [3, 3, 3])
@@ -58,6 +71,7 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
     assert sorted(second.in_flight) == [1, 2]
     assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
+    assert second.base == {}, "each task was of the round after the version that it started from"
 
 
 @dataclass(frozen=True)
@@ -78,6 +92,75 @@ def test_a_client_in_flight_that_a_plan_does_not_name_is_in_flight_no_longer() -
     for _ in range(3):
         states.append(run_round(states[-1], peers, logic)[0])
     assert [sorted(state.in_flight) for state in states] == [[], [0, 1], [], []]
+
+
+@dataclass(frozen=True)
+class Refilling(Selector):
+    """Two clients train at the same time, those with the lowest numbers; three updates end a round.
+
+    Attributes:
+        instead: the clients that it chooses while another one trains, whoever they are.
+    """
+
+    instead: tuple[int, ...] | None = None
+
+    def select(self, population, memory, round, rng) -> Plan:
+        return Plan((), enough=3, keeps_stragglers=True, refills=True)
+
+    def refill(self, population, in_flight, memory, rng) -> Sequence[int]:
+        if self.instead is not None and in_flight:
+            return self.instead
+        idle = [client for client in population.clients if client not in in_flight]
+        return idle[: 2 - len(in_flight)]
+
+
+class RefillingCarrier(MemoryCarrier):
+    def _next(self) -> Event:
+        if not self._arrived and self.timers.pop("refill", None) is not None:
+            return TimerFired("refill")
+        return super()._next()
+
+
+def test_a_round_that_refills_counts_each_task_and_knows_where_it_started_from() -> None:
+    logic = a_logic(Refilling())
+    peers = RefillingCarrier(logic, THREE_BOWLS)
+    state, seen = a_state(logic), []
+    for order in ((0, 1, 2), (1, 0, 2), (0, 1, 2)):
+        peers.order = order
+        state, report = run_round(ServerState.of_tree(state.tree()), peers, logic)
+        tasks = [(one.client, one.task_round, one.version) for one in report.clients]
+        seen.append((tasks, dict(state.last_accepted), dict(state.base), sorted(state.in_flight)))
+        sent = [one.tasks for one in report.clients]
+        assert [one.traffic for one in report.clients] == [Traffic(100 * n, 10 * n) for n in sent]
+        assert report.traffic == Traffic(100 * sum(sent), 10 * sum(sent))
+        assert (report.selected, report.in_flight) == (sum(sent), 1)
+        assert sent == ([1, 1, 1, 1] if report.round == 1 else [0, 1, 1, 1])
+    # By client: its task and the version of the model; the last one is in flight.
+    assert seen == [
+        ([(0, 1, 0), (0, 2, 0), (0, 3, 0), (1, 1, 0)], {0: 3}, {0: 0}, [1]),
+        ([(1, 1, 0), (1, 5, 1), (1, 6, 1), (0, 4, 1)], {0: 3, 1: 6}, {0: 0, 1: 1}, [0]),
+        ([(0, 4, 1), (0, 8, 2), (0, 9, 2), (1, 7, 2)], {0: 9, 1: 6}, {0: 2, 1: 1}, [1]),
+    ]
+
+
+@pytest.mark.parametrize("chosen", [(1,), (9,), (2, 1), (2, 2), (0, 2, 0)])
+def test_a_refill_with_clients_that_cannot_be_asked_is_refused(chosen: tuple[int, ...]) -> None:
+    for instead, refused in ((chosen, True), ((2,), False)):
+        logic = a_logic(Refilling(instead))
+        peers = RefillingCarrier(logic, THREE_BOWLS, silent=(1,))
+        if refused:
+            with pytest.raises(LogicError, match=r"Refilling\.refill selected clients"):
+                run_round(a_state(logic), peers, logic)
+        else:
+            _, report = run_round(a_state(logic), peers, logic)
+            assert sorted(report.of("accepted")) == [0, 2, 2]
+
+
+def test_a_round_of_the_current_version_forgets_an_earlier_one() -> None:
+    logic = a_logic(alone(0))
+    state = replace(a_state(logic), base={0: 7, 1: 7})
+    state, _ = run_round(state, MemoryCarrier(logic, THREE_BOWLS), logic)
+    assert (state.last_accepted, state.base) == ({0: 1}, {1: 7})
 
 
 def decaying(round: int) -> float:

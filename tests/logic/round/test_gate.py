@@ -67,6 +67,22 @@ LIES = {
 }
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"metrics": {f"m{i}": 1.0 for i in range(100)}},
+        {"metrics": {"m" * 80: 1e200}},
+        {"metrics": {"loss": -1e200}},
+        {"samples": 1, "steps": 0},
+    ],
+)
+def test_an_update_at_a_bound_counts(values) -> None:
+    logic = a_logic(alone(0, 1, 2))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **values))
+    _, report = run_round(a_state(logic, WEIGHTS), peers, logic)
+    assert report.of("accepted") == (0, 1, 2)
+
+
 @pytest.mark.parametrize("name", LIES)
 def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     values, reason = LIES[name]

@@ -8,7 +8,20 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientContext, ClientSide, Hook, ServerSide, TooFewUpdates, run_round
+from layers.logic import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    LogicError,
+    Plan,
+    Question,
+    Selector,
+    ServerSide,
+    TooFewUpdates,
+    Training,
+    run_round,
+    single_lanes,
+)
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS
@@ -97,6 +110,13 @@ def test_no_timer_is_left_after_the_last_answers() -> None:
     peers = MemoryCarrier(logic, THREE_BOWLS)
     run_round(a_state(logic), peers, logic)
     assert peers.asked[-1] == ("hooks returned", (0, 1, 2))
+    assert peers.timers == {}
+
+
+def test_no_timer_is_left_after_the_last_update_if_nobody_is_asked() -> None:
+    logic = a_logic(alone(0, 1, 2), deadline_s=4.0)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
+    run_round(a_state(logic), peers, logic)
     assert peers.timers == {}
 
 
@@ -226,6 +246,98 @@ def test_an_update_that_a_hook_discards_after_its_questions_is_not_folded(
     assert set(state.last_accepted) == set(counted)
     with pytest.raises(TooFewUpdates):
         run_round(a_state(logic), peers, replace(logic, min_updates=3))
+
+
+@dataclass(frozen=True)
+class DiscardsLater(Hook):
+    """In round 2 the updates of client 1 do not count."""
+
+    def server(self):
+        return _DiscardsLater()
+
+
+class _DiscardsLater(ServerSide):
+    asks = frozenset({"returned"})
+
+    def ask(self, moment, clients, context):
+        return {"number": 1}
+
+    def discard(self, moment, clients, context):
+        return {1: "odd"} if context.round == 2 else {}
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(passes) -> None:
+    logic = a_logic(InPasses(passes), aggregator=Mean("uniform"), hooks=[DiscardsLater()])
+    peers = MemoryCarrier(logic, THREE_BOWLS)
+    state, reports = run_rounds(2, a_state(logic), peers)
+    assert [report.of("accepted") for report in reports] == [(0, 1, 2), (0, 2)]
+    assert state.last_accepted == {0: 2, 1: 1, 2: 2}
+    state, _ = run_rounds(1, state, peers)
+    first = {task.client: task for task in reversed(peers.tasks) if task.round == 3}
+    assert {one: task.last_accepted_round for one, task in first.items()} == {0: 2, 1: 1, 2: 2}
+
+
+@dataclass(frozen=True)
+class InPasses(Selector):
+    passes: int
+
+    def select(self, population, memory, round, rng):
+        return Plan(single_lanes(population.clients), passes=self.passes)
+
+
+def test_a_question_to_a_hook_that_a_client_does_not_have_is_refused() -> None:
+    logic = a_logic(alone(0), hooks=[Masked()])
+    question = Question("hooks cohort", round=1, slots={"1:Masked": {}})
+    with pytest.raises(LogicError, match="the hook 1:Masked, which this client does not have"):
+        logic.answer_hooks(0, question, {})
+
+
+@dataclass
+class Asked(MemoryCarrier):
+    """Keeps each question to client 0."""
+
+    questions: list[Question] = field(default_factory=list)
+
+    def _answer_of(self, question, client):
+        if client == 0:
+            self.questions.append(question)
+        return super()._answer_of(question, client)
+
+
+@dataclass(frozen=True)
+class Inquiring(Selector):
+    """Asks for times once, and for losses in each round."""
+
+    def surveys(self):
+        return (Question("times"),)
+
+    def inquire(self, population, memory, round, rng):
+        return ((Question("loss"), tuple(population.clients)),)
+
+    def select(self, population, memory, round, rng):
+        assert population.training.learning_rate == rate_of(round)
+        return Plan(single_lanes(population.clients))
+
+
+def rate_of(round: int) -> float:
+    return 0.5**round
+
+
+def test_every_question_tells_how_clients_train_in_its_round() -> None:
+    hooks = [DiscardsLater()]
+    logic = a_logic(Inquiring(), hooks=hooks, learning_rate=rate_of, training=Training(steps=1))
+    peers = Asked(logic, THREE_BOWLS)
+    run_rounds(2, a_state(logic), peers)
+    told = [(one.name, one.round, one.training) for one in peers.questions]
+    assert told == [
+        (name, round, Training(steps=1, learning_rate=rate_of(round)))
+        for name, round in (
+            *(("times", 1), ("loss", 1), ("hooks returned", 1)),
+            *(("loss", 2), ("hooks returned", 2)),
+        )
+    ]
+    assert {task.training.learning_rate for task in peers.tasks} == {rate_of(1), rate_of(2)}
 
 
 def test_a_hook_gives_numbers_to_the_rounds_record() -> None:

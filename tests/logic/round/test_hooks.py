@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientSide, Hook, ServerSide, Training, run_round
+from layers.logic import ClientSide, Hook, LogicError, ServerSide, Training, run_round
+from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need
 from layers.logic.errors import PartFailed
 from tests.logic.memory_carrier import (
@@ -195,17 +196,42 @@ def test_two_hooks_of_one_class_share_neither_slot_nor_memory() -> None:
     }
 
 
-@pytest.mark.parametrize("where", ["send", "receive"])
+@pytest.mark.parametrize(
+    "where", ["warm_up", "leave_out", "ask", "on_answers", "discard", "send", "receive"]
+)
 def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where) -> None:
     class Greedy(ServerSide):
+        asks = frozenset({"cohort"})
+
+        def keep(self, method, context):
+            if where == method:
+                context.keep(seen=1)
+
+        def warm_up(self, state, context):
+            self.keep("warm_up", context)
+            return state
+
+        def leave_out(self, clients, context):
+            self.keep("leave_out", context)
+            return {}
+
+        def ask(self, moment, clients, context):
+            self.keep("ask", context)
+            return {"number": 1}
+
+        def on_answers(self, moment, answers, context):
+            self.keep("on_answers", context)
+
+        def discard(self, moment, clients, context):
+            self.keep("discard", context)
+            return {}
+
         def send(self, task, context):
-            if where == "send":
-                context.keep(seen=task.client)
+            self.keep("send", context)
             return task
 
         def receive(self, update, context):
-            if where == "receive":
-                context.keep(seen=update.client)
+            self.keep("receive", context)
             return update
 
     class Keeps(Hook):
@@ -213,9 +239,39 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
             return Greedy()
 
     logic = a_logic(alone(0), hooks=[Keeps()])
-    said = r"Greedy\.\w+ failed: TypeError: .* in on_accepted\(\) and conclude\(\) only"
+    said = rf"Greedy\.{where} failed: TypeError: .* in on_accepted\(\) and conclude\(\) only"
     with pytest.raises(PartFailed, match=said):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+
+
+def test_an_aggregator_keeps_its_memory_in_the_state_and_not_by_its_context() -> None:
+    class Greedy(Mean):
+        def begin(self, state, context):
+            context.keep(seen=1)
+
+    logic = a_logic(alone(0), aggregator=Greedy())
+    with pytest.raises(PartFailed, match=r"Greedy\.begin failed: TypeError"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+
+
+def test_a_warm_up_gives_the_first_model_and_no_broken_one() -> None:
+    class Warm(ServerSide):
+        def warm_up(self, state, context):
+            return replace(state, weights=state.weights * np.float32(1e20))
+
+        def conclude(self, state, context):
+            return replace(state, weights=context.start)
+
+    class Warms(Hook):
+        def server(self):
+            return Warm()
+
+    logic = a_logic(alone(0), hooks=[Warms()])
+    state, _ = run_round(a_state(logic, [1, 2, -3]), MemoryCarrier(logic, CLIENTS), logic)
+    assert state.weights.tolist() == np.array([1e20, 2e20, -3e20], np.float32).tolist()
+    # Of values that are so large the hook itself is not blamed.
+    with np.errstate(over="ignore"), pytest.raises(LogicError, match="values that are not finite"):
+        run_round(a_state(logic, [1, 1e30, 0]), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_what_a_server_half_forgets_stays_forgotten() -> None:

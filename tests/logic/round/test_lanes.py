@@ -115,6 +115,7 @@ def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
         (3, "accepted"),
     ]
     assert "not reached" in report.clients[2].reason
+    assert report.selected == 4
     assert [task.client for task in peers.tasks] == [0, 3, 1]
     other = a_logic(Fixed(((0,), (3,))))
     expected, _ = run_round(a_state(logic), MemoryCarrier(other, CLIENTS), other)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from layers.logic import ClientSide, Hook, LogicError, Selector, ServerSide, Tra
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.declaration import Trait
-from layers.logic.core.mask import Mask
+from layers.logic.core.mask import Mask, own_tensors
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.compressors import SignSgd, Stc
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
@@ -20,6 +21,35 @@ from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, r
 from tests.logic.quadratic import THREE_BOWLS, Tensor
 
 TENSORS = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
+
+
+LAYERS = ("conv.weight", "conv.bias", "norm.scale", "norm.shift", "out.weight", "out.bias")
+
+
+@pytest.mark.parametrize(
+    ("patterns", "own"),
+    [
+        (("head",), {"out.weight", "out.bias"}),
+        (("body",), {*LAYERS[:4], "norm.mean", "norm.variance"}),
+        (("norm",), {"norm.scale", "norm.shift", "norm.mean", "norm.variance"}),
+        (("conv.*", "norm.mean"), {"conv.weight", "conv.bias", "norm.mean"}),
+        (("*.bias", "head"), {"conv.bias", "out.weight", "out.bias"}),
+        ((), set()),
+    ],
+)
+def test_a_pattern_stands_for_a_group_of_layers_or_for_the_names_that_match(patterns, own) -> None:
+    layout = tensors(LAYERS)
+    buffers = tensors(("norm.mean", "norm.variance"))
+    assert own_tensors(patterns, layout, buffers) == own
+    for refused in (("unknown",), ("*",), ("head", "body")):
+        with pytest.raises(LogicError, match=r"no tensor is called unknown|stand for all tensors"):
+            own_tensors(refused, layout, buffers)
+    with pytest.raises(LogicError, match="no tensor is called norm"):
+        own_tensors(("norm",), layout)
+
+
+def tensors(names: Sequence[str]) -> list[Tensor]:
+    return [Tensor(name, (1,), place, place + 1) for place, name in enumerate(names)]
 
 
 def masked(**settings):

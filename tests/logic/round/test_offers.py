@@ -136,6 +136,24 @@ def test_a_round_of_offers_always_ends_with_everybody_accounted_for(
     assert set(state.last_accepted) == set(report.of("accepted"))
 
 
+def test_a_grant_before_the_offer_is_none() -> None:
+    def grant_all(offers, waiting):
+        return [Verdict(1, client, True) for client in (0, 1)] if waiting else []
+
+    logic = a_logic(Asking(grant_all, (0, 1)))
+    peers = MemoryCarrier(logic, CLIENTS, order=(0, 1))
+    _, report = run_round(a_state(logic), peers, logic)
+    assert (report.of("accepted"), report.of("declined")) == ((0,), (1,))
+
+    def unasked(offer):
+        return [peers._offered[1]] if offer.client == 1 else [offer]
+
+    peers = MemoryCarrier(logic, CLIENTS, order=(0, 1), forge_offer=unasked)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert (report.of("accepted"), report.of("rejected")) == ((0,), (1,))
+    assert report.clients[1].reason == "an update whose offer was not granted"
+
+
 def test_a_selector_is_told_how_many_may_still_offer() -> None:
     told: list[tuple[int, int]] = []
 

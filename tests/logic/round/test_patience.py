@@ -5,14 +5,41 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import ServerState
+from layers.logic import (
+    Answer,
+    ClientLost,
+    Logic,
+    Offer,
+    Plan,
+    Question,
+    Selector,
+    ServerState,
+    TimerFired,
+    Update,
+    Verdict,
+    single_lanes,
+)
+from layers.logic.core.state import EXCLUDED
+from layers.logic.round.cohort import available
+from layers.logic.round.exchange import (
+    Accounts,
+    Answered,
+    Ask,
+    Cancel,
+    Command,
+    Event,
+    Joined,
+    Left,
+    SetTimer,
+)
 from layers.logic.round.patience import (
     ANSWERS,
     FIRST_S,
@@ -24,7 +51,11 @@ from layers.logic.round.patience import (
     AnswerTimes,
     Patience,
     Waiting,
+    silence,
 )
+from layers.logic.round.port import Port
+from layers.logic.round.round import RoundMachine
+from tests.logic.memory_carrier import a_logic, a_state, alone
 
 EMPTY = np.zeros(0, np.float32)
 START = ServerState(0, EMPTY, EMPTY)
@@ -187,13 +218,51 @@ def test_the_servers_own_time_does_not_count() -> None:
 def test_a_task_in_flight_keeps_its_time_over_rounds_and_others_are_forgotten() -> None:
     patience = Patience(limit_s=5.0)
     waiting = began(patience)
-    waiting.ask(1, 0.0)
+    waiting.ask(1, 2.0)
     waiting.ask(2, 0.0)
-    state = replace(START, memory={PATIENCE: waiting.memory([1], 4.0)})
+    assert waiting.memory([1], 6.0) == {"waited_s": {1: 4.0}}
+    state = replace(START, memory={PATIENCE: waiting.memory([1], 6.0)})
     second = Waiting(patience, state)
     second.begin(0.0, [1, 3], None)
-    assert second.spent(1.0) == [1]
+    assert second.next_s() == 1.0
+    assert second.spent(0.9) == []
+    assert second.spent(1.0) == second.spent(4.9) == [1]
     assert second.spent(5.0) == [1, 3]
+
+
+def test_a_client_that_is_asked_again_begins_its_turn_anew() -> None:
+    waiting = began(Patience(limit_s=5.0))
+    for now_s, client in enumerate((1, 2, 1)):
+        waiting.ask(client, now_s)
+    assert waiting.next_s() == 6.0
+    assert (waiting.spent(6.0), waiting.spent(7.0)) == ([2], [2, 1])
+
+
+@pytest.mark.parametrize("min_updates", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("excluded", [(), (1,), (0, 1), (0, 1, 3)])
+@pytest.mark.parametrize("suspended", [(), (2,), (2, 3), (0, 2, 3)])
+def test_a_suspension_ends_early_if_too_few_clients_are_left_and_an_exclusion_never(
+    suspended: Sequence[int], excluded: Sequence[int], min_updates: int
+) -> None:
+    samples = {client: 5 + client for client in range(4)}
+    waiting = {"suspended_s": dict.fromkeys(suspended, 60.0)}
+    memory = {PATIENCE: waiting, EXCLUDED: dict.fromkeys(excluded, "why")}
+    state = replace(START, memory={key: kept for key, kept in memory.items() if kept})
+    port = Port(samples, Waiting(Patience(10.0), state), None)
+    logic = a_logic(alone(0), min_updates=min_updates)
+    included = set(samples) - set(excluded)
+    asked = included - set(suspended)
+    if len(asked) < max(min_updates, 1):
+        asked = included
+    assert dict(available(state, port, logic)) == {one: 5 + one for one in sorted(asked)}
+    port.now_s = 60.0
+    assert set(available(state, port, logic)) == included
+
+
+@pytest.mark.parametrize("what", ["", "traceback", "rejected", "ordered"])
+def test_only_a_client_of_which_nothing_came_and_that_nobody_stopped_is_silent(what: str) -> None:
+    lost = ClientLost(1, 0, "why", **({what: True} if what else {}))
+    assert lost.is_silence is (what == "")
 
 
 def test_a_client_is_suspended_from_its_second_offence_on_and_twice_as_long_each_time() -> None:
@@ -248,6 +317,7 @@ def test_without_patience_nobody_is_suspended_and_nothing_is_remembered() -> Non
     for _ in range(3):
         waiting.ask(2, 0.0)
         waiting.lost(2, 5.0)
+    assert waiting.lost(2, 5.0) == 0.0
     assert waiting.suspended(0.0) == set()
     assert waiting.memory((), 5.0) == {}
 
@@ -259,3 +329,136 @@ def test_a_round_with_a_deadline_gives_up_nobody_before_it() -> None:
         waiting.ask(client, 0.0)
     waiting.answered(0, 0.5)
     assert waiting.next_s() == 120.0 + QUORUM_LEAST_S
+
+
+ASKED = Question("labels", classes=3, round=1)
+
+
+def answer_of(client: int, **changed: Any) -> Answered:
+    return Answered(Answer(client, **{"question": "labels", "values": {}, "round": 1, **changed}))
+
+
+def asking(
+    events: Sequence[tuple[Event, float]], deadline_s: float | None = None
+) -> tuple[list[list[Command]], list[int], Waiting]:
+    """Return the commands after each event of a question to three clients, who answered in time,
+    and what the round waits for then; the question goes out at 2 s."""
+    waiting = began(Patience(10.0))
+    port = Port({0: 5, 1: 6, 2: 7}, waiting, deadline_s)
+    port.now_s = 2.0
+    steps = port.ask(ASKED, [2, 0, 1])
+    commands = [next(steps)]
+    answered: list[int] = []
+    for event, at_s in events:
+        try:
+            commands.append(steps.send((event, at_s)))
+        except StopIteration as end:
+            answered = [one.client for one in end.value]
+    commands.append(next(port.step()))
+    return commands, answered, waiting
+
+
+def test_a_question_waits_by_the_answers_of_others_and_gives_up_who_is_silent() -> None:
+    first = [Ask(ASKED, (0, 1, 2)), SetTimer("patience", 2.0 + FIRST_S)]
+    commands, answered, waiting = asking(
+        [
+            (answer_of(0), 22.0),
+            (Joined(9, 3), 23.0),
+            (ClientLost(1, 1, "its message was rejected", rejected=True), 24.0),
+            (TimerFired("patience"), 202.0),
+        ]
+    )
+    give_up = Cancel(2, silence(200.0, 0.0), None)
+    assert commands == [first, [SetTimer("patience", 202.0)], [], [], [give_up]]
+    assert answered == [0]
+    assert waiting.memory((), 202.0)["offences"] == {2: 1}
+
+
+def test_a_question_in_a_round_with_a_deadline_ends_with_it_and_blames_nobody() -> None:
+    first = [
+        SetTimer("deadline", 22.0),
+        Ask(ASKED, (0, 1, 2)),
+        SetTimer("patience", 2.0 + 20.0 + FIRST_S),
+    ]
+    commands, answered, waiting = asking(
+        [(answer_of(0), 3.0), (TimerFired("deadline"), 22.0)], deadline_s=20.0
+    )
+    last: list[Command] = [Cancel(1, "", 20.0), Cancel(2, "", 20.0), SetTimer("patience", None)]
+    assert commands == [first, [SetTimer("patience", 2.0 + 20.0 + LEAST_S)], last]
+    assert answered == [0]
+    assert "offences" not in waiting.memory((), 22.0)
+
+
+def test_a_question_ends_with_the_last_answer_whatever_it_is() -> None:
+    commands, answered, waiting = asking(
+        [
+            (answer_of(0, question="loss"), 3.0),
+            (ClientLost(1, 2, "cable cut"), 4.0),
+            (answer_of(1), 5.0),
+        ],
+        deadline_s=20.0,
+    )
+    assert commands[-1] == [SetTimer("deadline", None), SetTimer("patience", None)]
+    assert answered == [1]
+    assert waiting.memory((), 5.0)["offences"] == {2: 1}
+
+
+def test_who_joins_or_leaves_changes_what_the_round_knows_and_not_what_it_was_given() -> None:
+    given = {0: 5, 1: 6}
+    port = Port(given, began(None), None)
+    known = []
+    for event in (Joined(7, 3), Left(0), Left(0), Joined(1, 9)):
+        steps = port.step()
+        next(steps)
+        with pytest.raises(StopIteration):
+            steps.send((event, 1.0))
+        known.append(dict(port.samples))
+    assert known == [{0: 5, 1: 6, 7: 3}, *[{1: 6, 7: 3}] * 2, {1: 9, 7: 3}]
+    assert given == {0: 5, 1: 6}
+
+
+@dataclass(frozen=True)
+class Deciding(Selector):
+    """Three clients offer; when the first has, it is granted, and `declined` is declined."""
+
+    declined: int | None = None
+
+    def select(self, population, memory, round, rng):
+        return Plan(single_lanes(population.clients), offers=True)
+
+    def on_offers(self, pending, so_far):
+        if self.declined is None or len(pending.offers) > 1:
+            return [], None
+        others = [] if so_far else [Verdict(1, self.declined, granted=False)]
+        return [*others, *(Verdict(1, one.client, granted=True) for one in pending.offers)], True
+
+
+def given_up(logic: Logic, events: Sequence[tuple[Event, float]]) -> tuple[set[int], object]:
+    """Return the clients that a round with a limit of 5 s gives up, and the offences after it."""
+    machine = RoundMachine(a_state(logic), logic, patience=Patience(limit_s=5.0))
+    commands = list(machine.start({0: 10, 1: 20, 2: 30}))
+    for event, at_s in (*events, (Accounts(9.0), 9.0)):
+        commands += machine.handle(event, at_s)
+    state, _ = machine.result()
+    gone = {one.client for one in commands if isinstance(one, Cancel) and one.give_up}
+    return gone, state.memory[PATIENCE].get("offences")
+
+
+def update_of(client: int) -> Update:
+    return Update(1, client, 10, 1, np.ones(3, np.float32), np.ones(1, np.float32), {"loss": 1.0})
+
+
+def test_no_client_is_given_up_while_it_waits_for_a_verdict_or_after_it_was_declined() -> None:
+    offer, fired = Offer(1, 0, 10, 1.0), (TimerFired("patience"), 5.0)
+    undecided = a_logic(Deciding(), min_updates=0)
+    assert given_up(undecided, [(offer, 1.0), fired]) == ({1, 2}, {1: 1, 2: 1})
+    decided = a_logic(Deciding(declined=1), min_updates=0)
+    events = [(offer, 1.0), (update_of(0), 4.0), fired]
+    assert given_up(decided, events) == ({2}, {2: 1})
+
+
+def test_a_client_that_is_lost_commits_an_offence_and_one_that_reports_an_error_does_not() -> None:
+    logic = a_logic(alone(0, 1, 2))
+    lost = [ClientLost(1, 1, "cable cut"), ClientLost(1, 2, "it failed", traceback="a traceback")]
+    events = [(update_of(0), 1.0), *((one, 2.0) for one in lost)]
+    assert given_up(logic, events) == (set(), {1: 1})

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import TooFewUpdates, run_round
+from layers.logic import RoundReport, TooFewUpdates, Traffic, run_round
+from layers.logic.core.report import ClientReport, Overhead
 from tests.logic.memory_carrier import (
     Fixed,
     MemoryCarrier,
@@ -41,6 +42,39 @@ def test_a_round_without_clients_is_the_selectors_doing_and_not_the_clients() ->
     logic = a_logic(Fixed(()), min_updates=1)
     with pytest.raises(TooFewUpdates, match="; the selector selected no client"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+
+
+NOBODY = "; the selector selected no client"
+
+
+@pytest.mark.parametrize(
+    ("selected", "clients", "said"),
+    [
+        (0, (), NOBODY),
+        (2, (), ""),
+        (0, (ClientReport(3, "declined", "enough"),), ""),
+        (0, (ClientReport(3, "lost", "cut"),), "; client 3: cut"),
+        (
+            2,
+            (ClientReport(3, "lost", "cut"), ClientReport(1, "rejected", "bad")),
+            "; client 1: bad",
+        ),
+    ],
+)
+def test_too_few_updates_says_the_first_reason_that_there_is(
+    selected: int, clients: tuple[ClientReport, ...], said: str
+) -> None:
+    report = RoundReport(4, 0.1, selected, clients, Traffic())
+    error = str(TooFewUpdates(0, 2, report))
+    assert error.startswith("round 4: 0 of the 2 updates that logic.min_updates asks for were ")
+    assert f"were accepted{said}; the model is unchanged" in error
+
+
+def test_what_a_round_costs_besides_its_messages_adds_up() -> None:
+    one = Overhead(1, 2, ("a",), ("b",), ("c",))
+    other = Overhead(10, 20, ("d", "e"), ("f",), ("g",))
+    assert one + other == Overhead(11, 22, ("a", "d", "e"), ("b", "f"), ("c", "g"))
+    assert Traffic(1, 2) + Traffic(10, 20) == Traffic(11, 22)
 
 
 def test_a_round_that_had_too_few_updates_can_be_run_again() -> None:

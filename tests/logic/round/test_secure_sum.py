@@ -74,6 +74,7 @@ def test_the_server_asks_twice_before_the_uploads_and_twice_after_them() -> None
     asked = ["hooks cohort", "hooks cohort", "hooks returned", "hooks returned"]
     assert peers.asked == [(name, everybody) for name in asked]
     assert report.of("accepted") == everybody
+    assert {one.peak for one in report.clients} == {0.0}, "how far it goes is not known"
     np.testing.assert_array_equal(state.weights, mean_of(everybody))
     later, _ = run_rounds(2, state, peers)
     assert later.round == 3

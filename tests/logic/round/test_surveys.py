@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, Plan, Question, Selector, Training, run_round
+from layers.logic import Answer, LogicError, Plan, Question, Selector, Training, run_round
 from layers.logic.core import survey
+from layers.logic.core.engine import ArrayData
+from layers.logic.core.messages import Slot
 from layers.logic.core.plan import single_lanes
 from layers.logic.core.state import ServerState
-from layers.logic.core.survey import answer_survey
+from layers.logic.core.survey import answer_survey, is_answer_to
 from layers.logic.numeric.vectors import sketch
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
-from tests.logic.quadratic import QuadraticEngine, bowl
+from tests.logic.quadratic import Measured, QuadraticEngine, bowl
 
 LABELS = {0: (0, 0, 1), 1: (2,), 2: (1, 1)}
 CLIENTS = {
@@ -112,6 +114,94 @@ def test_a_question_that_nobody_knows_is_refused_by_name() -> None:
         Question("lables")
 
 
+VALUES = np.zeros(3, np.float32)
+LABELLED, STEP = Question("labels", classes=3), Question("step", weights=VALUES, values=2)
+
+
+@pytest.mark.parametrize(
+    ("question", "values", "is_one"),
+    [
+        (LABELLED, {"histogram": np.zeros(3, np.int64)}, True),
+        (LABELLED, {"histogram": np.zeros(4, np.int64)}, False),
+        (LABELLED, {"histogram": np.zeros((3, 1, 2), np.int64)}, False),
+        (LABELLED, {"histogram": 3}, True),
+        (LABELLED, {"histogram": "abc"}, False),
+        (LABELLED, {"histogram": b"abc"}, False),
+        (LABELLED, {"histogram": None}, False),
+        (LABELLED, {"distance": 1.0}, False),
+        (LABELLED, {"histogram": np.zeros(3, np.int64), "more": 1}, False),
+        (LABELLED, {}, True),
+        (Question("labels"), {"histogram": 3}, False),
+        *(
+            (Question(name), {"distance": value}, is_one)
+            for name in ("emd", "l1")
+            for value, is_one in ((0.5, True), (VALUES[:1], True), (VALUES[:2], False))
+        ),
+        (Question("loss"), {"loss": VALUES[:1]}, True),
+        (Question("loss"), {"loss": VALUES[:2]}, False),
+        (Question("times"), {"train_s": 1.0, "upload_s": VALUES[:1]}, True),
+        (Question("times"), {"train_s": VALUES[:2], "upload_s": 0.0}, False),
+        (Question("times"), {"train_s": 1.0, "upload_s": VALUES[:2]}, False),
+        (STEP, {"weights": VALUES}, True),
+        (STEP, {"weights": np.zeros(4, np.float32)}, False),
+        (STEP, {"sketch": VALUES[:2]}, True),
+        (STEP, {"sketch": VALUES}, False),
+        (Question("hooks cohort"), {}, True),
+        (Question("hooks cohort"), {"histogram": 1}, False),
+    ],
+)
+def test_an_answer_has_the_names_of_its_question_and_no_more_values(
+    question: Question, values: Slot, is_one: bool
+) -> None:
+    assert is_answer_to(question, Answer(0, question.name, values)) is is_one
+    slots: dict[str, Slot] = {"0:Stc": {"update": 1}}
+    with_slots = Answer(0, question.name, values, slots=slots)
+    assert is_answer_to(question, with_slots) is (is_one and question.name in survey.HOOKS)
+
+
+def test_a_loss_on_some_samples_is_on_different_ones_that_vary_by_round_and_client() -> None:
+    rows = np.arange(6.0)
+    client = ArrayData(rows.reshape(6, 1), rows.astype(np.int64))
+    seen = []
+
+    class Reading(QuadraticEngine):
+        def evaluate(self, samples):
+            seen.append(samples.y.tolist())
+            assert samples.x.ravel().tolist() == seen[-1]
+            return Measured(float(samples.y.sum()), 0.0, len(samples))
+
+    def loss(samples: int, round: int = 1, one: int = 0) -> float:
+        question = Question("loss", samples=samples, round=round, seed=5, weights=VALUES[:1])
+        engine = Reading(1)
+        question = replace(question, buffers=engine.buffers)
+        value = answer_survey(one, question, engine, client).values["loss"]
+        assert isinstance(value, float)
+        return value
+
+    assert [loss(samples) for samples in (0, 6, 7)] == [15.0] * 3
+    for samples in range(1, 6):
+        assert loss(samples) == loss(samples) == sum(seen[-1])
+        assert len(set(seen[-1])) == samples
+    for round in range(1, 9):
+        loss(3, round)
+        loss(3, one=round)
+    assert len({tuple(rows) for rows in seen if len(rows) == 3}) > 3
+
+
+def test_a_step_is_on_all_samples_at_once() -> None:
+    plans = []
+
+    class Planned(QuadraticEngine):
+        def batches(self, samples, plan, seed, **given):
+            plans.append(plan)
+            return super().batches(samples, plan, seed, **given)
+
+    engine = Planned(1)
+    question = Question("step", learning_rate=0.5, weights=VALUES[:1], buffers=engine.buffers)
+    answer_survey(0, question, engine, bowl(0.0, n=30))
+    assert plans == [Training(steps=1, batch_size=0, learning_rate=0.5)]
+
+
 def test_a_label_outside_the_classes_is_refused() -> None:
     client = bowl(0.0, n=2, labels=(0, 3))
     with pytest.raises(LogicError, match="a label of 3 where there are 3"):
@@ -186,6 +276,13 @@ def test_a_sketch_is_of_the_step_alone_wherever_the_model_stands() -> None:
         np.testing.assert_allclose(told["sketch"], sketch(step, 2, 9), rtol=1e-6)
         moved[bool(start.any())] = told["sketch"]
     assert not np.allclose(moved[True], moved[False])
+
+
+def test_a_sketch_may_be_as_long_as_its_vector_and_no_longer() -> None:
+    vector = np.array([3.0, -5.0, 7.0], np.float32)
+    assert sketch(vector, 3, 1).shape == (3,)
+    with pytest.raises(LogicError, match="4 values of a vector of 3"):
+        sketch(vector, 4, 1)
 
 
 def test_a_selector_without_surveys_asks_nothing() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from layers.logic import ClientLost, run_round
+from layers.logic import ClientLost, ClientState, Task, Training, answer, run_round
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from layers.logic.algorithms.oort import Oort
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
-from tests.logic.quadratic import bowls
+from layers.logic.hooks.compressors import Stc
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
+from tests.logic.quadratic import QuadraticEngine, bowl, bowls
 
 CLIENTS = bowls(5)
 HUGE = 1e308
@@ -45,6 +47,32 @@ def test_an_absurd_loss_is_refused_and_nobody_is_selected_by_it() -> None:
     assert np.isfinite(memory["gained"]).all()
     _, reports = run_rounds(3, state, MemoryCarrier(logic, CLIENTS))
     assert all(len(report.of("accepted")) == 1 for report in reports)
+
+
+@pytest.mark.parametrize("offer", [False, True])
+@pytest.mark.parametrize(
+    ("data", "training"),
+    [
+        (bowl([1.0, 2.0], c=math.inf), Training()),  # the loss is infinite, the update is not
+        (bowl([1.0, 2.0]), Training(loss="received", learning_rate=1e39)),  # only the update is
+        (bowl([1.0, math.nan]), Training()),
+    ],
+)
+def test_a_client_with_a_loss_or_an_update_that_is_not_finite_sends_none_and_keeps_its_memory(
+    data, training, offer
+) -> None:
+    logic, before = a_logic(alone(0), size=2, hooks=[Stc()], training=training), ClientState(3)
+    weights, buffers = np.zeros(2, np.float32), np.zeros(1, np.float32)
+    task = Task(4, 0, 7, training, weights, buffers, last_accepted_round=3, offer=offer)
+    with np.errstate(all="ignore"):
+        update, after = answer(task, before, QuadraticEngine(2), data, logic)
+    assert after is before
+    assert update.cannot_train
+    assert (update.round, update.client, update.samples, update.steps) == (4, 0, len(data), 0)
+    assert update.delta.size == update.buffers.size == 0
+    assert update.slots.keys() == {"failure"}
+    assert [*update.metrics] == ["norm"] * offer
+    assert all(math.isnan(one) for one in update.metrics.values())
 
 
 def test_the_norm_of_a_client_is_that_of_its_offer_whatever_becomes_of_its_update() -> None:
