@@ -144,7 +144,8 @@ class RoundReport:
             selected while it collected.
         clients: the clients in the order of the plan; then rejected updates of other clients, and
             second updates. In a round that refills, a client has one report for each task that
-            ended, in the order of their ends; then come the tasks that were sent and are in flight.
+            ended. The tasks before a client's last one come first, then the last ones, each in the
+            order of their ends; then come the tasks that were sent and are in flight.
         traffic: sum over all clients, with surveys and clients outside of the plan.
         took_s: duration in seconds by the clock, virtual or real, from the first task to the end.
         waited_s: virtual seconds before the round in which no client was available.
