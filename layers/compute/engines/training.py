@@ -88,9 +88,7 @@ class Sgd:
     A step allocates no memory: it overwrites the gradient with the change of the weights.
     """
 
-    def __init__(
-        self, dimension: int, learning_rate: float, momentum: float = 0, weight_decay: float = 0
-    ):
+    def __init__(self, dimension: int, learning_rate: float, momentum: float, weight_decay: float):
         self._rate = np.float32(learning_rate)
         self._momentum = np.float32(momentum)
         self._decay = np.float32(weight_decay)

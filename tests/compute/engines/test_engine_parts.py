@@ -88,6 +88,16 @@ def test_the_graph_of_an_epochs_last_batch_stays_in_the_cache() -> None:
     assert made == [64, 17, 33, 10]
 
 
+def test_two_large_batches_stay_in_the_cache_up_to_twice_the_largest() -> None:
+    made: list[int] = []
+    cache = GraphCache(lambda size: made.append(size) or size, 100)
+    for _ in range(2):
+        for size in (90, 60, 30):
+            assert cache[size] == size
+    assert made == [90, 60, 30]
+    assert (cache[1], cache[90], made) == (1, 90, [90, 60, 30, 1, 90])
+
+
 def test_another_thread_makes_its_own_graph() -> None:
     cache = GraphCache(lambda size: threading.current_thread(), 256)
     got = [cache[5]]
@@ -114,6 +124,7 @@ def test_the_reported_loss_is_the_mean_of_the_mini_batches_means(sizes: list[int
         means.append(losses.mean())
         squares.append((losses**2).mean())
         probabilities[:] = 0  # the engine fills the same array again
+        assert len(reported._waiting) < STEPS
     mean, root = reported.means()
     assert mean == pytest.approx(np.mean(means), rel=1e-12)
     assert root == pytest.approx(math.sqrt(np.mean(squares)), rel=1e-12)

@@ -186,6 +186,29 @@ def test_the_weights_of_he_et_al_have_their_variance(slope: float) -> None:
     """He et al. 2015, eq. 15: 2 / ((1 + a^2) n), with the mean of both fans as n, as in MXNet."""
     drawn = RULES["msraprelu"](np.random.default_rng(5), "weight", (400, 300), slope=slope)
     assert drawn.var() == pytest.approx(2 / ((1 + slope**2) * 350), rel=0.02)
+    assert abs(drawn.mean()) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "lowest", "highest", "deviation"),
+    [
+        ("uniform", {}, -0.07, 0.07, 0.07 / 3**0.5),
+        ("uniform", {"scale": 3.0}, -3.0, 3.0, 3**0.5),
+        ("normal", {}, -0.06, 0.06, 0.01),
+        ("normal", {"sigma": 2.0}, -12.0, 12.0, 2.0),
+        ("constant", {}, 0.0, 0.0, 0.0),
+        ("constant", {"value": 0.5}, 0.5, 0.5, 0.0),
+        ("zeros", {}, 0.0, 0.0, 0.0),
+        ("ones", {}, 1.0, 1.0, 0.0),
+    ],
+)
+def test_values_are_drawn_around_their_centre_with_the_defaults_of_mxnet(
+    name: str, given: dict[str, float], lowest: float, highest: float, deviation: float
+) -> None:
+    drawn = RULES[name](np.random.default_rng(5), "weight", (400, 300), **given)
+    assert lowest <= drawn.min() <= drawn.max() <= highest
+    assert drawn.mean() == pytest.approx((lowest + highest) / 2, abs=deviation / 50)
+    assert drawn.std() == pytest.approx(deviation, rel=0.01)
 
 
 class Several(mx.gluon.HybridBlock):

@@ -228,6 +228,63 @@ def test_two_losses_take_turns_on_one_engine() -> None:
     assert engine.batch_gradient(moon_batch).tobytes() == first
 
 
+def test_the_graphs_of_the_last_three_losses_are_kept() -> None:
+    engine = engine_of(CASES["softmax"], compiled=True)
+    for gamma in (0, 1, 2, 0, 3):
+        loss = Focal(float(gamma))
+        (batch,) = engine.batches(DATA, plan(batch_size=0), 1, loss=loss)
+        alone = engine_of(Case(loss, focal), compiled=True).gradient(DATA)
+        np.testing.assert_allclose(engine.batch_gradient(batch), alone, rtol=1e-5, atol=1e-7)
+    assert [loss for loss, *_ in engine._objectives] == [Focal(2.0), Focal(0.0), Focal(3.0)]
+
+
+def test_a_loss_that_a_trainer_must_serve_is_not_one_alone() -> None:
+    for loss in (Focal(), LogitAdjustment()):
+        assert engine_of(Case(loss, focal), compiled=True).loss_alone == loss
+    for loss in (Moon(), Distillation(), Distillation(None), FedProto()):
+        assert engine_of(Case(loss, focal), compiled=True).loss_alone == Softmax()
+
+
+def test_a_loss_that_cannot_be_compared_is_refused() -> None:
+    @dataclass
+    class Changing(Loss):
+        factor: float = 2.0
+
+        def losses(self, F: Any, given: Any) -> Any:
+            return self.factor * given.cross_entropy(F)
+
+    engine = engine_of(CASES["softmax"], compiled=True)
+    with pytest.raises(ComputeError, match=r"loss Changing .*frozen=True"):
+        engine.batches(DATA, plan(), 1, loss=Changing())
+
+
+def test_the_defaults_are_those_of_the_descriptions() -> None:
+    assert {name: vars(kind()) for name, kind in LOSSES.items()} == {
+        "softmax": {},
+        "sigmoid": {},
+        "label-smoothing": {"epsilon": 0.1},
+        "focal": {"gamma": 2.0},
+        "logit-adjustment": {"tau": 1.0, "smoothing": 1.0},
+        "distillation": {"reference": "received", "weight": 0.5, "temperature": 1.0},
+        "moon": {"mu": 1.0, "temperature": 0.5, "layer": ""},
+        "fedproto": {"lam": 1.0, "layer": ""},
+    }
+
+
+def test_evaluation_takes_the_first_largest_output_or_a_positive_one() -> None:
+    z, y = np.array([[1, 3, 3], [2, 2, 0], [-2, -1, -3]], np.float32), np.array([1, 2, 1])
+    assert Softmax().predict(z).tolist() == [1, 0, 1]
+    np.testing.assert_allclose(
+        Softmax().loss(z, y), np.log(np.exp(z).sum(1)) - z[np.arange(3), y], rtol=1e-6
+    )
+    z, y = np.array([[-1], [0], [1e-6], [0.5], [800]], np.float32), np.array([1, 1, 0, 0, 0])
+    assert Sigmoid().predict(z).tolist() == [0, 0, 1, 1, 1]
+    expected = [np.log1p(np.e), np.log(2), np.log(2), np.log1p(np.exp(0.5)), 800]
+    np.testing.assert_allclose(Sigmoid().loss(z, y), expected, rtol=1e-6)
+    p = np.array([[0.75], [0.75]], np.float32)
+    assert Sigmoid().likelihood(p, np.array([1, 0])).tolist() == [0.75, 0.25]
+
+
 def test_evaluation_is_by_the_models_own_loss() -> None:
     case = CASES["label-smoothing"]
     smooth, plain = engine_of(case, compiled=True), engine_of(CASES["softmax"], compiled=True)
