@@ -307,7 +307,7 @@ def per_fedavg_by_the_hessian(A: np.ndarray, b: np.ndarray, start: np.ndarray) -
         (PerFedAvgTrainer(alpha=0.2), per_fedavg),
         (PerFedAvgTrainer(0.2, "hessian-free", delta=0.1), per_fedavg_by_the_hessian),
     ],
-    ids=repr,
+    ids=lambda one: one.__name__ if callable(one) else repr(one),
 )
 def test_a_hook_corrects_the_steps_of_the_model_that_a_client_returns(
     trainer: Trainer, by_hand: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
