@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from layers.network import Limits
 from layers.network.control import CONTROL, Greeting, Hello, Welcome
+from layers.network.errors import AuthenticationFailed
 from layers.network.events import Ended, Opened, Verified
 from layers.network.frames import FrameReader, Kind, frame
 from layers.network.handshake import ClientSession, ServerSession
@@ -180,7 +181,9 @@ def test_a_certificate_of_another_identity_is_refused() -> None:
 
 
 @pytest.mark.parametrize("identity", ["", ".hidden", "a/b", "a b", "x" * 65, "-v", "é", "a\n"])
-def test_an_invalid_identity_is_refused(identity: str) -> None:
+def test_an_invalid_identity_is_refused_on_both_sides(identity: str) -> None:
+    with pytest.raises(AuthenticationFailed, match="identity"):
+        ClientSession(identity, CODEC, 0.0)
     server = ServerSession(CODEC, 0.0)
     hello = CONTROL.encode(Hello(1, identity, [], bytes(32), 1 << 20, 4, b""))
     ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
