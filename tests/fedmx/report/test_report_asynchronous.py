@@ -81,6 +81,12 @@ def test_every_task_has_its_own_times(run: RunFolder) -> None:
     assert all(row["ended_s"] is not None for row in run.clients() if row["status"] != "in-flight")
 
 
+def test_a_task_in_flight_has_a_record_in_the_round_that_sent_it_only(run: RunFolder) -> None:
+    sent = [row for row in run.clients() if row["status"] == "in-flight"]
+    assert len(sent) > ROUNDS
+    assert all(row["asked_s"] >= 0 for row in sent)
+
+
 @pytest.mark.parametrize("round", [1, 2, 7, 12, ROUNDS])
 def test_a_timeline_has_each_task_once_with_its_times(run: RunFolder, round: int) -> None:
     summary = RunSummary.of(run)
