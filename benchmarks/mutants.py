@@ -158,7 +158,7 @@ def _text(node: ast.AST) -> bool:
 
 @dataclass
 class Reached:
-    """Which tests reach which lines of which file, how long they took, and which failed."""
+    """The tests that reach each line of each file, the seconds of each test, and failed tests."""
 
     lines: dict[str, dict[str, list[str]]]
     seconds: dict[str, float]
@@ -395,6 +395,8 @@ def main() -> None:
             os._exit(pytest.main(words, plugins=[Recorder(copy, reached)]) > 1)
         elif not reached.exists():
             os.wait()
+            if not reached.exists():
+                sys.exit("the tests under coverage ended early: nothing was measured; name fewer")
         left = [mutant for mutant in mutants if mutant.name not in done]
         found = Reached(**json.loads(reached.read_text()))
         plugin = Mutation(copy, left, found, options.most_s, out)

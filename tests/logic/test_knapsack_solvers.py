@@ -165,7 +165,7 @@ def test_many_items_are_solved() -> None:
 
 def by_dynamic_programming(values, weights, capacity: int) -> tuple[int, ...]:
     """The best choice with its ties, for whole numbers: by value, then weight, then first items."""
-    best = {0: (0, 0)}  # by weight, the value and the items, of which the first has the highest bit
+    best = {0: (0, 0)}  # by weight: the value, and the items as bits, the first highest
     number = len(values)
     for item, (value, weight) in enumerate(zip(values, weights, strict=True)):
         with_it = {

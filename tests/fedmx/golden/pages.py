@@ -66,7 +66,7 @@ def make(parent: Path, name: str, facts: dict[str, Any] | None = None, **of: Any
 
 
 def waiting(run: RunFolder, rounds: int, drawn: random.Random, virtual: bool = True) -> RunFolder:
-    """Add rounds that wait for five of nine clients each, some of which fail."""
+    """Add rounds that wait for five of nine clients; some clients fail."""
     for number in range(1, rounds + 1):
         accuracy = None if number % 4 == 2 else 1 - 0.8 / number - drawn.uniform(0, 0.05)
         clients = []
