@@ -66,7 +66,7 @@ SWAPS = {
 }
 REMOVED = (ast.AugAssign, ast.Raise, ast.Delete, ast.Continue, ast.Break)
 LEFT_OUT = {"annotation", "returns", "type_comment", "type_params"}
-LEAST_LIMIT_S = 10.0  # for the tests of one mutant; with more tests, LONGER times what they take
+LEAST_LIMIT_S = 10.0  # for the tests of one mutant; with more tests, LONGER times their duration
 LONGER = 5.0
 START_S = 60.0  # more, for a new process
 CO_NEWLOCALS = 0x2
@@ -166,7 +166,7 @@ class Reached:
 
 
 class Recorder:
-    """A plugin of pytest that writes what the tests of a copy of the tree reach."""
+    """A plugin of pytest that writes the lines that each test of a copy of the tree reaches."""
 
     def __init__(self, copy: Path, path: Path) -> None:
         self._coverage = coverage.Coverage(data_file=None, source=[str(copy)])
@@ -330,13 +330,13 @@ def _changed_functions(path: Path, before: bytes, after: bytes) -> list[tuple[Co
 
 
 def _statements(body: CodeType) -> tuple[Any, ...]:
-    """Return what a body does itself, without the functions in it."""
+    """Return the code, names and constants of a body, without its functions."""
     values = [repr(one) for one in body.co_consts if not isinstance(one, CodeType)]
     return body.co_code, body.co_names, values
 
 
 def _end_of(child: int, limit_s: float) -> str:
-    """Wait for a process that runs tests, and end what it has left."""
+    """Wait for a process that runs tests, and end its children."""
     ends = time.monotonic() + limit_s
     done = status = 0
     while not done and time.monotonic() < ends:

@@ -289,8 +289,8 @@ def test_where_no_upload_can_begin_in_the_past_every_grant_arrives_and_there_is_
 @pytest.mark.parametrize(
     ("settings", "simulated", "until_s"),
     [
-        # Until the deadline of 100 s; or from 20 s on for 0.9 of what 80 s leave beside the uploads
-        # of 30 s and 20 s.
+        # Until the deadline of 100 s; or, from 20 s on, 0.9 of the time until the deadline that the
+        # uploads of 30 s and 20 s do not need.
         ({"ask_times": False}, True, 100.0),
         ({"ask_times": False}, False, 47.0),
         ({"output": "last", "ask_times": False}, True, 47.0),

@@ -317,7 +317,7 @@ def test_an_impossible_rate_of_dropouts_is_refused(dropout) -> None:
 
 
 def events_of(clock: VirtualClock, number: int) -> list[tuple[str, int, float]]:
-    """Return the next events; who has trained uploads 5000 bytes."""
+    """Return the next events; a client that has trained uploads 5000 bytes."""
     happened = []
     for _ in range(number):
         event = clock.next()
@@ -396,7 +396,7 @@ def test_tasks_in_flight_go_on_from_a_checkpoint(uploads, number, tmp_path: Path
         asked(one, 1, *range(6))
     events_of(clock, number)
     clock.close()
-    events_of(again, 2)  # what it did before counts for nothing
+    events_of(again, 2)  # its earlier tasks do not count
     again.restore(clock.tree())
     assert (again.run_s, again.tree()) == (clock.run_s, clock.tree())
     for round in (2, 3):

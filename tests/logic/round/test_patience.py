@@ -341,8 +341,8 @@ def answer_of(client: int, **changed: Any) -> Answered:
 def asking(
     events: Sequence[tuple[Event, float]], deadline_s: float | None = None
 ) -> tuple[list[list[Command]], list[int], Waiting]:
-    """Return the commands after each event of a question to three clients, who answered in time,
-    and what the round waits for then; the question goes out at 2 s."""
+    """Ask three clients at 2 s; return the commands after each event, the clients that answered in
+    time, and the events that the round then waits for."""
     waiting = began(Patience(10.0))
     port = Port({0: 5, 1: 6, 2: 7}, waiting, deadline_s)
     port.now_s = 2.0
@@ -358,7 +358,7 @@ def asking(
     return commands, answered, waiting
 
 
-def test_a_question_waits_by_the_answers_of_others_and_gives_up_who_is_silent() -> None:
+def test_a_question_waits_as_long_as_its_answers_suggest_and_gives_up_silent_clients() -> None:
     first = [Ask(ASKED, (0, 1, 2)), SetTimer("patience", 2.0 + FIRST_S)]
     commands, answered, waiting = asking(
         [
