@@ -4,11 +4,12 @@
 
 A mutant is the code with one change: a comparison, a sign or a truth value is swapped, a number is
 changed, or a statement is removed. All happens in a copy of the tree. The tests run once under
-coverage (`pip install coverage`), which records which test reaches which line. Then each mutant
+coverage, which records which test reaches which line, also in the processes that tests start.
+Install it (`pip install coverage`) in the environment of the tests. Then each mutant
 gets a fork of that process, where all tests are collected and all modules are loaded: the functions
 get their changed code, and the tests that reach the line run, quickest first, until one fails. So a
-mutant costs little more than these tests. What the tests start as new processes reads the changed
-file. A mutant in the body of a module or of a class runs as a new process.
+mutant costs little more than these tests. The processes that tests start read the changed
+file. A mutant in the body of a loaded module or class runs as a new process.
 
 The output gets one line of JSON for each mutant; a second start continues where the first stopped,
 and does not measure the tests again (`.reached`). "survived": no test failed; "untested": no test
@@ -38,7 +39,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import coverage
@@ -66,10 +67,21 @@ SWAPS = {
 }
 REMOVED = (ast.AugAssign, ast.Raise, ast.Delete, ast.Continue, ast.Break)
 LEFT_OUT = {"annotation", "returns", "type_comment", "type_params"}
-LEAST_LIMIT_S = 10.0  # for the tests of one mutant; with more tests, LONGER times their duration
-LONGER = 5.0
-START_S = 60.0  # more, for a new process
+LONGER = 5.0  # the tests of a mutant may take so many times their duration,
+START_S = 20.0  # and this long to prepare what other tests prepared before
+NEW_START_S = 60.0  # in a new process
 CO_NEWLOCALS = 0x2
+COVERAGE = """
+[run]
+data_file = {data}
+parallel = true
+include = {copy}/fedmx/*, {copy}/layers/*
+patch =
+    _exit
+    fork
+sigterm = true
+plugins = benchmarks.mutants
+"""
 QUIET = ("-x", "-q", "-p", "no:cacheprovider", "-W", "ignore")
 
 
@@ -165,11 +177,29 @@ class Reached:
     failed: list[str]
 
 
+class Contexts(coverage.CoveragePlugin):
+    """A plugin of coverage: what runs belongs to the test that pytest names in the environment."""
+
+    def dynamic_context(self, frame: FrameType) -> str | None:
+        test = os.environ.get("PYTEST_CURRENT_TEST")  # "NODE (call)"; processes inherit it
+        if test is None or "/tests/" in frame.f_code.co_filename:  # a helper may outlive its test
+            return None
+        return test.rpartition(" ")[0]
+
+
+def coverage_init(plugins: Any, options: Any) -> None:
+    """Register the plugin; coverage calls this in each process."""
+    plugins.add_dynamic_context(Contexts())
+
+
 class Recorder:
     """A plugin of pytest that writes the lines that each test of a copy of the tree reaches."""
 
     def __init__(self, copy: Path, path: Path) -> None:
-        self._coverage = coverage.Coverage(data_file=None, source=[str(copy)])
+        config = copy.parent / "coverage.ini"
+        config.write_text(COVERAGE.format(copy=copy, data=copy.parent / "coverage"))
+        os.environ["COVERAGE_PROCESS_START"] = str(config)  # for the processes that tests start
+        self._coverage = coverage.Coverage(config_file=str(config))
         self._copy, self._path = copy, path
         self._reached = Reached({}, {}, [])
 
@@ -178,11 +208,9 @@ class Recorder:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._coverage.switch_context(item.nodeid)
         began = time.monotonic()
         result = yield
         self._reached.seconds[item.nodeid] = time.monotonic() - began
-        self._coverage.switch_context("")
         return result
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -191,11 +219,15 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
+        self._coverage.save()
+        self._coverage.combine()
         data = self._coverage.get_data()
         for path in data.measured_files():
             name = os.path.relpath(path, self._copy)
             lines = data.contexts_by_lineno(path)
-            self._reached.lines[name] = {str(line): found for line, found in lines.items()}
+            self._reached.lines[name] = {
+                str(line): list(filter(None, found)) for line, found in lines.items()
+            }
         self._path.write_text(json.dumps(asdict(self._reached)))
 
 
@@ -226,6 +258,7 @@ class Mutation:
         for one in gc.get_objects():
             if isinstance(one, FunctionType):
                 self._functions[one.__code__.co_filename].append(one)
+        self._loaded = {getattr(one, "__file__", None) for one in sys.modules.values()}
         gc.freeze()
         for mutant in self._mutants:
             began = time.monotonic()
@@ -252,12 +285,11 @@ class Mutation:
         if not chosen:
             return "untested", 0
         limit_s = LONGER * sum(self._reached.seconds[item.nodeid] for item in chosen)
-        limit_s = max(limit_s, LEAST_LIMIT_S)
         path.write_bytes(mutant.of(source))
         try:
-            if targets:
-                return self._in_fork(targets, chosen, limit_s), len(chosen)
-            return self._in_new_process(chosen, limit_s + START_S), len(chosen)
+            if targets or str(path) not in self._loaded:
+                return self._in_fork(targets, chosen, limit_s + START_S), len(chosen)
+            return self._in_new_process(chosen, limit_s + NEW_START_S), len(chosen)
         finally:
             path.write_bytes(source)
 
@@ -401,7 +433,8 @@ def main() -> None:
         found = Reached(**json.loads(reached.read_text()))
         plugin = Mutation(copy, left, found, options.most_s, out)
         pytest.main([*QUIET, "-s", *options.tests], plugins=[plugin])
-    statuses = [json.loads(line)["status"] for line in out.read_text().splitlines()]
+    lines = out.read_text().splitlines() if out.exists() else []
+    statuses = [json.loads(line)["status"] for line in lines]
     print(dict(Counter(statuses)))
 
 

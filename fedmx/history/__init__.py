@@ -1,6 +1,6 @@
 """The history of a run: it is replayed, compared, forked, packed and verified from its journal.
 
-What a run writes while it runs is in `fedmx.run`; nothing here writes to the folder of a run.
+`fedmx.run` writes the files of a run; nothing here writes to the folder of a run.
 """
 
 from fedmx.history.diff import DiffReport, diff

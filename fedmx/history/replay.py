@@ -209,7 +209,7 @@ def check_part(run: RecordedRun, round: int, client: int) -> None:
 def _check_whole(
     run: RecordedRun, records: Mapping[int, Mapping[str, Any]], first: int, last: int
 ) -> None:
-    """Check that the records of rounds are there, and that of before them, for its link.
+    """Check that the records of rounds are there, and the one before them for its link.
 
     Raises:
         RunError: one is missing.

@@ -1,6 +1,6 @@
 """Small projects to begin with: an experiment, its code and a test that runs.
 
-`templates` has the files of each kind of project. What runs an experiment does not belong here.
+`templates` has the files of each kind of project. Code that runs experiments does not belong here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Time in a round: virtual on simulated devices and channels, or real, with one interface.
 
-What a selector decides by these times does not belong here.
+Selection by these times belongs to the selectors.
 """
 
 from __future__ import annotations

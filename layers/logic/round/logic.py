@@ -49,7 +49,7 @@ class Logic:
         seed: seed of every random draw.
         clients: N, the number of clients that take part, available or not; None: the number of
             clients in each round's population.
-        without: clients that take no part; another client is selected in the place of each;
+        without: clients that take no part; each is replaced by another client;
             only with a selector that provides `Trait.BY_NUMBER`.
         min_updates: a round with fewer accepted updates raises `TooFewUpdates`; with 0, a round
             without updates keeps the model and succeeds.

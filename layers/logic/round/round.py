@@ -174,7 +174,7 @@ class RoundMachine:
         waiting.begin(port.now_s, dispatch.outstanding, waits)
         port.now_s = 0.0
         if logic.deadline_s is not None:
-            # What comes after the last update is virtual; real time passes by itself.
+            # The time after the last update is virtual; real time passes by itself.
             after_s = 0.0 if self._foreign else plan.after_s
             port.set_timer("deadline", max(logic.deadline_s - after_s, 0.0))
         if plan.refills:
