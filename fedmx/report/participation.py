@@ -152,7 +152,8 @@ def _found(clients: Sequence[ClientTally]) -> str:
     liars = [one for one in clients if one.liar]
     if not liars:
         return ""
-    text = f" {len(liars)} of the clients that were asked are liars."
+    are = "is a liar" if len(liars) == 1 else "are liars"
+    text = f" {len(liars)} of the clients that were asked {are}."
     weighed = [one for one in clients if one.weighed]
     if not weighed:
         return f"{text} The aggregator does not say which updates counted."

@@ -76,6 +76,8 @@ def experiment_section(
         parts.append(table(None, rows_given, class_="settings"))
     if left:
         words = f"{len(left)} settings with their default values"
+        if len(left) == 1:
+            words = "1 setting with its default value"
         inner = element("div", *_by_section(left), class_="columns")
         parts.append(element("details", element("summary", words), inner))
     for run, label in zip(runs, labels, strict=True) if files else ():
