@@ -7,6 +7,7 @@ import csv
 import itertools
 import re
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,19 @@ from fedmx.report.groups import Cell, Group, compare_groups
 from fedmx.report.html import Html
 from fedmx.report.paper import escape, latex_table
 from fedmx.report.summary import RunSummary
-from fedmx.report.svg import COLOURS, PAPER, captioned, line_style, marker, spread
+from fedmx.report.svg import (
+    COLOURS,
+    PAPER,
+    LineEnd,
+    Spot,
+    captioned,
+    html_of,
+    label_lines,
+    line_style,
+    marker,
+    new_figure,
+    spread,
+)
 
 EXPERIMENT = """
 name: {name}
@@ -523,6 +536,46 @@ def test_a_pointer_finds_the_values_of_a_curve(six: list[RunFolder]) -> None:
     assert 'class="spots"' not in captioned_file(figure), "a saved figure has no texts to find"
 
 
+def test_a_text_for_a_pointer_is_at_its_point() -> None:
+    with new_figure(4, 2) as figure:  # 288 by 144 points
+        axes = figure.add_axes((0.25, 0.5, 0.5, 0.25))
+        axes.set_xlim(0, 10)
+        axes.set_ylim(0, 4)
+        svg = html_of(figure, "t", axes, [Spot(0, 0, "a"), Spot(10, 4, "b"), Spot(5, 1, "c")])
+    found = re.findall(r'<circle cx="([^"]+)" cy="([^"]+)" r="5"><title>(.)</title>', svg)
+    assert found == [("72.0", "72.0", "a"), ("216.0", "36.0", "b"), ("144.0", "63.0", "c")]
+
+
+def test_a_character_that_the_font_lacks_is_left_to_the_browser() -> None:
+    with new_figure(2, 1) as figure, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.text(0.1, 0.5, "学习")
+        assert "学习" in html_of(figure, "t")
+
+
+@pytest.mark.parametrize(
+    ("number", "name", "fits"),
+    [
+        (17, "short", True),
+        (18, "short", False),
+        (8, "a name that has two lines", True),
+        (9, "a name that has two lines", False),
+        (0, "", False),
+    ],
+)
+def test_names_are_beside_their_lines_if_there_is_room(number: int, name: str, fits: bool) -> None:
+    axes = Figure(figsize=(5, 3)).add_subplot()
+    ends = [LineEnd(1.0, 0.5, name, "black")] * number
+    assert label_lines(axes, ends, "black") == fits
+    assert len(axes.texts) == number * fits
+
+
+def test_names_stay_as_near_to_their_lines_as_the_others_allow() -> None:
+    assert spread([0.5, 0.5, 0.5], [0.2, 0.2, 0.2]) == pytest.approx([0.5, 0.7, 0.9])
+    assert spread([0.95, 0.05, 0.9], [0.2, 0.1, 0.3]) == pytest.approx([0.9, 0.05, 0.65])
+    assert spread([0.5, 0.45], [0.2, 0.1]) == pytest.approx([0.6, 0.45])
+
+
 def captioned_file(figure: str) -> str:
     link = re.search(r"base64,([^\"]+)", captioned("x", Html(figure)))
     assert link is not None
@@ -545,7 +598,11 @@ def test_a_long_line_has_a_few_markers_each_line_at_other_rounds(
 ) -> None:
     runs = [make(tmp_path, rate=f"0.{n}", accuracies=[0.5] * rounds) for n in (1, 2, 3)]
     axes = Figure().add_subplot()
-    assert plot(axes, Comparison.of(runs).groups, MEASURES[0], AXES[0])
+    spots = plot(axes, Comparison.of(runs).groups, MEASURES[0], AXES[0])
+    third = [int(spot.x) for spot in spots[: len(spots) // 3]]
+    assert len(third) <= 61, "a pointer finds a text every few rounds"
+    assert (third[0], third[-1]) == (1, rounds)
+    assert {b - a for a, b in itertools.pairwise(third[:-1])} == {-(-rounds // 60)}
     marked = [
         set(range(start, rounds, every))
         for start, every in (line.get_markevery() for line in axes.lines)

@@ -20,6 +20,7 @@ from fedmx.report.curves import AXES, MEASURES, draw
 from fedmx.report.groups import Group, common_target, comparison
 from fedmx.report.quantities import (
     duration,
+    finite,
     mebibytes,
     number,
     percent,
@@ -392,21 +393,34 @@ def test_the_terminal_shows_the_same_figures_without_control_sequences(tmp_path:
 
 
 def test_quantities_have_few_digits_and_their_unit() -> None:
-    assert [mebibytes(n * 2**20) for n in (0, 0.01, 1.5, 150.25, 12345)] == [
+    sizes = (0, 0.01, 0.9999, 1, 1.5, 99.99, 100, 150.25, 999.9, 1000, 12345)
+    assert [mebibytes(n * 2**20) for n in sizes] == [
         "0 MiB",
         "0.0100 MiB",
+        "0.9999 MiB",
+        "1.00 MiB",
         "1.50 MiB",
+        "99.99 MiB",
+        "100.0 MiB",
         "150.2 MiB",
+        "999.9 MiB",
+        "1,000 MiB",
         "12,345 MiB",
     ]
-    assert [duration(s) for s in (0.123, 7.46, 59.9, 59.99, 723, 3599.9, 12000)] == [
+    times_s = (0.123, 0.9994, 0.9996, 7.46, 9.994, 9.996, 59.9, 59.96, 723, 3599.9, 12000, 4e6)
+    assert [duration(s) for s in times_s] == [
         "0.123 s",
+        "0.999 s",
+        "1.00 s",
         "7.46 s",
+        "9.99 s",
+        "10.0 s",
         "59.9 s",
         "1 min 0 s",
         "12 min 3 s",
         "1 h 0 min",
         "3 h 20 min",
+        "1,111 h 7 min",
     ]
     assert (percent(0.98765), target_percent(0.98), target_percent(0.985)) == (
         "98.77 %",
@@ -425,6 +439,9 @@ def test_quantities_have_few_digits_and_their_unit() -> None:
         "1234",
     )
     assert {percent(None), mebibytes(None), duration(None), number(None)} == {"–"}
+    assert [finite(one) for one in (9e99, -9e99, 0)] == [9e99, -9e99, 0.0]
+    nothing = (1e100, -1e100, float("nan"), float("inf"), True, "1", None)
+    assert {finite(one) for one in nothing} == {None}
 
 
 FACTS = {

@@ -57,6 +57,8 @@ def test_label_shares_follow_the_partition_of_the_experiment() -> None:
     assert shares.max(axis=1).tolist() == [1.0, 1.0]  # one class a client
     everyone = label_shares(EXPERIMENT.replace("one-class", "iid"), range(10))
     assert everyone.sum(axis=1) == pytest.approx(1)
+    alone = EXPERIMENT.replace("one-class", "iid").replace("clients: 10", "clients: 1442")
+    assert np.sort(label_shares(alone, [0, 1441])).tolist() == [[0.0] * 9 + [1.0]] * 2
     whole = np.bincount(load_digits().target) / 1797
     assert np.abs(everyone.mean(axis=0) - whole).max() < 0.03
 

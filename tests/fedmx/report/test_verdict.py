@@ -152,6 +152,34 @@ def test_chance_is_the_share_of_the_most_frequent_label_if_recorded(tmp_path: Pa
     assert not verdict(RunSummary.of(unknown)).bad
 
 
+@pytest.mark.parametrize(
+    ("chance", "accuracy", "bad"),
+    [(0.1, 0.125, True), (0.1, 0.126, False), (0.5, 0.53, True), (0.5, 0.54, False)],
+)
+def test_a_model_is_at_chance_up_to_a_small_margin(
+    tmp_path: Path, chance: float, accuracy: float, bad: bool
+) -> None:
+    run = run_of(tmp_path, [accuracy, accuracy], facts={"chance": chance})
+    assert (verdict(RunSummary.of(run)).words == "never above chance") == bad
+
+
+@pytest.mark.parametrize(
+    ("losses", "since"),
+    [
+        ([0.75, 0.5, 0.5, 0.5, 0.625, 0.625, 0.625], 2),
+        ([0.75, 0.5, 0.5, 0.5, 0.62, 0.62, 0.62], None),
+        ([0.5, 0.625], 1),
+        ([0.5, 0.62], None),
+        ([0.75, None, 0.5, 0.5, 0.875, 0.875], 3),
+    ],
+)
+def test_a_loss_rises_if_its_last_values_are_a_quarter_above_its_lowest(
+    tmp_path: Path, losses: list[float | None], since: int | None
+) -> None:
+    words = verdict(RunSummary.of(run_of(tmp_path, [0.6] * len(losses), losses))).words
+    assert words.startswith("best" if since is None else f"loss rises since round {since};")
+
+
 def test_a_failed_run_names_its_last_round(tmp_path: Path) -> None:
     found = verdict(RunSummary.of(run_of(tmp_path, [0.5, 0.6], status="failed")))
     assert found.words == "failed after 2 rounds; best 60.00 % after 2 rounds, 2.00 MiB"

@@ -12,11 +12,13 @@ from scipy import stats
 
 from fedmx.report.statistics import (
     FEWEST_SEEDS,
+    Estimate,
     bootstrap_interval,
     compare,
     interquartile_mean,
     mean_interval,
     summarise,
+    widened,
 )
 
 TEN = [0.80, 0.81, 0.79, 0.83, 0.82, 0.78, 0.84, 0.80, 0.85, 0.10]
@@ -73,6 +75,16 @@ def test_arms_are_compared_seed_by_seed() -> None:
     assert found.unpaired_seeds > 100
 
 
+def test_the_differences_of_a_few_seeds_are_those_of_a_calculation_by_hand() -> None:
+    found = compare([1, 2, 4], [2, 5, 3])
+    assert (found.seeds, found.difference.value) == (3, -1.0)
+    assert found.difference.high == pytest.approx(-1 + 4.302653 * 2 / math.sqrt(3))
+    assert (found.improvement, found.unpaired_seeds) == (pytest.approx(2.5 / 9), 4)
+    one = compare([1], [2])
+    assert (one.difference, one.improvement, one.unpaired_seeds) == (Estimate(-1.0), 0.0, None)
+    assert widened(6) == pytest.approx(0.98985, abs=1e-5)  # 2.5706 standard deviations
+
+
 def test_the_probability_of_improvement_is_the_mann_whitney_statistic() -> None:
     one, two = TEN, [value - 0.02 for value in TEN[:9]] + [0.9]
     expected = stats.mannwhitneyu(one, two).statistic / 100
@@ -90,8 +102,9 @@ def test_exchanging_arms_reverses_the_comparison(pairs: list[tuple[float, float]
     assert there.unpaired_seeds == back.unpaired_seeds
 
 
-def test_equal_arms_have_no_interval() -> None:
-    found = compare([0.5, 0.6], [0.5, 0.6])
+@pytest.mark.parametrize("values", [[0.5, 0.6], [0.0, 0.0]])
+def test_equal_arms_have_no_interval(values: list[float]) -> None:
+    found = compare(values, values)
     assert (found.difference.value, found.difference.low) == (0.0, None)
     assert (found.improvement, found.unpaired_seeds) == (0.5, None)
 
