@@ -519,9 +519,11 @@ class Removal:
         }
         if took_part:
             when = ", ".join(f"client {one} from round {at} on" for one, at in took_part.items())
-            why = f"the model after round {round} holds what it sent ({when})"
+            they = "it" if len(took_part) == 1 else "they"
+            why = f"the model after round {round} holds what {they} sent ({when})"
         else:
-            why = f"{self.dependence}, so that rounds 1 to {round} depended on {who}"
+            rounds = "round 1" if round == 1 else f"rounds 1 to {round}"
+            why = f"{self.dependence}, so that {rounds} depended on {who}"
         better = self.round
         return f"No exact removal of {who}: {why}. A fork after round {better} is exact."
 
@@ -534,14 +536,15 @@ class Removal:
                     "clients."
                 )
             return why
+        they, them = ("it", "it") if len(self.clients) == 1 else ("they", "them")
         why = (
-            f"no round up to {round} selected it, and the cohorts were drawn by the clients' "
-            "numbers alone, so that it had no influence on the selection."
+            f"no round up to {round} selected {them}, and the cohorts were drawn by the clients' "
+            f"numbers alone, so that {they} had no influence on the selection."
         )
         if same_settings:
             why += (
-                " So this is the run that never had it: the same experiment with this setting of "
-                "without, run from the beginning, has the same bits."
+                f" So this is the run that never had {them}: the same experiment with this setting "
+                "of without, run from the beginning, has the same bits."
             )
         return why
 
@@ -604,8 +607,9 @@ def check_held_back(before: Preset, after: Preset) -> None:
     if _held_back(parts[0]) != _held_back(parts[1]):
         every = (one for some in parts for one in some)
         names = sorted({_name(one) for one in every if _held_back([one]) != _held_back([])})
+        takes = "takes" if len(names) == 1 else "take"
         raise ExperimentError(
-            f"logic: a fork cannot change {' and '.join(names)}, which takes samples out before "
+            f"logic: a fork cannot change {' and '.join(names)}, which {takes} samples out before "
             "the data are divided, so that each client would have others; start a new run"
         )
 

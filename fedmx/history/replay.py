@@ -264,7 +264,7 @@ def _compared(
 ) -> ReplayedRound:
     record = records[round.round]
     found = {client: tuple(sent) for client, sent in round.update_blake3.items()}
-    before = records.get(round.round - 1, {}).get(CHAIN, START)
+    before = records.get(round.round - 1, {}).get(CHAIN) or START
     sent = [one for hashes in found.values() for one in hashes]
     return ReplayedRound(
         round=round.round,
@@ -519,7 +519,7 @@ def stopping_at(
             for spelling in (_name_of(one), one.__qualname__):
                 places.setdefault(f"{spelling}.{method}", set()).add((side, method))
     if name not in places:
-        text = unknown("method of a hook", name, own)
+        text = unknown("method of a hook", name, [*dict.fromkeys(own)])
         raise FedmxError(f"--break {name}: {text}" if own else f"--break {name}: no hooks")
     before = [(side, method, vars(side).get(method)) for side, method in places[name]]
     for side, method, _ in before:

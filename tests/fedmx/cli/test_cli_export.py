@@ -21,7 +21,7 @@ from fedmx.cli.main import main as command
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.export import TrainedModel
-from fedmx.run import RunFolder
+from fedmx.run import RunError, RunFolder
 from tests.fedmx.recorded_runs import TREE, run_of
 
 DIGEST_WITHOUT_START = "d7e62e91e0a8b9dd597d561256b667cba11e3b5cba619e27790b2cb083ae9a23"
@@ -127,6 +127,15 @@ def test_an_export_names_each_step_of_the_normalisation_that_changes_values(
     compute = {**TREE["compute"], "normalise": normalise}
     folder = run_of(tmp_path, rounds=1, compute=compute)
     assert f": {says}" in TrainedModel.of(folder).notes["input"]
+
+
+def test_a_model_that_is_not_the_one_of_the_run_is_not_exported(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, rounds=1)
+    content = bytearray(folder.model_path.read_bytes())
+    content[-1] ^= 1
+    folder.model_path.write_bytes(content)
+    with pytest.raises(RunError, match=rf"^{folder.model_path}: "):
+        TrainedModel.of(folder)
 
 
 def test_onnxruntime_opens_the_file_in_a_process_without_fedmx(here: Path) -> None:

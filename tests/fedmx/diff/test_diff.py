@@ -116,10 +116,12 @@ def test_no_difference_is_told(sound: RunFolder, planted: Plants) -> None:
 
 def test_a_longer_run_goes_on(sound: RunFolder, planted: Plants) -> None:
     longer = planted({**SMALL, "rounds": 9})
-    report = diff(longer, sound, modules=None)
-    assert report.same
-    assert report.sentence.startswith("the settings differ (rounds: 9 against 8); all 8 rounds")
-    assert report.sentence.endswith(f"{sound.path} ends there, {longer.path} goes on to round 9")
+    ends = f"{sound.path} ends there, {longer.path} goes on to round 9"
+    text = f"all 8 rounds that both have are the same bits; {ends}"
+    for pair, rounds in (((longer, sound), "9 against 8"), ((sound, longer), "8 against 9")):
+        report = diff(*pair, modules=None)
+        assert report.same
+        assert report.sentence == f"the settings differ (rounds: {rounds}); {text}"
 
 
 def test_a_flipped_bit_is_named_with_round_client_and_step(
@@ -134,7 +136,8 @@ def test_a_flipped_bit_is_named_with_round_client_and_step(
     assert report.step is not None
     assert report.step.step == "Plant.send"
     assert report.step.agrees == (True, True)
-    assert report.sentence.endswith(
+    assert report.sentence == (
+        f"the settings differ ({', '.join(report.settings)}); "
         "round 6, client 4, after Plant.send: 1 of 7,850 values differs, "
         "the largest by 1 unit in the last place"
     )
@@ -145,13 +148,21 @@ def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted
     assert report.step is not None
     assert (report.divergence.round, report.divergence.client) == (5, 2)
     assert (report.step.end, report.step.step) == ("client", "Plant.receive")
+    assert report.step.agrees == (True, True)
 
 
 def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=3, step="conclude"), modules=None)
     assert (report.divergence.round, report.divergence.client) == (3, None)
     assert report.step is not None
-    assert report.step.step == "fold"
+    assert report.step.record() == {
+        "step": "fold",
+        "end": "server",
+        "differing": 1,
+        "values": 7850,
+        "text": "1 of 7,850 values differs, the largest by 1 unit in the last place",
+        "agrees": [True, True],
+    }
     assert (
         "round 3, in the fold: the models after it differ, and its 6 updates do not: "
         "1 of 7,850 values differs, the largest by 1 unit in the last place"
@@ -164,7 +175,7 @@ def test_other_initial_weights_are_named(planted: Plants) -> None:
     assert report.settings == ("seed: 1 against 5",)
     assert report.divergence.round == 1
     assert report.step is not None
-    assert report.step.step == "initial weights"
+    assert (report.step.step, report.step.agrees) == ("initial weights", (True, True))
 
 
 DITTO = {"logic": {"preset": {"name": "ditto", "fraction": 0.7, "lam": 0.5}, "hooks": ["stc"]}}

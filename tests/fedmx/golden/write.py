@@ -20,6 +20,7 @@ from fedmx.run import RunFolder
 from fedmx.run.checkpoint import write_checkpoint
 from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
+from tests.fedmx.golden.histories import HISTORIES
 from tests.fedmx.golden.pages import PAGES, written
 from tests.fedmx.golden.values import (
     CHECKPOINT,
@@ -60,9 +61,9 @@ def write_all(folder: Path) -> None:
 
 
 def write_pages(folder: Path) -> None:
-    """Write the page of each made-up run as text."""
+    """Write the pages of runs, and what is said about recorded ones."""
     folder.mkdir(exist_ok=True)
-    for page in PAGES:
+    for page in (*PAGES, *HISTORIES):
         with tempfile.TemporaryDirectory() as parent:
             text = written(page, Path(parent))
             (folder / f"{page.__name__}.txt").write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmx import RunFolder
+from fedmx.journal.chain import message_hash
 from fedmx.journal.journal import (
     AnswerArrived,
     Entry,
@@ -23,17 +25,21 @@ from fedmx.journal.journal import (
 from fedmx.run.records import JsonLines
 from layers.logic import (
     ClientLost,
+    ClientReport,
     Offer,
     Overhead,
     Rejected,
+    RoundReport,
     StateLost,
     TimerFired,
     Times,
     Traffic,
+    Update,
 )
-from layers.logic.round.exchange import Accounts, Joined, Left
+from layers.logic.round.exchange import Accounts, Joined, Left, SendTask
 from layers.logic.round.patience import Patience
 from layers.logic.round.validation import check_offer
+from tests.fedmx.golden.values import MESSAGES, TASK
 
 CLIENTS = st.integers(0, 5)
 NUMBERS = st.integers(0, 1 << 60)
@@ -187,3 +193,30 @@ def test_a_refused_offer_writes_little_and_is_refused_in_the_replay(metrics) -> 
     for one in (offer, entry.event):
         with pytest.raises(Rejected, match="metric"):
             check_offer(one, 10, 10)
+
+
+def test_an_update_that_counted_stays_so_if_its_client_breaks_the_rules_in_the_next_pass() -> None:
+    journal, update = Journal(3), MESSAGES["update"]
+    assert isinstance(update, Update)
+    journal.append(0.5, update, [SendTask(TASK)])
+    again = replace(TASK, slots={"pass": {"number": 2}})
+    journal.append(1.5, ClientLost(3, 5, "too long", rejected=True), [SendTask(again)])
+    fate = ClientReport(5, "rejected", "too long", counted_before=True, task_round=3)
+    journal.conclude(RoundReport(3, 0.1, 1, (fate,), Traffic()), [{"to": 1}])
+    assert journal.record(None) == {
+        "round": 3,
+        "stepped_back": [{"to": 1}],
+        "entries": [
+            [
+                0.5,
+                {"event": "update", "client": 5, "blake3": message_hash(update)},
+                ["tasks", [5, 2]],
+            ],
+            [
+                1.5,
+                {"event": "lost", "client": 5, "reason": "too long", "rejected": True},
+                ["tasks", [5, 2, 2]],
+            ],
+        ],
+    }
+    assert journal.updates_of(5, 3) == (message_hash(update),)

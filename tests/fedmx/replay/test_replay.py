@@ -159,6 +159,8 @@ def test_records_without_hashes_cannot_be_compared(halving: RunFolder, tmp_path:
     other = changed(halving, tmp_path, "rounds.jsonl", chain=None)
     with pytest.raises(RunError, match="round 3 has no hashes to compare with; an earlier version"):
         replay(other, modules=MINE)
+    (after,) = replay(other, 4, modules=MINE).rounds
+    assert not after.record_holds
 
 
 def test_who_had_no_part_is_told_with_those_who_had(tmp_path: Path) -> None:
