@@ -36,6 +36,7 @@ from fedmx.history.pack import MANIFEST, members_of, packed, to_bytes
 from fedmx.history.packing import check_records
 from fedmx.history.replay import Part, PartTrace, Step, all_same
 from fedmx.history.values import OtherValues, VectorNumbers, compared, first_other
+from fedmx.history.verify import run_again
 from fedmx.run.records import JsonLines
 from layers.logic import ClientReport, Task, Training, Update
 from tests.fedmx.golden.values import floats
@@ -899,6 +900,109 @@ def of_other_machines(members: Members) -> None:
     del members["journal.jsonl"]
 
 
+def verifications(parent: Path) -> str:
+    """Where packed runs diverge from their records when they are run again."""
+    lines = []
+    for deployed, changes in ((False, _OF_A_RUN), (True, _OF_A_DEPLOYMENT)):
+        run = record(Experiment(**{**_SMALL, "rounds": 2}), parent, deployed=deployed)
+        path = parent / f"{deployed}.fedmx"
+        pack(run, path)
+        for change in changes:
+            forged(path, change, parent / "x.fedmx")
+            changed = PackFile.read(parent / "x.fedmx")
+            opened = changed.unpack(parent / f"{deployed}-{change.__name__}")
+            check_records(changed, opened)
+            told: list[Mapping[str, Any]] = []
+            found = run_again(RecordedRun.open(opened), changed.manifest.data, told.append)
+            lines.append(f"{deployed} {change.__name__}: {found} {told}")
+            lines.append(f"  {None if found is None else found.record()}")
+        whole = PackFile.read(path)
+        data = whole.manifest.data.model_copy(update={"sizes": (1, 2, 3)})
+        opened = whole.unpack(parent / f"{deployed}-opened")
+        found = run_again(RecordedRun.open(opened), data, told.append)
+        lines.append(f"{deployed}, other parts: {found}")
+    return re.sub("(BLAKE3|recorded) [0-9a-f]{12}", r"\1 HASH", "\n".join(lines))
+
+
+def _experiment(members: Members, *overrides: str) -> None:
+    text = members["experiment.yaml"].decode()
+    changed = Experiment.parse(text).with_overrides(overrides)
+    write_experiment(members, changed.to_yaml(), digest=changed.digest())
+
+
+def other_steps(members: Members) -> None:
+    lines = records(members, "clients.jsonl")
+    lines[0]["steps"] += 1
+    write_records(members, "clients.jsonl", lines)
+
+
+def other_fates(members: Members) -> None:
+    _in_rounds(members, 2, rejected=5, lost=6)
+    chain_anew(members)
+
+
+def other_control_bytes(members: Members) -> None:
+    _in_rounds(members, 2, control_bytes=5)
+    chain_anew(members)
+
+
+def a_last_update_that_is_another(members: Members) -> None:
+    another_update(members)
+    chain_anew(members)
+
+
+def a_client_less(members: Members) -> None:
+    lines = records(members, "clients.jsonl")
+    gone = lines.pop()
+    write_records(members, "clients.jsonl", lines)
+    rounds = records(members, "rounds.jsonl")
+    rounds[1]["participants"].remove(gone["client"])
+    write_records(members, "rounds.jsonl", rounds)
+    chain_anew(members)
+
+
+def fewer_rounds(members: Members) -> None:
+    _experiment(members, "rounds=1")
+
+
+def more_updates(members: Members) -> None:
+    _experiment(members, "logic.min_updates=3")
+
+
+def an_update_in_the_journal(members: Members) -> None:
+    lines = records(members, "journal.jsonl")
+    event = next(event for _, event, *_ in lines[1]["entries"] if event["event"] == "update")
+    event["blake3"] = "0" * 64
+    write_records(members, "journal.jsonl", lines)
+
+
+def a_task_in_the_journal(members: Members) -> None:
+    lines = records(members, "journal.jsonl")
+    commands = [one for _, _, *some in lines[1]["entries"] for one in some]
+    next(one for one in commands if one[0] == "tasks")[2][1] = 7
+    write_records(members, "journal.jsonl", lines)
+
+
+_OF_A_RUN: tuple[Callable[[Members], None], ...] = (
+    nothing,
+    other_steps,
+    other_fates,
+    other_control_bytes,
+    a_last_update_that_is_another,
+    a_client_less,
+    fewer_rounds,
+    more_updates,
+    an_update_in_the_journal,
+)
+_OF_A_DEPLOYMENT: tuple[Callable[[Members], None], ...] = (
+    nothing,
+    other_fates,
+    other_control_bytes,
+    an_update_in_the_journal,
+    a_task_in_the_journal,
+)
+
+
 # --- replays ------------------------------------------------------------------------------------
 
 
@@ -1004,5 +1108,6 @@ HISTORIES: tuple[Callable[[Path], str], ...] = (
     forks,
     removals,
     packs,
+    verifications,
     replays,
 )
