@@ -143,7 +143,11 @@ def test_a_private_run_replays_to_the_same_bits(run: RunFolder) -> None:
 
 def test_a_fork_counts_what_the_run_before_it_has_released(run: RunFolder) -> None:
     made = fork(run, 2, ["compute.train.learning_rate=0.01"])
-    assert "4 rounds" in " ".join(made.origin.lines())
+    counted = f"Epsilon counts what {run.name} has released in 4 rounds, too."
+    assert [*made.origin.lines()] == [counted]
+    removed = fork(run, 0, without=[1]).origin
+    assert removed.note.startswith("Exact removal of client 1: ")
+    assert removed.note.endswith(f"all clients. {counted}")
     assert [one.epsilon for one in made.rounds()] == [spent(4 + 1), spent(4 + 2)]
     assert replay(made.folder).same is True
     with pytest.raises(ExperimentError, match="privacy"):
