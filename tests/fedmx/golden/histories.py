@@ -106,6 +106,10 @@ _PAIRS: dict[str, tuple[RoundRecords, RoundRecords]] = {
     ),
     "a record of clients": (_round(_changed(-1)), _round(_changed(1, loss=0.25))),
     "a number of another kind": (_round(_changed(0, loss=1)), _round(_changed(0, loss=1.0))),
+    "another order of keys": (
+        _round(_changed(0, metrics={"a": 1, "b": 2}), mean={"a": 1, "b": 2}),
+        _round(_changed(0, metrics={"b": 2, "a": 1}), mean={"b": 2, "a": 1}),
+    ),
     "a record": (_round(_changed(-1)), _round(_changed(-1), accuracy=0.75)),
     "several records": (
         _round(_changed(-1), accuracy=1),

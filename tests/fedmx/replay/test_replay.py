@@ -104,6 +104,7 @@ def test_a_part_shows_what_each_station_did_in_order(halving: RunFolder) -> None
     assert by_station["message"].bytes <= record["up_bytes"]
     assert by_station["message"].blake3 == record["update_blake3"][0]
     assert all(one.numbers.not_finite == 0 for one in part.steps)
+    assert not any(one.arrays for one in part.steps)  # nobody asked for them
 
 
 def test_only_the_part_that_was_asked_for_is_worked_on(
