@@ -128,7 +128,8 @@ def _end_of(part: Part) -> Iterator[str]:
     yield f"server  check: {fate.status}" + (f", {fate.reason}" if fate.reason else "")
     status = record.get("status")
     if status is not None and status != fate.status:
-        yield f"in the run: {status}, {record.get('reason', '')}"
+        reason = record.get("reason")
+        yield f"in the run: {status}" + (f", {reason}" if reason else "")
     hashes = ", ".join(one[:16] for one in part.blake3)
     recorded = ", ".join(one[:16] for one in part.recorded_blake3 or ())
     if part.same:

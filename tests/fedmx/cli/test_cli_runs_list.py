@@ -128,7 +128,18 @@ def test_a_folder_without_runs_and_one_that_is_not_there_are_told_apart(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (200000, "2 d")]
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (3599, "59 min"),
+        (3600, "1 h"),
+        (86399, "23 h"),
+        (86400, "1 d"),
+        (2 * 86400 - 1, "1 d"),
+        (1200 * 86400, "1,200 d"),
+    ],
 )
 def test_an_age_has_one_unit(seconds: int, text: str) -> None:
     assert age(seconds) == text

@@ -47,6 +47,14 @@ def test_a_closed_output_is_no_error(redirection: str, out: str, tmp_path: Path)
     assert (done.returncode, done.stdout, done.stderr) == (0, out, "")
 
 
+@pytest.mark.parametrize("words", ["list", "runs . --json"])
+def test_a_result_that_cannot_be_written_is_one_line_and_no_success(
+    words: str, tmp_path: Path
+) -> None:
+    done = in_a_shell(words, ">/dev/full", tmp_path)
+    assert (done.returncode, done.stderr) == (2, "fedmx: [Errno 28] No space left on device\n")
+
+
 def test_an_error_keeps_its_exit_code_where_stderr_is_closed(tmp_path: Path) -> None:
     done = in_a_shell("run none.yaml", "2>&-", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""A page shows the same of a run as before: its figures, tables and sentences."""
+"""Pages of reports and outputs of commands show the same as before."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.fedmx.golden.histories import HISTORIES
-from tests.fedmx.golden.pages import PAGES, written
-from tests.fedmx.golden.write import FOLDER
+from tests.fedmx.golden.pages import written
+from tests.fedmx.golden.write import EVERY_PAGE, FOLDER
 
 
-@pytest.mark.parametrize("page", [*PAGES, *HISTORIES], ids=lambda page: page.__name__)
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda page: page.__name__)
 def test_a_page_shows_the_same_as_before(page: Callable[[Path], str], tmp_path: Path) -> None:
     """Where a page is meant to change, `write.py` renews the files."""
     golden = (FOLDER / "pages" / f"{page.__name__}.txt").read_text(encoding="utf-8")

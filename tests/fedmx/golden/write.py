@@ -20,8 +20,12 @@ from fedmx.run import RunFolder
 from fedmx.run.checkpoint import write_checkpoint
 from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
-from tests.fedmx.golden.histories import HISTORIES
+from tests.fedmx.golden.command_pages import COMMAND_PAGES
+from tests.fedmx.golden.difference_pages import DIFFERENCES
+from tests.fedmx.golden.fork_pages import FORKS
+from tests.fedmx.golden.pack_pages import PACKS
 from tests.fedmx.golden.pages import PAGES, written
+from tests.fedmx.golden.replay_pages import REPLAYS
 from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,
@@ -33,6 +37,7 @@ from tests.fedmx.golden.values import (
 
 FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
+EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *DIFFERENCES, *FORKS, *PACKS, *REPLAYS)
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 
@@ -61,9 +66,9 @@ def write_all(folder: Path) -> None:
 
 
 def write_pages(folder: Path) -> None:
-    """Write the pages of runs, and what is said about recorded ones."""
+    """Write each page of a report, and the outputs of commands, as text."""
     folder.mkdir(exist_ok=True)
-    for page in (*PAGES, *HISTORIES):
+    for page in EVERY_PAGE:
         with tempfile.TemporaryDirectory() as parent:
             text = written(page, Path(parent))
             (folder / f"{page.__name__}.txt").write_text(text, encoding="utf-8")
