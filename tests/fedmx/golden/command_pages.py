@@ -596,7 +596,10 @@ def explanations(parent: Path) -> str:
 def mistakes(parent: Path) -> str:
     """One line for each command line that cannot be right, before anything is run."""
     (parent / "trial.yaml").write_text(trial())
-    trial_file = parent / "trial.yaml"
+    (parent / "own_hook.py").write_text(OWN)
+    trial_file, own = parent / "trial.yaml", parent / "own.yaml"
+    text = trial().replace("logic: {", "logic: {hooks: ['own_hook:Mine'], ")
+    (parent / "own.yaml").write_text(text)
     run = make(parent, "simulated")
     served = make(parent, "served", {"mode": "server"})
     served.finish("done", "all 8 rounds were run")
@@ -607,6 +610,12 @@ def mistakes(parent: Path) -> str:
         ("run", trial_file, "--executor", "processes:"),
         ("run", trial_file, "--executor", ":3"),
         ("run", parent / "missing.yaml"),
+        ("run", own, "--dry-run"),
+        ("run", own, "--module", "another", "--dry-run"),
+        ("run", own, "--set", "rounds=0", "--own-modules"),
+        ("server", own, "--listen", "0.0.0.0:9100"),
+        ("data", "show", own),
+        ("sweep", own, "--vary", "rounds=1,2", "--seeds", "1"),
         ("ctl", run.path, "pausing"),
         ("ctl", run.path, "kick"),
         ("ctl", run.path, "pause", "7"),
