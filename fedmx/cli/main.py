@@ -140,7 +140,10 @@ def _usage_text(error: TyperException) -> str:
 def _show_error(message: str, code: int, debug: bool) -> int:
     """Write a message to stderr, after the traceback if ``debug`` is set, and return ``code``."""
     trace = traceback.format_exc() if debug else None
-    sys.stdout.flush()
+    try:
+        sys.stdout.flush()
+    except OSError:  # the disk is full, say; what is left would fail again at the end
+        _close_stdout()
     if is_json():
         sys.stderr.write(line("error", "error", message, {"code": code}, trace) + "\n")
     else:
@@ -149,6 +152,6 @@ def _show_error(message: str, code: int, debug: bool) -> int:
 
 
 def _close_stdout() -> int:
-    """Discard further output: the reader of a pipe has exited (``fedmx list | head``)."""
+    """Discard further output: it cannot be written, or its reader has exited (``| head``)."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return INTERNAL_ERROR

@@ -261,6 +261,9 @@ def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(fo
 
 def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) -> None:
     plain = ("--log-format", "text")
+    secret, elsewhere = folder / "secret", folder / "state"
+    secret.write_text("a token of more than 16 bytes\n")
+    plain = (*plain, "--token-file", str(secret))
     listen = ("--set", "clients=1", "--set", "logic.min_updates=1", "--listen", "127.0.0.1:0")
     with started("server", "small.yaml", "--own-modules", *listen, *plain, cwd=folder) as server:
         assert server.stderr is not None
@@ -271,7 +274,8 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         assert heard[2].startswith("waiting for clients: 0 of 1")
         run = run_in(folder)
         words = ("client", address, "--partition", "0/1", "--module", "gate", *plain)
-        with started(*words, "--memory", folder / "memory", cwd=folder) as client:
+        memory, home = folder / "memory", {"XDG_STATE_HOME": str(elsewhere)}
+        with started(*words, "--memory", memory, cwd=folder, **home) as client:
             wait_until((folder / "waiting").exists, client)
             client.send_signal(signal.SIGINT)
             result = ended(client)
@@ -294,12 +298,15 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
     )
     assert RunFolder.open(run).status == "interrupted"
     assert RunFolder.open(run).facts["address"] == address
+    assert [one.suffix for one in memory.iterdir()] == [".safetensors"]
+    assert not elsewhere.exists()
 
     (folder / "open").touch()
-    words = (*words, "--memory", str(folder / "memory"))
+    elsewhere.mkdir()
+    memory.rename(elsewhere / "fedmx")  # where a client looks without --memory
     with (
         started("resume", run, "--own-modules", cwd=folder) as server,
-        started(*words, cwd=folder) as client,
+        started(*words, cwd=folder, **home) as client,
     ):
         took_part, resumed = ended(client), ended(server)
     assert (took_part.code, resumed.code) == (0, 0)
@@ -309,3 +316,4 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
         took_part.out,
     )
     assert rounds_of(run) == [1, 2, 3, 4]
+    assert not list((elsewhere / "fedmx").iterdir()), "a run that is over needs no memory"
