@@ -112,4 +112,4 @@ _SPOILED = {
     "a damaged client": _damaged_line("clients.jsonl", b"accepted"),
 }
 
-REPLAYS: tuple[Callable[[Path], str], ...] = replays
+REPLAYS: tuple[Callable[[Path], str], ...] = (replays,)
