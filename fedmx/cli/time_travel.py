@@ -170,7 +170,8 @@ def _show_round(round: ReplayedRound) -> None:
     else:
         what = []
         if round.differing:
-            what.append(f"updates of clients {', '.join(map(str, round.differing))}")
+            clients = "client" if len(round.differing) == 1 else "clients"
+            what.append(f"updates of {clients} {', '.join(map(str, round.differing))}")
         if round.model_sha256 != round.recorded_model_sha256:
             what.append("model")
         if not round.record_holds:
@@ -184,7 +185,8 @@ def _result(rounds: tuple[ReplayedRound, ...]) -> str:
     number = len(rounds)
     if not other:
         return f"{number} {'round' if number == 1 else 'rounds'} replayed to the recorded bits"
-    return f"{len(other)} of {number} rounds differ from the records, first round {other[0]}"
+    rounds = "the round differs" if number == 1 else f"{len(other)} of {number} rounds differ"
+    return f"{rounds} from the records, first round {other[0]}"
 
 
 def diff(
@@ -394,7 +396,7 @@ def verification_lines(found: Verification) -> list[str]:
     if found.ended:
         text.append(f"ended:    {found.ended}")
     if found.same:
-        text.append(f"result:   the same bits, in all of {rounds}")
+        text.append(f"result:   the same bits, in {'all of ' * (recorded.rounds != 1)}{rounds}")
     elif found.outcome == "other bits":
         text.append(f"result:   other bits: {found.reason}")
     else:

@@ -214,7 +214,8 @@ def rerun(
     last = max(records, default=0)
     if not 1 <= round <= last + 1:
         raise RunError(
-            f"{folder.path}: there is no round {round} to replay; give one from 1 to {last}"
+            f"{folder.path}: there is no round {round} to replay; give one from "
+            f"{folder.forked_after + 1} to {last}"
         )
     if round <= folder.forked_after:
         raise RunError(

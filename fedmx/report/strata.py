@@ -261,7 +261,7 @@ def strata_section(run: RunSummary, label: str | None) -> Html | None:
     if missing < strata.clients.size:
         caption = "The clustered values, projected onto two dimensions (PCA)"
         if missing:
-            caption += f"; {missing:,} of {strata.clients.size:,} clients have no value"
+            caption += f"; without a value: {missing:,} of {strata.clients.size:,} clients"
         figures.append(captioned(caption, draw_points(strata), "clusters"))
     left_out = None
     try:
@@ -295,5 +295,5 @@ def _summary(strata: Strata) -> str:
     if len(sizes) == 1:
         text = f"One cluster of {most:,} clients"
     if strata.noise:
-        text += f"; {strata.noise:,} of {strata.clients.size:,} clients are in none (noise, ✕)"
+        text += f"; in none (noise, ✕): {strata.noise:,} of {strata.clients.size:,} clients"
     return f"{text}."

@@ -61,7 +61,7 @@ class Address:
         if not (tls or insecure or self.is_loopback):
             raise AddressError(
                 f"{self} is not on this machine and there is no TLS: make certificates "
-                "(fedmx certs) and give them, or say insecure: true"
+                "(fedmx certs) and give them, or allow it with insecure: true (--insecure)"
             )
 
 

@@ -46,7 +46,7 @@ def page_of(run: RunFolder) -> str:
 
 def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
     page = page_of(make(tmp_path))
-    assert "3 clusters of 2 to 3 clients each; 2 of 10 clients are in none" in page
+    assert "3 clusters of 2 to 3 clients each; in none (noise, ✕): 2 of 10 clients" in page
     assert page.count("<figure>") == 2
     assert "left out" not in page
 
