@@ -185,8 +185,8 @@ def _result(rounds: tuple[ReplayedRound, ...]) -> str:
     number = len(rounds)
     if not other:
         return f"{number} {'round' if number == 1 else 'rounds'} replayed to the recorded bits"
-    rounds = "the round differs" if number == 1 else f"{len(other)} of {number} rounds differ"
-    return f"{rounds} from the records, first round {other[0]}"
+    text = "the round differs" if number == 1 else f"{len(other)} of {number} rounds differ"
+    return f"{text} from the records, first round {other[0]}"
 
 
 def diff(
