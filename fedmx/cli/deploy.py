@@ -236,8 +236,7 @@ def client(
     with LogLines(), files_with_progress() as files:
         own = OwnPart(
             data=data,
-            part=part if data is not None else None,
-            parts=None if part is None else part[1],
+            part=part,
             modules=tuple(module or ()),
             files=files,
         )

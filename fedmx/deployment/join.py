@@ -26,8 +26,8 @@ class OwnPart:
 
     Attributes:
         data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
-        part: (i, n): use only the i-th of n parts of `data`; None: all of it.
-        parts: the number of parts that the client expects the experiment's data to have.
+        part: (i, n): use only the i-th of n parts of `data`, or expect that the experiment divides
+            its data into n parts; None: all of `data`, or any number of parts.
         modules: the client's own modules that an experiment may name.
         folder: the folder of these modules.
         files: where data sets are.
@@ -35,7 +35,6 @@ class OwnPart:
 
     data: Path | None = None
     part: tuple[int, int] | None = None
-    parts: int | None = None
     modules: Collection[str] = ()
     folder: Path | None = None
     files: Files = field(default_factory=Files)
@@ -60,13 +59,13 @@ class OwnPart:
             )
         assembly = Assembly(experiment, self.files, tuple(setup.shape), setup.classes)
         logic = assembly.logic
-        if self.parts is not None and self.data is None and self.parts != experiment.clients:
-            raise FedmxError(
-                f"--partition says {self.parts} parts, the server's experiment has "
-                f"{experiment.clients} clients; give one of its parts"
-            )
         if self.data is not None:
             return logic, assembly.own_compute(self.data, self.part)
+        if self.part is not None and self.part[1] != experiment.clients:
+            raise FedmxError(
+                f"--partition says {self.part[1]} parts, the server's experiment has "
+                f"{experiment.clients} clients; give one of its parts"
+            )
         return logic, assembly.client_compute(setup.client)
 
 

@@ -173,6 +173,7 @@ def test_a_run_that_has_not_finished_has_no_final_figures(tmp_path: Path) -> Non
     latex = latex_table(compared.groups, 0.95)
     assert "textbf" not in latex, "nothing is the best while a run may still change"
     assert r"{\raggedright fedprox\strut} & -- & -- & -- & -- \\" in latex
+    assert r"\scriptsize" not in latex, "groups of one seed have no range"
 
 
 def test_means_are_over_the_seeds_that_have_finished(tmp_path: Path) -> None:

@@ -93,6 +93,26 @@ def test_a_run_that_has_ended_is_said_with_how_many_are_done(monkeypatch) -> Non
     assert facts["best_accuracy"] == pytest.approx(0.9)
 
 
+def test_a_terminal_shows_the_cells_until_the_sweep_ends(monkeypatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    of = under_way()
+    with SweepLines() as lines:
+        lines.show(of, None)
+        assert "arm-2" in terminal.getvalue()
+        of.runs[2].state = "failed"
+        lines.show(of, of.runs[2])
+    shown = terminal.getvalue()
+    failed, removed = shown.rindex("failed"), shown.rindex("\x1b[2K")
+    assert "\n" in shown[failed:removed], "a failed run has a line of its own"
+    assert "arm-" not in shown[removed:], "the cells are removed at the end"
+
+
 def test_a_log_is_read_line_by_line_between_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "log"
     one, two = (json.dumps({"event": "round", "fields": {"round": n}}) for n in (1, 2))

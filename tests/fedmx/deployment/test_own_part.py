@@ -1,0 +1,58 @@
+"""A client's data: a file of its own or a part of it, or its part of the experiment's data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedmx import Experiment
+from fedmx.deployment.join import OwnPart
+from fedmx.errors import FedmxError
+from fedmx.protocol.messages import Setup
+
+EXPERIMENT = """
+name: own
+rounds: 1
+clients: 3
+compute: {engine: numpy, model: logistic, data: digits, normalise: {scale: 16}, partition: iid}
+"""
+SAMPLES = 24
+
+
+def labels_of(own: OwnPart) -> list[int]:
+    """Return the labels of client 1, sorted."""
+    experiment = Experiment.parse(EXPERIMENT)
+    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10)
+    _, compute = own.learn(setup)
+    return sorted(np.asarray(compute.samples.y).tolist())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A client's own data; each label is there as often as its number says."""
+    labels = np.repeat(np.arange(10), np.arange(10))[-SAMPLES:]
+    images = np.arange(SAMPLES * 64, dtype=np.float32).reshape(SAMPLES, 1, 8, 8)
+    path = tmp_path / "mine.npz"
+    np.savez(path, x_train=images, y_train=labels, x_test=images[:2], y_test=labels[:2])
+    return path
+
+
+def test_a_client_uses_all_of_its_own_data(file: Path) -> None:
+    assert labels_of(OwnPart(file)) == [7] * 7 + [8] * 8 + [9] * 9
+
+
+def test_a_client_uses_one_of_the_parts_of_its_own_data(file: Path) -> None:
+    """The number of parts is the client's choice: it is not that of the experiment's clients."""
+    parts = [labels_of(OwnPart(file, (number, 4))) for number in range(4)]
+    assert [len(one) for one in parts] == [SAMPLES // 4] * 4
+    assert sorted(label for one in parts for label in one) == labels_of(OwnPart(file))
+
+
+def test_a_client_expects_as_many_parts_as_the_experiment_has_clients() -> None:
+    assert labels_of(OwnPart(part=(1, 3))) == labels_of(OwnPart())
+    with pytest.raises(FedmxError) as caught:
+        labels_of(OwnPart(part=(1, 4)))
+    assert "4 parts" in str(caught.value)
+    assert "3 clients" in str(caught.value)
