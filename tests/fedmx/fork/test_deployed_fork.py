@@ -7,21 +7,30 @@ from pathlib import Path
 import pytest
 
 from fedmx.history import PackError, fork, pack, replay, verify
+from fedmx.run.checkpoint import checkpoints_in, read_checkpoint, write_checkpoint
 from tests.fedmx.fork.parents import ended, models
 from tests.fedmx.kinds import KINDS
 from tests.fedmx.recorded_runs import run_of
 
 
+@pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("kind", ["fedavg", "scaffold"])
 def test_a_fork_of_a_deployed_run_is_the_fork_of_the_same_simulation(
-    kind: str, tmp_path: Path
+    kind: str, every: int, tmp_path: Path
 ) -> None:
+    """Also after a round whose checkpoint is kept: it has no memory of deployed clients."""
     kinds = {"scaffold": KINDS["scaffold"], "fedavg": {}}
     found = {}
     for deployed in (True, False):
         folder = tmp_path / str(deployed)
         folder.mkdir()
-        run = run_of(folder, deployed=deployed, **{**kinds[kind], "rounds": 4})
+        settings = {**kinds[kind], "rounds": 4, "run": {"checkpoint": {"every": every}}}
+        run = run_of(folder, deployed=deployed, **settings)
+        for number, path in checkpoints_in(run.checkpoints_path) if deployed else ():
+            state = read_checkpoint(path).state
+            clients = {**state["clients"], "ledgers": {}}
+            write_checkpoint(path, number, {**state, "clients": clients})
+        assert run.checkpoint_path(2).exists() == (every == 1)
         changed = ["compute.train.learning_rate=0.02"]
         made = ended(fork(run, 2, changed, modules=None))
         assert models(made)[:2] == models(run)[:2]
