@@ -142,7 +142,7 @@ def _show_error(message: str, code: int, debug: bool) -> int:
     trace = traceback.format_exc() if debug else None
     try:
         sys.stdout.flush()
-    except OSError:  # the disk is full, say; what is left would fail again at the end
+    except OSError:  # for example, the disk is full; Python would flush the rest at its exit
         _close_stdout()
     if is_json():
         sys.stderr.write(line("error", "error", message, {"code": code}, trace) + "\n")

@@ -396,7 +396,8 @@ def verification_lines(found: Verification) -> list[str]:
     if found.ended:
         text.append(f"ended:    {found.ended}")
     if found.same:
-        text.append(f"result:   the same bits, in {'all of ' * (recorded.rounds != 1)}{rounds}")
+        every = "" if recorded.rounds == 1 else "all of "
+        text.append(f"result:   the same bits, in {every}{rounds}")
     elif found.outcome == "other bits":
         text.append(f"result:   other bits: {found.reason}")
     else:

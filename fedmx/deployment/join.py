@@ -26,8 +26,9 @@ class OwnPart:
 
     Attributes:
         data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
-        part: (i, n): use only the i-th of n parts of `data`, or expect that the experiment divides
-            its data into n parts; None: all of `data`, or any number of parts.
+        part: (i, n), as `--partition i/n` gives it. With `data`, the client uses the i-th of n
+            parts of it; without, the experiment must have n clients. None: all of `data`, and
+            any number of clients.
         modules: the client's own modules that an experiment may name.
         folder: the folder of these modules.
         files: where data sets are.

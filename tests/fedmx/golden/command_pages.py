@@ -103,7 +103,7 @@ def a_run(parent: Path, folder: str, started: str | None, **of: Any) -> RunFolde
 def a_sweep(
     parent: Path, name: str, seeds: int, rates: Sequence[float] = (), target: float | None = None
 ) -> SweepFolder:
-    """Return a sweep of two algorithms and some rates, of which no run has begun."""
+    """Return a sweep of two algorithms and some rates; none of its runs has begun."""
     axes = [axis_of("logic.preset", ["fedavg", {"name": "fedprox", "mu": 0.1}])]
     axes += [axis_of("compute.train.learning_rate", rates)] if rates else []
     made = SweepFolder.create(
@@ -364,7 +364,7 @@ def sweeps(parent: Path) -> str:
     lines += said("sweep", few.path, "--executor", "nobody")
     lines += said("sweep", parent / "missing.yaml")
     for name, done, failed in (("open", 3, 0), ("broken", 3, 1), ("most", 0, 2)):
-        lines.append(f"the end of a sweep of which {done} of 4 runs are done, {failed} failed:")
+        lines.append(f"the end of a sweep: {done} of 4 runs are done, {failed} failed:")
         sweep = a_sweep(parent, name, 2)
         for number in range(done):
             run_in(sweep, number).finish("done")
@@ -458,7 +458,7 @@ PARTS: Mapping[str, Sequence[Part]] = {
             {"status": "accepted", "update_blake3": [HASH]},
         )
     ],
-    "two passes, of which the record has one": [
+    "two passes, one in the record": [
         Part(
             *(3, 7, (*_steps(), *_steps(2)), ClientReport(7, "accepted")),
             {"status": "accepted", "update_blake3": [HASH, OTHER]},

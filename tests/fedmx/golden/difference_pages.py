@@ -1,4 +1,4 @@
-"""What is said about the differences of recorded runs, as text. Their records are made up."""
+"""The texts about differences of recorded runs. Their records are made up."""
 
 from __future__ import annotations
 

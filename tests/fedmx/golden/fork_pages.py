@@ -1,4 +1,4 @@
-"""What is said about the forks of real runs, as text."""
+"""The texts about forks of real runs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _WANTED: tuple[tuple[int | None, list[str], list[int]], ...] = (
 
 
 def forks(parent: Path) -> str:
-    """Which forks of a run are refused, and what the others say of their beginning."""
+    """The refusals of forks of a run, and the records and notes of the other forks."""
     run = record(Experiment(**SMALL), parent)
     lines = [f"{one['round']}: client {one['client']} {one['status']}" for one in run.clients()]
     first = first_rounds(run, range(6))
@@ -102,7 +102,7 @@ def forks(parent: Path) -> str:
 
 
 def removals(parent: Path) -> str:
-    """What is said of clients that forks leave out."""
+    """The notes about clients that forks leave out."""
     lines = []
     for dependence in ("", "BySize does not select by the clients' numbers alone"):
         for first in ({2: 4}, {2: 1}, {2: None}, {2: 3, 5: 2}, {2: 3, 5: None}):

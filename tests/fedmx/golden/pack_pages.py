@@ -1,4 +1,4 @@
-"""What is in packs of real runs, and what is said of damaged and changed ones, as text.
+"""The members of packs of real runs, and the texts about damaged and changed packs.
 
 Only names and numbers that are the same on every machine are written.
 """
@@ -35,7 +35,7 @@ from tests.fedmx.recorded_runs import record
 
 
 def packs(parent: Path) -> str:
-    """What is in a pack, and what is said of damaged and changed ones."""
+    """The members of a pack, and the texts about damaged and changed packs."""
     run = record(
         Experiment(**{**SMALL, "rounds": 2, "clients": 4, "stop": {"accuracy": 1}}), parent
     )

@@ -1,4 +1,4 @@
-"""What replays say of recorded runs and of their changed records, as text."""
+"""The texts of replays of recorded runs and of changed records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.fedmx.recorded_runs import record
 
 
 def replays(parent: Path) -> str:
-    """What replays of a run say of its rounds, its parts and its changed records."""
+    """Replays of a run: its rounds, its parts and its changed records."""
     run = record(Experiment(**{**SMALL, "rounds": 2}), parent)
     taken = {one["client"] for one in run.clients(2)}
     here, absent = min(taken), min({*range(6)} - taken)
