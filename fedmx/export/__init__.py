@@ -25,7 +25,7 @@ from fedmx.components.component import Component
 from fedmx.components.engines import CPU, MXNET, TORCH
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from fedmx.output_file import check_module_name, check_output
+from fedmx.output_file import check_output
 from fedmx.run import RunError, RunFolder
 from fedmx.run.folder import kept_start
 from fedmx.server.personal import PersonalModels
@@ -275,14 +275,13 @@ def as_torch(model: TrainedModel, path: Path) -> Exported:
 
     Raises:
         ComputeError: it has an operator without a translation.
-        FedmxError: the source would replace a user's file, or its name cannot be imported.
+        FedmxError: the source would replace a user's file.
     """
     if model.own_module:
         return Exported({path: save(flat(model.values), {"format": "pt", **model.notes})})
     from layers.compute.engines.mxnet.to_torch import torch_state
 
     beside = path.with_suffix(".py")
-    check_module_name(path)
     check_output(beside, "the module is Python", (".py",))
     module, state = torch_state(model.graph(), model.values)
     source = f'"""{_torch_docstring(model, path)}"""\n\n{module.source}'

@@ -68,6 +68,15 @@ def test_who_leaves_the_debugger_ends_the_command(halving: RunFolder, tmp_path: 
     assert "(Pdb) 0" in said.out
 
 
+def test_the_debugger_stops_at_each_method_of_a_hook(tmp_path: Path) -> None:
+    logic = {"selector": {"name": "uniform", "count": 1}, "hooks": ["fedprox"]}
+    run = run_of(tmp_path, rounds=2, logic=logic)
+    words = ("replay", run.path, "--round", "2", "--break", "FedProx.gradient")
+    said = fedmx(*words, cwd=tmp_path, typed="p context.round, weights.shape\nq\n")
+    assert said.code == 130, said.err
+    assert "(Pdb) (2, (7850,))" in said.out
+
+
 def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path: Path) -> None:
     words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3", "--json")
     said = fedmx(*words, cwd=tmp_path)

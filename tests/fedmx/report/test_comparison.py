@@ -591,6 +591,7 @@ def test_few_seeds_are_single_lines_and_many_a_band(tmp_path: Path) -> None:
         assert (len(axes.lines), len(axes.collections)) == (lines, bands)
     page = page_of(runs)
     assert "shaded: from the smallest to the largest" in page
+    assert "thin after its end" not in page, "no seed has fewer rounds"
 
 
 @pytest.mark.parametrize("rounds", [41, 200])

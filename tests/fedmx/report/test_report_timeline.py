@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,10 @@ def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
         ([client(1, "lost", 0, None, None, None, 7)], [("train", 0, 7)]),
         # The round ended without its update.
         ([client(1, "lost", 0, 10, None, None, None)], [("train", 0, 10), ("channel", 10, 30)]),
+        (
+            [client(1, "lost", 0, 10, 12, None, None)],
+            [("train", 0, 10), ("verdict", 10, 12), ("channel", 12, 30)],
+        ),
     ],
 )
 def test_a_bar_shows_the_activities_of_a_client(
@@ -203,6 +208,24 @@ def test_the_line_of_the_deadline_is_in_the_unit_of_the_axis(
     given = EXPERIMENT.replace("100", str(deadline_s))
     page_of(make(tmp_path, [record(1, 0.9 * deadline_s)], clients, given))
     assert place in drawn
+
+
+@pytest.mark.parametrize(("times", "unit"), [(60, "min"), (3600, "h")])
+def test_a_longer_round_is_the_same_drawing_in_a_longer_unit(
+    tmp_path: Path, times: int, unit: str
+) -> None:
+    def drawn(times: int) -> str:
+        moments = [0, 30 * times, 40 * times, 50 * times, 90 * times]
+        clients = [client(n, status, *moments) for n, status in enumerate(("accepted", "lost"))]
+        run = make(tmp_path / str(times), [record(1, 100.0 * times)], clients)
+        figure = draw_timeline(
+            replace(timeline(run), deadline_s=120.0 * times, ends_s=(70 * times, 100 * times))
+        )
+        return re.sub(r'id="[^"]*"|#[\w-]+', "", figure)
+
+    assert drawn(times) == drawn(1).replace(
+        "virtual time in the round, s", f"virtual time in the round, {unit}"
+    )
 
 
 def test_each_status_has_a_mark_and_the_deadline_a_line(tmp_path: Path) -> None:
