@@ -225,8 +225,10 @@ def _imports(text: bytes, path: Path) -> Iterator[str]:
     """Yield the first name of each absolute import in a module's text."""
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        raise PackError(f"{path}: it is no Python module ({error})") from None
+    except SyntaxError as error:
+        raise PackError(f"{path}:{error.lineno}: it is not Python ({error.msg})") from None
+    except ValueError as error:  # a null byte, before Python 3.12
+        raise PackError(f"{path}: it is not Python ({error})") from None
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

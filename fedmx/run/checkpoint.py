@@ -107,8 +107,9 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
             path, lambda temporary: save_file(arrays, temporary, metadata=metadata), private=True
         )
     except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
-            f"{path}: cannot write the checkpoint ({error}); the previous one is unchanged"
+            f"{path}: cannot write the checkpoint ({reason}); the previous one is unchanged"
             f"{_advice_on(error)}; resume the run"
         ) from None
 

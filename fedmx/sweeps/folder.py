@@ -203,8 +203,10 @@ class SweepFolder:
         """
         try:
             text = self.experiment_path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise RunError(f"{self.experiment_path}: cannot read it ({error})") from None
+        except OSError as error:
+            raise RunError(f"{self.experiment_path}: cannot read it ({error.strerror})") from None
+        except UnicodeDecodeError as error:
+            raise RunError(f"{self.experiment_path}: damaged ({error.reason})") from None
         if _sha256(text) != self.manifest.sha256:
             raise RunError(
                 f"{self.experiment_path}: the experiment has changed since the sweep began; "

@@ -25,6 +25,7 @@ from tests.fedmx.golden.difference_pages import DIFFERENCES
 from tests.fedmx.golden.fork_pages import FORKS
 from tests.fedmx.golden.pack_pages import PACKS
 from tests.fedmx.golden.pages import PAGES, written
+from tests.fedmx.golden.refusal_pages import REFUSALS
 from tests.fedmx.golden.replay_pages import REPLAYS
 from tests.fedmx.golden.values import (
     CHECKPOINT,
@@ -37,7 +38,7 @@ from tests.fedmx.golden.values import (
 
 FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
-EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *DIFFERENCES, *FORKS, *PACKS, *REPLAYS)
+EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *DIFFERENCES, *FORKS, *PACKS, *REPLAYS, *REFUSALS)
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 
