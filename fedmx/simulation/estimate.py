@@ -112,7 +112,7 @@ def estimate(assembly: Assembly) -> Estimate:
         step_s=_timed(lambda: engine.train(samples, some, seed, loss=engine.loss_alone))
         / (some.steps or 1),
         evaluation_s=_timed(lambda: engine.evaluate(test)),
-        evaluations=-(-experiment.rounds // every) if every else 0,
+        evaluations=-(-experiment.rounds // every),
         memory_bytes=_memory_bytes(participant),
         process_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * (1 if sys.platform == "darwin" else 1024),

@@ -215,3 +215,16 @@ def test_own_code_inside_runs_in_worker_processes_with_the_same_bits(folder: Pat
     lines = [json.loads((run / "rounds.jsonl").read_text()) for run in runs]
     assert len(lines) == 2
     assert lines[0]["chain"] == lines[1]["chain"]
+
+
+def test_all_parts_inside_of_a_part_are_known_before_anything_is_imported() -> None:
+    inside = {"name": "nearest-neighbour-mixing", "byzantine": 1, "rule": "own:Rule"}
+    rules = {"first": {"name": "own:A"}, "wrong": {"name": 3}, "last": {"name": "own:B"}}
+    change = {
+        "logic.aggregator": {"name": "bucketing", "size": 2, "rule": inside},
+        "logic.hooks": [{"name": "own:Mine", "text": "x", "fedmx": {"name": "krum"}, **rules}],
+    }
+    given = parsed(*(f"{key}={json.dumps(value)}" for key, value in change.items()), modules=None)
+    found = [one.name for one in given.components if one.kind in ("aggregator", "hook")]
+    mixing = ["bucketing", "nearest-neighbour-mixing", "own:Rule"]
+    assert found == [*mixing, "own:Mine", "own:A", "own:B"]

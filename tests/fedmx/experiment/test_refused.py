@@ -42,6 +42,8 @@ from tests.fedmx.experiment.texts import LEAST, refused
         ("a: " + "9" * 30, "exp.yaml:1: a whole number has more than 64 bits"),
         ("[" * 100_000, "exp.yaml:1: nested more than"),
         ("- " * 100_000, "exp.yaml:1: nested more than"),
+        ("[" * 32 + "]" * 32, "exp.yaml:1: must be a mapping"),
+        ("[" * 33 + "]" * 33, "exp.yaml:1: nested more than 32 deep"),
         ("a: [" + "1," * 30_000, "exp.yaml:1: more than 20000 values"),
         ("a" * (SIZE_LIMIT_BYTES + 1), "exp.yaml: is larger than 1 MiB"),
     ],

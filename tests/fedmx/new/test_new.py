@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 import shutil
@@ -9,7 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from sklearn.datasets import load_digits, load_iris
 
 from fedmx.errors import FedmxError
 from fedmx.new import KINDS, write_project
@@ -42,6 +46,21 @@ def pytest_of(project: Path) -> CommandResult:
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     words = ["-q", "-p", "no:cacheprovider"]
     return copied("pytest:console_main", *words, cwd=project, PATH=path, FEDMX=str(program))
+
+
+def test_the_samples_of_a_project_are_those_of_scikit_learn(projects: Path) -> None:
+    digits, flowers = load_digits(), load_iris()
+    for label in range(10):
+        first = digits.images[digits.target == label][:30]
+        files = sorted((projects / "images" / "images" / str(label)).iterdir())
+        assert [file.name for file in files] == [f"{number:02}.png" for number in range(30)]
+        shown = np.array([np.array(Image.open(file)) for file in files])
+        np.testing.assert_array_equal(shown, np.rint(first * (255 / 16)))
+    (table,) = (projects / "csv").rglob("*.csv")
+    names, *rows = csv.reader(table.read_text().splitlines())
+    assert len(names) == 5
+    assert [[float(one) for one in row[:4]] for row in rows] == flowers.data.tolist()
+    assert [row[4] for row in rows] == flowers.target_names[flowers.target].tolist()
 
 
 @pytest.mark.parametrize("kind", SIMULATED)
