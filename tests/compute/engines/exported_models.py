@@ -32,6 +32,7 @@ MODELS: dict[str, tuple[str, Mapping[str, Any], tuple[int, ...]]] = {
     "lstm": ("lstm", {}, TOKENS),
     "own-recurrent": ("own", {}, TOKENS),
     "own-fixed-scale": ("own", {}, COLOUR),
+    "own-parts": ("own", {}, NUMBERS),
     "mobilenet": ("gluon:mobilenetv2_0.25", {"classes": 10}, COLOUR),
     "gluoncv-resnet20": ("gluoncv:cifar_resnet20_v1", {"classes": 10}, COLOUR),
 }
@@ -52,6 +53,23 @@ class Recurrent(mx.gluon.HybridBlock):
         return self.output(self.lstm(self.gru(self.vectors(tokens))))
 
 
+class Parts(mx.gluon.HybridBlock):
+    """Parts of the inputs in another shape, turned and joined again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.output = mx.gluon.nn.Dense(10)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        rows = F.reshape(x, shape=(0, 3, 20))
+        first = F.reshape(F.slice_axis(rows, axis=1, begin=0, end=1), shape=(0, -1))
+        others = F.swapaxes(F.slice_axis(rows, axis=1, begin=1, end=None), dim1=1, dim2=2)
+        joined = F.identity(F.concat(F.flatten(others), first, dim=1))
+        factors = F.broadcast_add(joined, F.tanh(joined))
+        return self.output(F.broadcast_mul(F.clip(joined, -1.5, 1), factors))
+
+
 def fixed_scale() -> Any:
     """A convolution with a BatchNorm whose scale is fixed at 1."""
     net = mx.gluon.nn.HybridSequential()
@@ -66,7 +84,7 @@ def fixed_scale() -> Any:
 
 # Factors of BatchNorm's scales.
 GAMMAS = {"own-fixed-scale": 3, "mobilenet": 1.2}
-OWN = {"own-recurrent": Recurrent, "own-fixed-scale": fixed_scale}
+OWN = {"own-recurrent": Recurrent, "own-fixed-scale": fixed_scale, "own-parts": Parts}
 
 
 @cache

@@ -217,6 +217,7 @@ def modules() -> dict[str, ModuleType]:
     torch.__dict__.update(
         nn=nn,
         relu=lambda x: tensor(np.maximum(x, 0)),
+        tanh=lambda x: tensor(np.tanh(x)),
         flatten=lambda x, _: x.reshape(len(x), -1),
         cat=lambda parts, axis: tensor(np.concatenate(parts, axis)),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import mxnet as mx
 import numpy as np
 import pytest
 
@@ -12,7 +13,7 @@ from fedmx.components.engines import engine_of
 from layers.compute.engines.architectures import ARCHITECTURES, Architecture, Dense
 from layers.compute.engines.engine import Engine
 from layers.compute.engines.numpy.engine import NumpyEngine, one_thread
-from layers.compute.engines.numpy.network import _max_pooling
+from layers.compute.engines.numpy.network import OPERATORS, _max_pooling
 from layers.compute.engines.numpy.operators import Node, backward
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES, Loss
@@ -153,6 +154,102 @@ def test_a_model_that_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(ComputeError, match=said):
         other(lambda: Architecture(layers), shape, 10)
+
+
+# Signs, zero, the bounds of a clip, and values of which an exponential is large.
+X = np.array([[-2, -0.5, 0, 1], [1.5, 2, 30, -30], [0.25, -1, 3, 0.5]], np.float32)
+Z = X[::-1, ::-1].copy() + np.float32(0.25)
+ABOVE_0 = np.abs(X) + np.float32(0.5)
+COLUMN, ROW, ONE = Z[:, :1], Z[:1], Z[:1, :1]
+CLASSES, FLAGS = np.array([2, 0, 3], np.float32), np.array([1, 0, 1], np.float32)
+# What a loss computes, by name; constants have no gradient.
+COMPUTED: dict[str, tuple[Callable[..., Any], list[np.ndarray], list[np.ndarray]]] = {
+    "x + z": (lambda F, x, z: x + z, [X, Z], []),
+    "x + row": (lambda F, x, z: x + z, [X, ROW], []),
+    "2.5 + x": (lambda F, x: 2.5 + x, [X], []),
+    "x - z": (lambda F, x, z: x - z, [X, Z], []),
+    "x - 2.5": (lambda F, x: x - 2.5, [X], []),
+    "2.5 - x": (lambda F, x: 2.5 - x, [X], []),
+    "x * z": (lambda F, x, z: x * z, [X, Z], []),
+    "column * x": (lambda F, z, x: z * x, [COLUMN, X], []),
+    "x * values": (lambda F, x, z: x * z, [X, Z[0]], []),
+    "2.5 * x": (lambda F, x: 2.5 * x, [X], []),
+    "x / z": (lambda F, x, z: x / z, [X, ABOVE_0], []),
+    "row / x": (lambda F, z, x: z / x, [ROW, ABOVE_0], []),
+    "x / one": (lambda F, x, z: x / z, [X, ONE], []),
+    "x / 2.5": (lambda F, x: x / 2.5, [X], []),
+    "2.5 / x": (lambda F, x: 2.5 / x, [ABOVE_0], []),
+    "-x": (lambda F, x: -x, [X], []),
+    "x ** 1.5": (lambda F, x: x**1.5, [ABOVE_0], []),
+    "x twice": (lambda F, x: F.exp(x / 30) * x + x, [X], []),
+    "Activation": (lambda F, x: F.Activation(x, act_type="softrelu"), [X], []),
+    "Activation relu": (lambda F, x: F.Activation(x, act_type="relu"), [X], []),
+    "Activation sigmoid": (lambda F, x: F.Activation(x, act_type="sigmoid"), [X], []),
+    "LogisticRegressionOutput": (
+        lambda F, x, y: F.LogisticRegressionOutput(x, y, grad_scale=0.5),
+        [X[:, 0].copy()],
+        [FLAGS],
+    ),
+    "MakeLoss": (lambda F, x: F.MakeLoss(x, grad_scale=0.5), [X], []),
+    "Reshape": (lambda F, x: F.Reshape(x, shape=(-1, 2)), [X], []),
+    "SoftmaxOutput": (lambda F, x, y: F.SoftmaxOutput(x, y, grad_scale=0.5), [X], [CLASSES]),
+    "abs": (lambda F, x: F.abs(x), [X], []),
+    "broadcast_add": (lambda F, x, z: F.broadcast_add(x, z), [COLUMN, ROW], []),
+    "broadcast_mul": (lambda F, x, z: F.broadcast_mul(x, z), [X, COLUMN], []),
+    "broadcast_sub": (lambda F, x, z: F.broadcast_sub(x, z), [ROW, X], []),
+    "clip": (lambda F, x: F.clip(x, -0.5, 1.5), [X], []),
+    "exp": (lambda F, x: F.exp(x / 8), [X], []),
+    "log": (lambda F, x: F.log(x), [ABOVE_0], []),
+    "log_softmax": (lambda F, x: F.log_softmax(x), [X], []),
+    "mean": (lambda F, x: F.mean(x, axis=1), [X], []),
+    "pick": (lambda F, x, y: F.pick(x, y), [X], [CLASSES]),
+    "pick axis": (lambda F, x, y: F.pick(x, y, axis=-1), [X], [CLASSES]),
+    "relu": (lambda F, x: F.relu(x), [X], []),
+    "reshape": (lambda F, x: F.reshape(x, shape=(6, 2)), [X], []),
+    "sigmoid": (lambda F, x: F.sigmoid(x), [X], []),
+    "softmax": (lambda F, x: F.softmax(x), [X], []),
+    "sqrt": (lambda F, x: F.sqrt(x), [ABOVE_0], []),
+    "square": (lambda F, x: F.square(x), [X], []),
+    "sum": (lambda F, x: F.sum(x, axis=0), [X], []),
+    "take": (lambda F, x, y: F.take(x, y), [X], [np.array([2, 0, 2, 1, 2], np.float32)]),
+}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_an_operator_has_the_values_and_the_gradients_of_mxnets(name: str) -> None:
+    compute, variables, constants = COMPUTED[name]
+    own = [Node(one, leaf=True) for one in variables]
+    value = compute(OPERATORS, *own, *map(Node, constants))
+    factors = np.linspace(-1, 2, value.array.size, dtype=np.float32).reshape(value.array.shape)
+    backward(value * Node(factors))
+
+    theirs = [mx.nd.array(one) for one in variables]
+    for one in theirs:
+        one.attach_grad()
+    with mx.autograd.record():
+        expected = compute(mx.nd, *theirs, *map(mx.nd.array, constants))
+        head = expected * mx.nd.array(factors)
+    head.backward()
+
+    assert value.array.dtype == np.float32
+    np.testing.assert_allclose(value.array, expected.asnumpy(), rtol=1e-5, atol=1e-5)
+    for mine, other in zip(own, theirs, strict=True):
+        assert mine.gradient is not None
+        assert mine.gradient.dtype == np.float32
+        np.testing.assert_allclose(mine.gradient, other.grad.asnumpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_every_operator_of_numpy_is_compared() -> None:
+    operators = {name for name in dir(OPERATORS) if not name.startswith("_")}
+    assert operators <= {*COMPUTED}
+
+
+def test_an_operator_with_other_settings_than_it_has_is_refused() -> None:
+    x, y = Node(X, leaf=True), Node(CLASSES)
+    with pytest.raises(ComputeError, match="act_type 'tanh'"):
+        OPERATORS.Activation(x, act_type="tanh")
+    with pytest.raises(ComputeError, match="axis 0"):
+        OPERATORS.pick(x, y, axis=0)
 
 
 def test_numpys_gradient_of_a_maximum_goes_to_the_first_of_equal_values() -> None:

@@ -23,6 +23,7 @@ from layers.network.frames import Kind, frame
 from tests.fedmx.golden.command_pages import COMMAND_PAGES
 from tests.fedmx.golden.difference_pages import DIFFERENCES
 from tests.fedmx.golden.fork_pages import FORKS
+from tests.fedmx.golden.module_pages import MODULES
 from tests.fedmx.golden.pack_pages import PACKS
 from tests.fedmx.golden.pages import PAGES, written
 from tests.fedmx.golden.refusal_pages import REFUSALS
@@ -38,7 +39,16 @@ from tests.fedmx.golden.values import (
 
 FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
-EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *DIFFERENCES, *FORKS, *PACKS, *REPLAYS, *REFUSALS)
+EVERY_PAGE = (
+    *PAGES,
+    *COMMAND_PAGES,
+    *DIFFERENCES,
+    *FORKS,
+    *MODULES,
+    *PACKS,
+    *REFUSALS,
+    *REPLAYS,
+)
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 

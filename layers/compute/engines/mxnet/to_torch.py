@@ -103,12 +103,13 @@ def _forward(graph: Graph, layers: Layers) -> list[str]:
     variables = {start: "x"}
     lines = []
     for node in graph.nodes:
-        reshapes_parameter = node.op == "Reshape" and graph.nodes[node.inputs[0][0]].op == "null"
-        if node.op not in OPERATORS or reshapes_parameter:
+        if node.op not in OPERATORS or _reshapes_parameter(graph, node):
             continue
         if any(output for source, output in node.inputs if source in variables):
             raise _untranslated(f"operator {node.op} on the second output of another")
-        sources = [source for source, _ in node.inputs if source in variables] or [start]
+        sources = [source for source, _ in node.inputs if source in variables]
+        if not sources:
+            raise _untranslated(f"operator {node.op} of a parameter")
         expression = OPERATORS[node.op](layers, node, [variables[source] for source in sources])
         for source in list(variables):
             if last_reader[source] <= node.index:
@@ -123,6 +124,14 @@ def _forward(graph: Graph, layers: Layers) -> list[str]:
     else:
         lines.append(f"return {target}")
     return lines
+
+
+def _reshapes_parameter(graph: Graph, node: Node) -> bool:
+    """Return whether a node only gives a parameter another shape, as recurrent layers do."""
+    if node.op != "Reshape":
+        return False
+    source = graph.nodes[node.inputs[0][0]]
+    return source.op == "null" and source != graph.input
 
 
 class Layers:
@@ -375,6 +384,8 @@ def _swap(layers: Layers, node: Node, x: list[str]) -> str:
 
 
 def _concat(layers: Layers, node: Node, x: list[str]) -> str:
+    if len(x) != len(node.inputs):
+        raise _untranslated(f"operator {node.op} with a parameter")
     return f"torch.cat([{', '.join(x)}], {node.value('dim', 1)})"
 
 
@@ -394,6 +405,7 @@ def _plain(expression: str, inputs: int = 1) -> Translation:
 
 
 OPERATORS: dict[str, Translation] = {
+    "_copy": _plain("{0}"),
     "Activation": _activation,
     "BatchNorm": _batch_norm,
     "Concat": _concat,
@@ -412,7 +424,6 @@ OPERATORS: dict[str, Translation] = {
     "clip": _clip,
     "elemwise_add": _plain("{0} + {1}", 2),
     "elemwise_mul": _plain("{0} * {1}", 2),
-    "identity": _plain("{0}"),
     "relu": _plain("torch.relu({0})"),
     "sigmoid": _plain("torch.sigmoid({0})"),
     "slice_axis": _slice_axis,

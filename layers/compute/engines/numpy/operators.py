@@ -95,7 +95,7 @@ def _like(one: Node) -> Back:
             return g
         g = g.sum(axis=tuple(range(g.ndim - len(shape))))
         stretched = tuple(i for i, n in enumerate(shape) if n == 1 and g.shape[i] != 1)
-        return np.asarray(g.sum(axis=stretched, keepdims=True).reshape(shape))
+        return np.asarray(g.sum(axis=stretched).reshape(shape))
 
     return back
 
