@@ -39,18 +39,20 @@ MODELS: dict[str, tuple[str, Mapping[str, Any], tuple[int, ...]]] = {
 
 
 class Recurrent(mx.gluon.HybridBlock):
-    """A bidirectional GRU and an LSTM on trained word vectors."""
+    """Recurrent layers of each kind on trained word vectors; two run in both directions."""
 
     def __init__(self) -> None:
         super().__init__()
         with self.name_scope():
             self.vectors = mx.gluon.nn.Embedding(10_000, 12)
             self.gru = mx.gluon.rnn.GRU(7, num_layers=2, layout="NTC", bidirectional=True)
+            self.rnn = mx.gluon.rnn.RNN(6, layout="NTC", bidirectional=True)
+            self.tanh = mx.gluon.rnn.RNN(4, layout="NTC", activation="tanh")
             self.lstm = mx.gluon.rnn.LSTM(5, layout="NTC")
             self.output = mx.gluon.nn.Dense(2)
 
     def hybrid_forward(self, F: Any, tokens: Any) -> Any:
-        return self.output(self.lstm(self.gru(self.vectors(tokens))))
+        return self.output(self.lstm(self.tanh(self.rnn(self.gru(self.vectors(tokens))))))
 
 
 class Parts(mx.gluon.HybridBlock):

@@ -170,6 +170,17 @@ class Recurrent(Module):
         return np.stack(out[::-1] if end else out)
 
 
+class RNN(Recurrent):
+    gates = 1
+
+    def __init__(self, before, size, nonlinearity="tanh", **more):
+        super().__init__(before, size, **more)
+        self.nonlinearity = {"tanh": np.tanh, "relu": lambda x: np.maximum(x, 0)}[nonlinearity]
+
+    def step(self, a, b, h, c):
+        return self.nonlinearity(a + b), c
+
+
 class LSTM(Recurrent):
     gates = 4
 
@@ -206,6 +217,7 @@ def modules() -> dict[str, ModuleType]:
         Dropout=Dropout,
         Dropout2d=Dropout,
         Embedding=Embedding,
+        RNN=RNN,
         LSTM=LSTM,
         GRU=GRU,
         functional=functional,

@@ -264,6 +264,39 @@ def test_torch_and_onnx_are_imported_only_when_they_are_used() -> None:
     assert done.stdout == "[]\n"
 
 
+class Stateful(mx.gluon.HybridBlock):
+    """A recurrent layer that starts from the first values of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.gru = mx.gluon.rnn.GRU(2, layout="NTC")
+
+    def hybrid_forward(self, F, x):
+        first = F.swapaxes(F.slice_axis(x, axis=1, begin=0, end=1), dim1=0, dim2=1)
+        return F.flatten(self.gru(x, [first])[0])
+
+
+def test_a_recurrent_layer_with_states_is_refused_for_onnx_with_the_reason() -> None:
+    pytest.importorskip("onnx", reason="needs onnx")
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
+
+    engine = MXNetEngine(Stateful, (3, 2), 6)
+    with pytest.raises(ComputeError, match="^operator RNN: only .* zeros"):
+        onnx_model(engine.definition, engine.values(), NOTES)
+
+
+def test_an_onnx_file_whose_weights_are_in_another_file_is_refused_with_a_weight() -> None:
+    onnx = pytest.importorskip("onnx", reason="needs onnx")
+    from layers.compute.engines.onnx_file import onnx_tensors
+
+    weights = [onnx.numpy_helper.from_array(np.ones(3, "f"), name) for name in ("a", "b")]
+    onnx.external_data_helper.set_external_data(weights[1], "weights.bin")
+    graph = onnx.helper.make_graph([], "graph", [], [], weights)
+    with pytest.raises(ComputeError, match="such as b, .*beside it"):
+        onnx_tensors(onnx.helper.make_model(graph).SerializeToString())
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"not a model", b"\x08\x07"], ids=["empty", "text", "no weights"]
 )
