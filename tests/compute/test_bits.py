@@ -111,6 +111,44 @@ def test_instructions_name_the_units_of_a_zen_4(
     assert ("256-bit" in bits.instructions()) == half
 
 
+def test_variables_that_may_decide_bits_are_named_and_those_of_portable_instructions_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in bits.variables():
+        monkeypatch.delenv(name)
+    given = {"ONEDNN_DEFAULT_FPMATH_MODE": "BF16", "MXNET_SAFE_ACCUMULATION": "0"}
+    others = {"DNNL_VERBOSE": "1", "MXNET_EXEC_VERBOSE_LOGGING": "1", "FEDMX_DATA": "data"}
+    for name, value in {**given, **others}.items():
+        monkeypatch.setenv(name, value)
+    assert list(bits.variables().items()) == sorted(given.items())
+    for name in bits.PORTABLE_ENVIRONMENT:
+        monkeypatch.setenv(name, "native")
+        assert bits.variables() == {**given, name: "native"}
+        monkeypatch.delenv(name)
+    for name, value in bits.PORTABLE_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    assert list(bits.variables().items()) == sorted(given.items())
+
+
+def test_the_cores_are_those_of_the_process_or_of_the_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0: {1, 4, 5}}[process])
+    assert bits.cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    for found, cores in ((7, 7), (None, 1)):
+        monkeypatch.setattr(os, "cpu_count", lambda found=found: found)
+        assert bits.cores() == cores
+
+
+def test_numpys_blas_has_one_thread_for_a_while() -> None:
+    libraries = bits._libraries().select(user_api="blas").lib_controllers
+    before = [library.get_num_threads() for library in libraries]
+    with bits.one_blas_thread():
+        assert {library.get_num_threads() for library in libraries} == {1}
+    assert [library.get_num_threads() for library in libraries] == before
+
+
 def test_a_users_own_filters_of_warnings_are_kept(
     flags: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

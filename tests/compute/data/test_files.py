@@ -184,8 +184,9 @@ def test_a_damaged_part_is_discarded_and_downloaded_again(site: Site, tmp_path: 
 
 
 def test_a_part_longer_than_the_file_is_discarded(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin.part").write_bytes(CONTENT + b"more")
+    (tmp_path / "file.bin.part").write_bytes(b"wrong" + CONTENT)
     assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+    assert site.asked == [("file.bin", None)]
 
 
 def test_a_part_survives_an_address_with_a_shorter_file(site: Site, tmp_path: Path) -> None:

@@ -202,10 +202,17 @@ def test_a_missing_batch_is_named(batches: Path) -> None:
         read_cifar10(batches)
 
 
-@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1])
+@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1, SIZE + 5000])
 def test_a_batch_of_another_size_is_refused(batches: Path, size: int) -> None:
     os.truncate(batches / BATCHES[1], size)
-    with pytest.raises(DataError, match=r"data_batch_2\.bin: has \d+ bytes"):
+    with pytest.raises(DataError, match=rf"data_batch_2\.bin: has {size} bytes, not {SIZE};"):
+        read_cifar10(batches)
+
+
+def test_a_batch_that_cannot_be_read_is_refused_by_name(batches: Path) -> None:
+    (batches / BATCHES[1]).unlink()
+    (batches / BATCHES[1]).mkdir()
+    with pytest.raises(DataError, match=r"data_batch_2\.bin: cannot be read \(Is a directory\)"):
         read_cifar10(batches)
 
 

@@ -315,6 +315,24 @@ def test_an_invalid_plan_is_refused(toy: MXNetEngine, bad: dict[str, int]) -> No
         toy.train(samples(5, (4,), 3), plan(**bad), 1)
 
 
+class Scaled(mx.gluon.HybridBlock):
+    """The inputs times a vector of this name, without an initialiser."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.factors = self.params.get(name, shape=(3,))
+
+    def hybrid_forward(self, F: Any, x: Any, factors: Any) -> Any:
+        return F.broadcast_mul(x, F.expand_dims(factors, 0))
+
+
+class Both(mx.gluon.Block):
+    """A plain block with two outputs."""
+
+    def forward(self, x: Any) -> Any:
+        return x, x
+
+
 @pytest.mark.parametrize(
     ("build", "shape", "classes", "word"),
     [
@@ -322,6 +340,15 @@ def test_an_invalid_plan_is_refused(toy: MXNetEngine, bad: dict[str, int]) -> No
         (lambda: nn.Conv2D(3, 9), (1, 5, 5), 3, "does not take inputs"),
         (lambda: nn.Flatten(), (3,), 3, "no trainable"),
         (lambda: 7, (4,), 3, "not a gluon Block"),
+        (
+            lambda: nn.Dense(3, dtype="float64"),
+            (4,),
+            3,
+            "^parameter weight is float64",
+        ),
+        (lambda: Scaled("weight"), (3,), 3, r"parameter factors of shape \(3,\) .* Xavier"),
+        (lambda: Scaled("scale"), (3,), 3, "parameter factors has no initialiser"),
+        (lambda: Both(), (3,), 3, "several outputs"),
     ],
 )
 def test_a_wrong_model_is_refused_in_one_line(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import mxnet as mx
@@ -15,6 +16,7 @@ from layers.compute.engines.engine import Engine
 from layers.compute.engines.numpy.engine import NumpyEngine, one_thread
 from layers.compute.engines.numpy.network import OPERATORS, _max_pooling
 from layers.compute.engines.numpy.operators import Node, backward
+from layers.compute.engines.one_thread import OneThreadOfProcess
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES, Loss
 from layers.compute.losses.references import Distillation
@@ -53,6 +55,43 @@ def test_a_name_is_the_same_model_with_the_same_initial_values(
     assert one.weights.tobytes() == two.weights.tobytes()
     assert one.initial(8)[0].tobytes() == two.initial(8)[0].tobytes()
     assert one.outputs(DATA).logits == pytest.approx(two.outputs(DATA).logits, abs=1e-5)
+
+
+def test_a_model_without_a_seed_has_the_initial_values_of_seed_0(mxnet: Any, other: Any) -> None:
+    for engine in (mxnet, other):
+        made = engine(ARCHITECTURES["logistic"], GREY, 10)
+        assert made.weights.tobytes() == made.initial(0)[0].tobytes()
+        assert made.weights.tobytes() != made.initial(1)[0].tobytes()
+
+
+def test_an_engine_gives_its_weights_by_name_and_takes_numbers(mxnet: Any, other: Any) -> None:
+    for engine in (built(mxnet), built(other)):
+        assert not engine.takes_tokens
+        values = engine.values()
+        assert list(values) == [one.name for one in engine.layout]
+        assert [one.shape for one in values.values()] == [one.shape for one in engine.layout]
+        joined = np.concatenate([one.reshape(-1) for one in values.values()])
+        assert joined.tobytes() == engine.weights.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"batch_size": 0}, "batch_size=0 "),
+        ({"batch_size": 8, "start": 4}, "rows 4 to 24 of 24: .* size 8,"),
+        ({"batch_size": 8, "start": -8}, "rows -8 to 24 of 24: "),
+        ({"batch_size": 8, "start": 8, "stop": 8}, "rows 8 to 8 of 24: "),
+        ({"batch_size": 8, "start": 16, "stop": 25}, "rows 16 to 25 of 24: "),
+        ({"batch_size": 8, "start": 24}, "rows 24 to 24 of 24: "),
+    ],
+)
+def test_rows_that_cannot_be_evaluated_are_refused(
+    given: dict[str, int], said: str, other: Any
+) -> None:
+    engine = built(other, "logistic")
+    with pytest.raises(ComputeError, match=said):
+        engine.scores(DATA, **given)
+    assert len(engine.scores(DATA, 8, 16, 24).losses) == 8
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -147,7 +186,11 @@ def test_a_correction_changes_the_step_and_no_gradient_changes_the_model(other: 
 
 @pytest.mark.parametrize(
     ("layers", "shape", "said"),
-    [((Dense(3),), (4,), r"\(2, 3\)"), (ARCHITECTURES["lenet5"]().layers, (4,), r"\(4,\)")],
+    [
+        ((Dense(3),), (4,), r"\(2, 3\)"),
+        (ARCHITECTURES["lenet5"]().layers, (4,), r"\(4,\)"),
+        (ARCHITECTURES["lenet5"]().layers, (1, 5, 5), r"\(1, 5, 5\).* layer 2$"),
+    ],
 )
 def test_a_model_that_does_not_fit_is_refused(
     layers: Any, shape: tuple[int, ...], said: str, other: Any
@@ -266,6 +309,35 @@ def test_numpy_runs_on_one_thread_and_gives_the_others_back() -> None:
     with one.kept(), one:
         assert {library.get_num_threads() for library in libraries} == {1}
     assert [library.get_num_threads() for library in libraries] == before
+
+
+class Failing(OneThreadOfProcess):
+    """A context whose first entry fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def limit_process(self, before: list[int]) -> None:
+        self.calls.append("limit")
+        if len(self.calls) == 1:
+            raise KeyboardInterrupt
+
+    def restore_process(self, before: list[int]) -> None:
+        self.calls.append("restore")
+
+
+def test_threads_are_given_back_after_an_interrupt() -> None:
+    one = Failing()
+    with pytest.raises(KeyboardInterrupt), one:
+        pass
+    assert (one.calls, one.thread.limits.held) == (["limit", "restore"], 0)
+    with ThreadPoolExecutor(1) as pool:  # the turn is free
+        assert pool.submit(one.turn.acquire, timeout=60).result()
+        pool.submit(one.turn.release).result()
+    with one:
+        assert one.calls[2:] == ["limit"]
+    assert one.calls[2:] == ["limit", "restore"]
 
 
 def test_numpy_has_no_gluon_block_and_names_an_operator_that_it_lacks() -> None:

@@ -282,7 +282,7 @@ def test_a_recurrent_layer_with_states_is_refused_for_onnx_with_the_reason() -> 
     from layers.compute.engines.mxnet.to_onnx import onnx_model
 
     engine = MXNetEngine(Stateful, (3, 2), 6)
-    with pytest.raises(ComputeError, match="^operator RNN: only .* zeros"):
+    with pytest.raises(ComputeError, match=r"^operator RNN: only .* zeros"):
         onnx_model(engine.definition, engine.values(), NOTES)
 
 
@@ -293,7 +293,7 @@ def test_an_onnx_file_whose_weights_are_in_another_file_is_refused_with_a_weight
     weights = [onnx.numpy_helper.from_array(np.ones(3, "f"), name) for name in ("a", "b")]
     onnx.external_data_helper.set_external_data(weights[1], "weights.bin")
     graph = onnx.helper.make_graph([], "graph", [], [], weights)
-    with pytest.raises(ComputeError, match="such as b, .*beside it"):
+    with pytest.raises(ComputeError, match=r"such as b, .*beside it"):
         onnx_tensors(onnx.helper.make_model(graph).SerializeToString())
 
 

@@ -79,6 +79,29 @@ def test_an_unknown_model_is_refused_with_the_nearest_names(name: str, near: str
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("zoo", ["gluon", "gluoncv"])
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("resnet18_v1", {"root": "/", "pretrained": True}, ": pretrained, root cannot be set"),
+        ("resnet18_v1", {"pretrained_base": False}, ": pretrained_base cannot be set"),
+        ("resnet18_v1", {"ctx": 0}, ": ctx cannot be set"),
+        ("resnet18_v1", {"colour": 3}, " cannot be built: .*colour"),
+    ],
+)
+def test_a_setting_that_a_zoos_model_does_not_have_is_refused(
+    zoo: str, name: str, settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ComputeError, match=f"^model {zoo}:{name}{said}"):
+        build_model(f"{zoo}:{name}", **settings)()
+
+
+def test_gluoncv_is_named_where_it_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gluoncv.model_zoo", None)
+    with pytest.raises(ComputeError, match=r"gluoncv:cifar_resnet20_v1 needs gluoncv, .*install"):
+        build_model("gluoncv:cifar_resnet20_v1")()
+
+
 def test_naming_models_does_not_import_mxnet() -> None:
     code = (
         "import sys; from layers.compute.engines.mxnet.models import MODELS, build_model; "

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mxnet.gluon import nn
+from mxnet.gluon import HybridBlock, nn
 
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
@@ -338,6 +338,64 @@ def test_what_a_loss_lacks_is_said_in_one_line(
     assert "\n" not in str(caught.value)
     for word in words:
         assert word in str(caught.value)
+
+
+NOT_NEGATIVE, POSITIVE, SHARE = "0 or more and finite", "above 0 and finite", "from 0 to 1"
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "bounds"),
+    [
+        ("label-smoothing", "epsilon", SHARE),
+        ("focal", "gamma", NOT_NEGATIVE),
+        ("logit-adjustment", "tau", NOT_NEGATIVE),
+        ("logit-adjustment", "smoothing", NOT_NEGATIVE),
+        ("distillation", "weight", SHARE),
+        ("distillation", "temperature", POSITIVE),
+        ("moon", "mu", NOT_NEGATIVE),
+        ("moon", "temperature", POSITIVE),
+        ("fedproto", "lam", NOT_NEGATIVE),
+    ],
+)
+def test_a_setting_of_a_loss_is_refused_beyond_its_bounds(
+    name: str, setting: str, bounds: str
+) -> None:
+    allowed, refused = {
+        NOT_NEGATIVE: ((0, 1e-9, 1e9), (-1e-9, np.inf, np.nan)),
+        POSITIVE: ((1e-9, 1e9), (0, -1, np.inf, np.nan)),
+        SHARE: ((0, 0.5, 1), (-1e-9, 1 + 1e-9, np.nan)),
+    }[bounds]
+    for value in allowed:
+        assert getattr(LOSSES[name](**{setting: value}), setting) == value
+    for value in refused:
+        with pytest.raises(ComputeError) as caught:
+            LOSSES[name](**{setting: value})
+        assert str(caught.value) == f"loss {name}: {setting} must be {bounds}, not {value}"
+
+
+class Spare(HybridBlock):
+    """A layer, and one that the model does not use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.used = nn.Dense(CLASSES)
+            self.spare = nn.Dense(HIDDEN, in_units=INPUTS)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return self.used(x)
+
+
+def test_a_layer_that_the_model_does_not_use_is_refused() -> None:
+    engine = MXNetEngine(Spare, (INPUTS,), CLASSES)
+    with pytest.raises(ComputeError, match="layer that the loss reads is not used"):
+        engine.outputs(DATA, ["spare"])
+
+
+def test_a_logit_adjustment_by_0_is_the_cross_entropy() -> None:
+    engines = [engine_of(Case(loss, smoothed), True) for loss in (LogitAdjustment(0.0), Softmax())]
+    gradients = [engine.gradient(DATA) for engine in engines]
+    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5, atol=1e-7)
 
 
 def test_a_loss_is_refused_with_a_model_that_it_does_not_fit() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import math
+import os
 import struct
 import tarfile
 import zlib
@@ -221,8 +222,8 @@ def _in_folder(folder: Path) -> Iterator[tuple[str, bytes]]:
             continue
         try:
             with (folder / name).open("rb") as file:
-                # One byte more, to see whether the file is too long.
-                content = file.read(_RECORDS * _RECORD_BYTES + 1)
+                _check_bytes(os.fstat(file.fileno()).st_size, f"{folder}: {name}")
+                content = file.read()
         except OSError as error:
             raise DataError(f"{folder / name}: cannot be read ({error.strerror})") from error
         yield name, content

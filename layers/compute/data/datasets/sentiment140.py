@@ -148,12 +148,10 @@ def _read(path: Path, tokens: int, known: dict[str, int]) -> _Tweets:
     """Read a file; new words are added to `known` with the next number."""
     # The original is Latin-1, copies are often UTF-8; Latin-1 text is rarely valid UTF-8.
     for encoding in ("utf-8", "latin-1"):
-        before = len(known)
         try:
             return _collect(path, encoding, tokens, known)
         except UnicodeDecodeError:
-            for word in list(known)[before:]:
-                del known[word]
+            continue  # words of no tweet do not get into the vocabulary
         except (OSError, EOFError, zlib.error, csv.Error) as error:
             raise damaged(path, f"cannot be read ({error})") from error
     raise AssertionError("every byte is a character of Latin-1")
