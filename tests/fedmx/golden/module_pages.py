@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -224,7 +223,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }
 
 
-def printed_modules(parent: Path) -> str:
+def printed_modules() -> str:
     """Return the modules, with the parameter in each tensor, and why a model has none."""
     lines = []
     for name, (build, shape) in {**PRINTED, **REFUSED}.items():
@@ -238,6 +237,3 @@ def printed_modules(parent: Path) -> str:
         lines += [f"{tensor}: {own}" for tensor, own in module.tensors.items()]
         lines += [f"{counter}: a counter" for counter in module.counters]
     return "\n".join(lines)
-
-
-MODULES: tuple[Callable[[Path], str], ...] = (printed_modules,)

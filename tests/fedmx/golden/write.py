@@ -23,7 +23,6 @@ from layers.network.frames import Kind, frame
 from tests.fedmx.golden.command_pages import COMMAND_PAGES
 from tests.fedmx.golden.difference_pages import DIFFERENCES
 from tests.fedmx.golden.fork_pages import FORKS
-from tests.fedmx.golden.module_pages import MODULES
 from tests.fedmx.golden.pack_pages import PACKS
 from tests.fedmx.golden.pages import PAGES, written
 from tests.fedmx.golden.refusal_pages import REFUSALS
@@ -39,15 +38,24 @@ from tests.fedmx.golden.values import (
 
 FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
+
+
+def printed_modules(parent: Path) -> str:
+    """Return the page of `module_pages`, which needs MXNet; the others do not."""
+    from tests.fedmx.golden import module_pages
+
+    return module_pages.printed_modules()
+
+
 EVERY_PAGE = (
     *PAGES,
     *COMMAND_PAGES,
     *DIFFERENCES,
     *FORKS,
-    *MODULES,
     *PACKS,
     *REFUSALS,
     *REPLAYS,
+    printed_modules,
 )
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
