@@ -403,7 +403,9 @@ class ClientSessions:
             self.log.warning(
                 who,
                 "client_failed",
-                "client {client}, round {round}: {reason}",
+                "client {client}, round {round}: {reason}"
+                if message.round
+                else "client {client}: no answer: {reason}",
                 client=client,
                 round=message.round,
                 reason=reason,

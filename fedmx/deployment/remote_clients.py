@@ -21,7 +21,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.log import Log
 from fedmx.monitoring.monitor import ClientsNow
-from fedmx.protocol.messages import CODEC, Setup
+from fedmx.protocol.messages import CODEC, Failed, Setup
 from layers.logic import (
     Answer,
     ClientLost,
@@ -252,7 +252,7 @@ class RemoteClients:
             if self.orders.paused:
                 self._lacking_s = None
             elif self._assembled and self._lacks() >= self._wait_limit_s:
-                raise TooFewClients(len(self._sessions.membership.samples), needed)
+                raise TooFewClients(len(self._connected), needed)
             event = self._sessions.next_event(TICK_S)
             self.orders.poll()
             if not isinstance(event, Joined | Left):  # the population has the connected clients
@@ -265,6 +265,11 @@ class RemoteClients:
             needed = self._at_least if self._assembled else self._wait_for
             return min(needed, number - excluded)
         return self._at_least if self._assembled else max(self._wait_for - excluded, self._at_least)
+
+    @property
+    def _connected(self) -> set[int]:
+        """The clients that are ready and may be asked."""
+        return self._sessions.membership.ready - self.orders.excluded.keys()
 
     def again(self, error: TooFewUpdates) -> bool:
         """Wait before a round that brought too few updates is run again; return whether it is.
@@ -591,7 +596,7 @@ class RemoteClients:
             what = f"sent something else than the answer to the question {question.name!r}"
             self._sessions.report_violation(client, what)
             return ClientLost(question.round, client, what, rejected=True)
-        if isinstance(event, ClientLost) and event.round == 0:
+        if isinstance(event, ClientLost) and _is_no_answer(event):
             del questions[client]
             self._sessions.rejections.add(f"client {client}: no answer: {event.reason}")
             return replace(event, round=question.round)
@@ -633,7 +638,7 @@ class RemoteClients:
 
     def _of_round(self, event: MessageEvent | None) -> Event | None:
         """Return the event if it belongs to the round under way; otherwise report it."""
-        if event is None or isinstance(event, Answer):
+        if event is None or isinstance(event, Answer) or _is_no_answer(event):
             self._report(event)
             return None
         client, task = event.client, self._tasks.get(event.client)
@@ -684,7 +689,7 @@ class RemoteClients:
         if event is None or isinstance(event, StateLost):
             return
         counter = self._sessions.byte_counter
-        counter.unasked(event.client, type(event).__name__, event.round)
+        counter.unasked(event.client, _message_of(event).__name__, event.round)
         what = _kind_of(event)
         if not isinstance(event, Answer) and self._has_ended(event):
             # Slow clients send these, and clients that were asked again when they reconnected.
@@ -727,7 +732,7 @@ class RemoteClients:
         self._waiting, self._log_timer = (what, time.time()), LogTimer(LOG_WAIT_S)
 
     def _log_missing_clients(self, needed: int) -> None:
-        ready, number = set(self._sessions.membership.samples), self._sessions.clients
+        ready, number = self._connected, self._sessions.clients
         if number is None:
             log.info(
                 "waiting_for_clients",
@@ -765,7 +770,7 @@ class RemoteClients:
             "round {round}: waiting for the {what} of clients {clients} since {began} "
             "({waited_s:.0f} s); {until}. To wait for SECONDS at most, set network.patience_s: "
             "Ctrl-C, then fedmx resume RUN --patience SECONDS",
-            round=self._round,
+            round=self._round if self._collecting else max(one.round for one in asked.values()),
             what=what,
             clients=listing(set(asked)),
             began=began,
@@ -790,8 +795,20 @@ def _taken(texts: dict[int, str]) -> tuple[str, ...]:
     return found
 
 
+def _is_no_answer(event: MessageEvent) -> bool:
+    """Return whether a client says that it cannot answer a question."""
+    return isinstance(event, ClientLost) and event.round == 0
+
+
 def _kind_of(event: MessageEvent) -> str:
-    return "update" if isinstance(event, ClientLost) else type(event).__name__.lower()
+    if isinstance(event, ClientLost):
+        return "answer" if _is_no_answer(event) else "update"
+    return type(event).__name__.lower()
+
+
+def _message_of(event: MessageEvent) -> type:
+    """Return the type of the message that has led to an event."""
+    return Failed if isinstance(event, ClientLost) else type(event)
 
 
 def _is_asked_for(event: MessageEvent, task: Task) -> bool:

@@ -47,7 +47,7 @@ class NoNetwork:
     def last_event(self) -> int:
         return 0
 
-    def disconnect(self, peer: str, reason: str, final: bool) -> None:
+    def disconnect(self, peer: str, reason: str, final: bool = False) -> None:
         self.sent.append((peer, reason))
 
     def traffic(self) -> Any:

@@ -47,6 +47,7 @@ STATE = ServerState(0, EMPTY, EMPTY)
 
 def test_an_update_of_the_round_is_seen_and_its_memory_is_known() -> None:
     round = Round([a_task(1), a_task(2)])
+    round.sessions.memory_rounds[1] = {1}  # a client keeps that of one round besides the last
     update = an_update(1)
     assert round.come(update) == [update]
     assert (round.knows(1), round.knows(2)) == ({0, 2}, set())
@@ -127,6 +128,19 @@ def test_what_comes_late_for_a_task_of_before_does_not_cost_the_task_under_way(l
     assert round.come(an_offer(1)) != []
 
 
+def test_a_survey_that_fails_too_late_is_reported_and_does_not_cost_the_task_under_way() -> None:
+    round = Round([a_task(1)])
+    size = 7
+    round.sessions.byte_counter.received(1, "Failed", 0, size)
+    assert round.come(ClientLost(0, 1, "no labels")) == []
+    accounts = round.accounts()
+    assert accounts.traffic == {1: Traffic(100, 0)}, "it belongs to no round"
+    (reason,) = accounts.overhead.rejected_connections
+    assert reason.startswith("client 1: sent an answer")
+    update = an_update(1)
+    assert round.come(update) == [update]
+
+
 def test_an_answer_without_a_question_is_a_violation() -> None:
     round = Round([a_task(1)])
     assert round.come(Answer(1, "labels", {}, 2)) == []
@@ -174,6 +188,19 @@ def test_a_closed_round_ends_its_tasks_and_a_cancelled_one_is_late() -> None:
     round.come(an_update(1))
     round.carry(Cancel(3), Close())
     assert round.clients.tree()["over"] == {1: 2, 2: 2, 3: 2}
+
+
+def test_what_comes_for_a_round_that_was_taken_back_is_too_late() -> None:
+    round = Round([a_task(1), a_task(2)])
+    round.come(an_update(2))
+    round.network.sent.clear()
+    round.clients.forget("the run steps back")
+    assert round.network.sent == [("client-1", "the run steps back")]
+    round.sessions._events.append(an_update(1))
+    assert round.clients._next() is None
+    assert round.clients._kept == {}
+    (reason,) = round.rejections
+    assert reason.startswith("client 1: its update of round 2 came too late")
 
 
 def test_a_timer_fires_once_and_the_deadline_after_the_others() -> None:
@@ -319,3 +346,10 @@ def test_files_are_told_apart_from_control_traffic() -> None:
     round.network.bytes.update(file_bytes_sent=40, file_bytes_received=3)
     assert round.accounts().overhead == Overhead(control_bytes=77, file_bytes=43)
     assert round.accounts().overhead == Overhead()
+
+
+def test_other_versions_are_in_the_record_of_one_round_in_the_order_of_the_clients() -> None:
+    round = Round([])
+    round.sessions.other_versions.update({3: "client 3 has fedmx 2", 1: "client 1 has fedmx 3"})
+    told = [round.accounts().overhead.other_versions for _ in range(2)]
+    assert told == [("client 1 has fedmx 3", "client 3 has fedmx 2"), ()]

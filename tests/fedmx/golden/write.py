@@ -21,6 +21,7 @@ from fedmx.run.checkpoint import write_checkpoint
 from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
 from tests.fedmx.golden.command_pages import COMMAND_PAGES
+from tests.fedmx.golden.deployment_pages import DEPLOYMENTS
 from tests.fedmx.golden.difference_pages import DIFFERENCES
 from tests.fedmx.golden.fork_pages import FORKS
 from tests.fedmx.golden.pack_pages import PACKS
@@ -50,6 +51,7 @@ def printed_modules(parent: Path) -> str:
 EVERY_PAGE = (
     *PAGES,
     *COMMAND_PAGES,
+    *DEPLOYMENTS,
     *DIFFERENCES,
     *FORKS,
     *PACKS,
