@@ -16,11 +16,11 @@ from safetensors.numpy import save
 from fedmx.assembly.assets import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.client import Client
-from fedmx.client.participant import Participant
+from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
-from fedmx.protocol.messages import CannotTakePart, MissingAssets, Ready, Setup
-from layers.logic import ClientLedger
-from layers.network import FileFailed, FileReceived
+from fedmx.protocol.messages import CannotTakePart, Finished, MissingAssets, Ready, Setup
+from layers.logic import ClientLedger, ClientState
+from layers.network import FileFailed, FileReceived, Received
 
 
 def samples(number: int) -> bytes:
@@ -101,6 +101,35 @@ def test_a_file_that_was_not_announced_is_removed_and_ends_the_client(
     assert waiting.sent == [CannotTakePart(4, str(caught.value))]
 
 
+def test_what_a_client_has_of_a_run_is_removed_when_the_run_has_ended(
+    waiting: Waiting, tmp_path: Path
+) -> None:
+    waiting.client._memory = memory = ClientMemory(tmp_path / "ledgers", "run", 4)
+    memory.keep(ClientLedger(pending=ClientState(3, {"hook": {"count": 2}})))
+    assert len(list((tmp_path / "ledgers").iterdir())) == 1
+    events: list[Any] = [Received("server", Finished("3 rounds"), 10)]
+    for asset in (FIRST, SECOND):
+        path = waiting.receiver.folder / name_of(asset)
+        path.write_bytes(asset.content)
+        events.append(FileReceived("server", path, len(asset.content), asset.sha256))
+    other = waiting.receiver.folder / FIRST.announced.file_name(5)
+    other.write_bytes(FIRST.content)
+    waiting.client.network.next_event = lambda timeout_s: (
+        events.pop() if timeout_s is None else None
+    )
+    assert waiting.client.run() == "3 rounds"
+    assert [type(one) for one in waiting.sent] == [Ready]
+    assert list(waiting.receiver.folder.iterdir()) == [other]
+    assert list((tmp_path / "ledgers").iterdir()) == []
+
+
+def test_a_client_that_has_its_assets_already_is_ready_at_once(waiting: Waiting) -> None:
+    for asset in (FIRST, SECOND):
+        (waiting.receiver.folder / name_of(asset)).write_bytes(asset.content)
+    waiting.client._handle_setup(SETUP)
+    assert waiting.sent == [Ready("run", 4, 9, (), (FIRST.sha256, SECOND.sha256))]
+
+
 def test_an_asset_that_is_not_received_ends_the_client(waiting: Waiting) -> None:
     with pytest.raises(FedmxError, match="the asset first was not received: too large") as caught:
         waiting.client._handle_file(FileFailed("server", "first", "too large"))
@@ -115,6 +144,25 @@ def test_a_file_is_ignored_before_the_setup_of_this_connection(
     assert waiting.receive("unknown.safetensors", b"").exists()
     waiting.client._handle_file(FileFailed("server", "first", "too large"))
     assert waiting.sent == []
+
+
+def test_an_asset_of_another_shape_than_the_model_takes_ends_the_client(waiting: Waiting) -> None:
+    waiting.client._participant.compute.engine.example_shape = (4,)
+    with pytest.raises(FedmxError, match=r"'first' have shape \(3,\), and the model takes \(4,\)"):
+        waiting.receive(name_of(FIRST), FIRST.content)
+    assert [type(one) for one in waiting.sent] == [CannotTakePart]
+    assert waiting.client._participant.assets == {}
+
+
+def test_without_a_folder_for_its_memory_a_client_removes_its_assets_at_the_end() -> None:
+    receiver = AssetReceiver(None)
+    receiver.expect(SETUP)
+    (receiver.folder / name_of(FIRST)).write_bytes(FIRST.content)
+    found = receiver.find(FIRST.announced, 4)
+    assert found is not None
+    assert found.content == FIRST.content
+    receiver.close()
+    assert not receiver.folder.exists()
 
 
 def test_unfinished_files_are_removed_at_the_next_start_and_at_the_end(tmp_path: Path) -> None:

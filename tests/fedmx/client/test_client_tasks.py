@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,20 @@ import numpy as np
 import pytest
 
 from fedmx.client.client import Client
-from fedmx.client.participant import Participant
+from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
-from fedmx.protocol.messages import Failed
-from layers.logic import ClientLedger, Offer, Question, Task, Training, Update, Verdict
+from fedmx.protocol.messages import Failed, Ready, Setup
+from layers.logic import (
+    Answer,
+    ClientLedger,
+    ClientState,
+    Offer,
+    Question,
+    Task,
+    Training,
+    Update,
+    Verdict,
+)
 from layers.network import Connected, Received
 from tests.logic.memory_carrier import a_logic, alone
 from tests.logic.quadratic import QuadraticEngine, bowl
@@ -52,6 +63,18 @@ def kinds(network: NoNetwork) -> list[type]:
     return [type(message) for message in network.sent]
 
 
+@pytest.mark.parametrize("given", ["", "logic", "compute"])
+def test_a_client_without_its_logic_or_its_compute_must_be_able_to_learn_both(given: str) -> None:
+    known, _ = a_client()
+    parts: Any = {name: getattr(known, name) for name in given.split()}
+    with pytest.raises(FedmxError, match="logic and compute"):
+        Client(known.network, **parts)
+    learned = Client(known.network, **parts, learn=lambda setup: (known.logic, known.compute))
+    learned._handle_message(Setup("run", "", "", 4, (3,), 2))
+    assert (learned.logic, learned.compute) == (known.logic, known.compute)
+    assert known.network.sent == [Ready("run", 4, 10, ())]
+
+
 def test_a_task_for_another_client_ends_this_one() -> None:
     client, network = a_client()
     with pytest.raises(FedmxError, match="a task for client 5 came to client 4"):
@@ -75,6 +98,17 @@ def test_an_offer_goes_up_first_and_the_update_when_it_is_granted() -> None:
     assert kinds(network) == [Offer]
     client._handle_message(Verdict(2, 4, granted=True))
     assert kinds(network) == [Offer, Update]
+
+
+def test_an_answer_that_leaves_the_memory_of_hooks_as_it_was_is_not_saved() -> None:
+    client, network = a_client()
+    kept: list[ClientLedger] = []
+    client._participant.keep = kept.append
+    client._handle_message(Question("labels", classes=3, round=2))
+    assert kinds(network) == [Answer]
+    assert kept == []
+    client._handle_message(a_task())
+    assert [ledger.pending.round for ledger in kept] == [2]
 
 
 def test_a_grant_before_any_training_sends_nothing() -> None:
@@ -171,3 +205,24 @@ def test_a_task_that_arrives_after_a_later_one_is_not_carried_out() -> None:
     seen = [client._next_event(0.0) for _ in range(3)]
     assert [getattr(getattr(one, "message", None), "round", None) for one in seen] == [3, None, 2]
     assert client._next_event(0.0) is None
+
+
+@pytest.mark.parametrize("in_folder", [True, False])
+def test_a_client_keeps_its_memory_for_its_run_and_writes_it_if_it_has_a_folder_and_any(
+    in_folder: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "memory" if in_folder else None
+    memory = ClientMemory(folder, "run", 4)
+    empty = ClientLedger()
+    memory.keep(empty)
+    assert memory.load() is empty
+    assert list(tmp_path.iterdir()) == []
+    ledger = ClientLedger(pending=ClientState(3, {"hook": {"count": 2}}))
+    memory.keep(ledger)
+    assert memory.load() is ledger
+    found = ClientMemory(folder, "run", 4).load()
+    assert found.tree() == (ledger if in_folder else empty).tree()
+    assert ClientMemory(folder, "run", 5).load().tree() == empty.tree()
+    memory.discard()
+    assert memory.load().tree() == empty.tree()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.client_sessions import ClientSessions
+from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import (
     REASON_LENGTH,
@@ -408,6 +410,14 @@ def test_a_client_gets_the_assets_that_it_lacks(sessions) -> None:
     )
 
 
+def test_the_files_that_were_sent_are_removed_when_the_server_closes(sessions) -> None:
+    sessions.say(3, MissingAssets("run", 3, ("shared",)))
+    folder = Path(sessions.asset_sender._temporary)
+    assert len(list(folder.iterdir())) == 1
+    sessions.close(1.0)
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("names", [(), ("other",), ("shared", "other")])
 def test_a_client_that_lacks_what_there_is_not_violates_the_protocol(sessions, names) -> None:
     sessions.say(3, MissingAssets("run", 3, names))
@@ -504,3 +514,28 @@ def test_without_a_number_of_clients_any_number_is_a_client() -> None:
     ((peer, reason, _),) = sessions.network.closed
     assert peer == "client-1000000000"
     assert reason.endswith("connect as client-N")
+
+
+def test_the_record_of_a_round_has_a_hundred_reasons_of_500_characters_and_the_number_of_others(
+    sessions,
+) -> None:
+    rejections = sessions.rejections
+    for number in range(MOST_REASONS):
+        rejections.add(f"{number:03} {'x' * 496}")
+    for number in (0, 0, MOST_REASONS, MOST_REASONS + 1):
+        rejections.add(f"{number:03} {'x' * 497}")
+    reasons = [f"{number:03} {'x' * 496}" for number in range(MOST_REASONS)]
+    reasons[0] += " (3 times)"
+    assert rejections.take() == (*reasons, "and 2 more")
+    assert rejections.take() == ()
+
+
+def test_violations_count_anew_in_each_round_and_messages_out_of_place_on_each_connection() -> None:
+    rejections = Rejections(1)
+    assert [rejections.count_violation(3) for _ in range(2)] == [False, True]
+    assert [rejections.count_out_of_place(3) for _ in range(2)] == [False, True]
+    assert (rejections.count_violation(4), rejections.count_out_of_place(4)) == (False, False)
+    rejections.take()
+    assert (rejections.count_violation(3), rejections.count_out_of_place(3)) == (False, True)
+    rejections.joined(3)
+    assert (rejections.count_violation(3), rejections.count_out_of_place(3)) == (True, False)

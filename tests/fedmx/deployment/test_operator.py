@@ -274,6 +274,66 @@ def test_an_interrupted_command_does_not_stop_the_server(
     assert asked == [{}] * 2
 
 
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        (None, "did not answer within 0 s"),
+        (b"", "its server has ended"),
+        (b"{}\n", "its server has ended"),
+        (b"no JSON\n", "its server has ended"),
+    ],
+)
+def test_a_server_that_does_not_answer_a_command_is_named_with_the_reason(
+    answers: bytes | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if answers is None:
+        monkeypatch.setattr(operator_socket, "ANSWER_S", 0.01)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / NAME))
+        listening.listen()
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                if answers is not None:
+                    connection.recv(4096)
+                    connection.sendall(answers)
+                    return
+                over.wait(60)
+
+        over = threading.Event()
+        answering = threading.Thread(target=answer)
+        answering.start()
+        with pytest.raises(FedmxError) as caught:
+            ask(tmp_path, {"command": "pause"})
+        over.set()
+        answering.join()
+    assert str(caught.value).startswith(f"{tmp_path}: ")
+    assert said in str(caught.value)
+
+
+def test_a_folder_without_a_server_is_named_with_what_tells_more(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(FedmxError) as caught:
+            ask(folder, {"command": "pause"})
+        said = str(caught.value)
+        assert said.startswith(f"{folder}: its server does not answer (No such file or directory)")
+        assert f"fedmx status {folder}" in said
+
+
+def test_a_folder_without_room_for_a_socket_costs_the_commands_and_not_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / NAME / "inside").mkdir(parents=True)
+    with OperatorSocket(tmp_path, dict) as end:
+        end.poll()
+    (record,) = caplog.records
+    assert (record.levelname, record.event) == ("WARNING", "no_operator_socket")  # type: ignore[attr-defined]
+    said = record.getMessage()
+    assert said == f"{tmp_path / NAME}: fedmx ctl does not work (Is a directory)"
+    assert (tmp_path / NAME / "inside").is_dir()
+
+
 def test_a_damaged_file_of_what_was_said_is_named(
     certificates: Certificates, tmp_path: Path
 ) -> None:

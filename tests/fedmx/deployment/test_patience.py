@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import numpy as np
 import pytest
 
+from fedmx import Experiment, serve
 from layers.logic import Question
-from layers.logic.round.patience import Patience
+from layers.logic.round.patience import FIRST_S, Patience
 from tests.fedmx.deployment.test_deployment_surveys import Surveyed, answering
 from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening
 from tests.network.conftest import Certificates
@@ -60,3 +62,47 @@ def test_a_silent_client_does_not_hold_up_a_survey(certificates: Certificates) -
         (round,) = server.rounds()
     assert round.participants == (0,)
     assert any(one.startswith("client 1") and "4 s" in one for one in round.rejected_connections)
+
+
+TREE: dict[str, Any] = {
+    "name": "patient",
+    "rounds": 1,
+    "clients": 6,
+    "compute": {
+        "model": "logistic",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "train": {"steps": 1},
+    },
+}
+PRIVATE: dict[str, Any] = {
+    "privacy": {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1},
+    "logic": {
+        "preset": {"name": "fedavg", "weights": "uniform"},
+        "selector": {"name": "poisson", "probability": 0.5},
+        "min_updates": 0,
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("private", "network", "patience"),
+    [
+        (False, {}, Patience(10.0)),
+        (False, {"patience": None}, Patience()),
+        (False, {"patience": 3.0}, Patience(3.0)),
+        (False, {"patience_s": 7.0}, Patience(10.0, 7.0)),
+        (True, {}, Patience(None, FIRST_S)),
+        (True, {"patience": None}, Patience()),
+        (True, {"patience_s": 7.0}, Patience(10.0, 7.0)),
+    ],
+)
+def test_the_limit_of_a_private_run_does_not_follow_answers_unless_the_experiment_says_so(
+    private: bool, network: dict[str, Any], patience: Patience, certificates: Certificates
+) -> None:
+    tls = certificates.server
+    files = {"ca": str(tls.ca), "certificate": str(tls.certificate), "key": str(tls.key)}
+    given = {**TREE, **(PRIVATE if private else {})}
+    given["network"] = {"address": "127.0.0.1:0", "tls": files, **network}
+    server = serve(Experiment.from_dict(given), "run")
+    assert server.network.patience == patience

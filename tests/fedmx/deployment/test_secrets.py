@@ -10,6 +10,7 @@ import pytest
 
 from fedmx import FedmxError
 from fedmx.client.participant import ClientMemory
+from fedmx.deployment.token import read_token
 from fedmx.history import pack, replay
 from fedmx.run import RunError, RunFolder
 from fedmx.run.secret_file import SECRET
@@ -167,3 +168,20 @@ def test_a_damaged_secret_is_named(tmp_path: Path, content: bytes) -> None:
     (run.path / SECRET).write_bytes(content)
     with pytest.raises(RunError, match=rf"{SECRET}.*damaged"):
         run.secret.draws("noise")
+
+
+def test_a_token_of_16_bytes_or_more_is_read_without_the_white_space_around_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "token"
+    assert read_token(None) is None
+    path.write_bytes(b" \n0123456789 bcdef\r\n")
+    assert read_token(path) == b"0123456789 bcdef"
+    path.write_bytes(b"0123456789abcde\n")
+    with pytest.raises(FedmxError) as caught:
+        read_token(path)
+    assert str(caught.value).startswith(f"{path}: a token of 15 bytes")
+    with pytest.raises(FedmxError) as caught:
+        read_token(tmp_path / "none")
+    assert str(caught.value).startswith(f"{tmp_path / 'none'}: ")
+    assert "No such file or directory" in str(caught.value)

@@ -11,7 +11,13 @@ from fedmx.deployment import remote_clients
 from fedmx.protocol.messages import CODEC
 from layers.logic import Answer, ClientLost, Question, ServerState, StateLost, Task, Update, Verdict
 from layers.logic.round.exchange import Answered, Ask, Begin, Cancel, Close
-from tests.fedmx.deployment.round_without_network import EMPTY, Round, a_task, an_update
+from tests.fedmx.deployment.round_without_network import (
+    EMPTY,
+    Round,
+    a_task,
+    an_offer,
+    an_update,
+)
 
 LATE = "its update of round 2"
 
@@ -206,3 +212,14 @@ def test_a_client_that_came_back_without_its_memory_between_rounds_is_asked_agai
     asked(round)
     round.carry(Begin(3, late=(task.without_vectors(),)))
     assert [(peer, type(sent)) for peer, sent in round.network.sent[-1:]] == [("client-1", Task)]
+
+
+def test_an_offer_between_two_rounds_is_too_late_and_the_update_after_it_is_not() -> None:
+    round = Round([a_task(1, offer=True)])
+    in_flight(round)
+    round.sessions._events.extend([an_offer(1), an_update(1)])
+    waited(round)
+    assert [type(one) for one in round.clients._kept.values()] == [Update]
+    assert [one.round for one in next_round(round, a_task(1, offer=True))] == [2]
+    (reason,) = round.rejections
+    assert reason == "client 1: its offer of round 2 came too late, or again"
