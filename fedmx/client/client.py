@@ -115,7 +115,9 @@ class Client:
         for update in self.updates():
             log.info(
                 "update_made",
-                "round {round}: made an update of {steps} steps",
+                "round {round}: made an update of {steps} steps"
+                if update.steps != 1
+                else "round {round}: made an update of 1 step",
                 round=update.round,
                 steps=update.steps,
             )
