@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from fedmx import (
     Experiment,
     FedmxError,
     KeepBest,
+    ProgressBar,
     Round,
     RunFolder,
     Server,
@@ -26,7 +30,9 @@ from fedmx import (
     serve,
     simulate,
 )
+from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport, Traffic
+from layers.logic.core.report import ClientReport
 
 ROUNDS, PATIENCE = 25, 3
 
@@ -163,6 +169,92 @@ def test_a_deployed_server_calls_them_and_tells_its_clients_why_the_run_is_over(
     assert diary.told[-1] == ("done", "two are enough")
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (KeyboardInterrupt(), ("interrupted", "interrupted")),
+        (ValueError("no more"), ("failed", "ValueError: no more")),
+        (FedmxError("no more"), ("failed", "FedmxError: no more")),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_every_callback_hears_how_a_run_ended_early_even_if_another_fails_then(
+    error: BaseException, told: tuple[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Fails(Callback):
+        def on_end(self, status, reason) -> None:
+            raise OSError("the disk is full")
+
+    before, after = Diary(), Diary()
+    simulation = simulate(experiment(3), callbacks=[before, Fails(), after])
+    with pytest.raises(type(error)) as caught, simulation.calling():
+        raise error
+    assert caught.value is error, "the first error is the one to show"
+    assert before.told == after.told == [("begin", []), told]
+    warned = [(one.levelname, one.getMessage()) for one in caplog.records]
+    assert warned == [("WARNING", "callback Fails: the disk is full")]
+
+
+def test_a_callback_that_was_not_told_of_the_begin_is_not_told_of_the_end() -> None:
+    class Fails(Callback):
+        def on_begin(self, run) -> None:
+            raise RuntimeError("not\n  today")
+
+        def on_end(self, status, reason) -> None:
+            ended.append((status, reason))
+
+    ended: list[tuple[str, str]] = []
+    first, last = Diary(), Diary()
+    simulation = simulate(experiment(3), callbacks=[first, Fails(), last])
+    with pytest.raises(CallbackError) as caught:
+        next(simulation.rounds())
+    said = "Fails.on_begin failed before the first round: RuntimeError: not today"
+    assert str(caught.value) == said
+    assert ended == [("failed", f"CallbackError: {said}")]
+    assert (first.told, last.told) == ([("begin", []), *ended], [])
+
+
+@pytest.mark.parametrize(
+    ("method", "when"), [("stop", "in round 1"), ("on_round", "in round 1"), ("on_end", "at the end")]
+)
+def test_an_error_of_a_callback_names_its_method_and_the_round(method: str, when: str) -> None:
+    def fails(self: Callback, *given: Any) -> None:
+        raise OSError("no space")
+
+    failing = type("Failing", (Callback,), {method: fails})
+    with pytest.raises(CallbackError) as caught:
+        list(simulate(experiment(1), callbacks=[failing()]))
+    assert str(caught.value) == f"Failing.{method} failed {when}: OSError: no space"
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_an_error_that_was_written_for_users_stays_as_it_is() -> None:
+    class Refuses(Callback):
+        def on_round(self, round) -> None:
+            raise FedmxError("set the key")
+
+    with pytest.raises(FedmxError, match=r"^set the key$"):
+        list(simulate(experiment(1), callbacks=[Refuses()]))
+
+
+def test_all_callbacks_hear_of_a_round_and_the_first_reason_counts() -> None:
+    class Enough(Diary):
+        def __init__(self, reason: str) -> None:
+            super().__init__()
+            self.reason = reason
+
+        def stop(self, round) -> str:  # type: ignore[override]
+            super().stop(round)
+            return self.reason
+
+    callbacks = Enough(""), Enough("one is enough"), Enough("one is too many")
+    simulation = simulate(experiment(3), callbacks=callbacks)
+    list(simulation)
+    assert simulation.reason == "one is enough"
+    end = ("done", "one is enough")
+    assert [one.told for one in callbacks] == [[("begin", []), ("stop", 1), 1, end]] * 3
+
+
 # --- mistakes -------------------------------------------------------------------------------
 
 
@@ -248,6 +340,54 @@ def test_rounds_without_an_evaluation_cost_no_patience() -> None:
     assert reasons(EarlyStopping(2), rounds) == [False] * 5 + [True]
 
 
+@pytest.mark.parametrize(
+    ("settings", "values", "said"),
+    [
+        ((1,), [0.5, 0.5], "accuracy is no better than 0.5 of round 1 since 1 evaluation"),
+        ((2,), [0.12345, 0.5, 0.5, 0.4], "accuracy is no better than 0.5 of round 2 since 2 evalua"),
+        ((2, "loss"), [1.0, 0.12345, 2.0, 0.2], "loss is no better than 0.1235 of round 2 since 2 "),
+        ((2, "loss"), [math.nan, math.inf], "loss was not finite in 2 evaluations"),
+        ((2, "accuracy", 0.125), [0.5, 0.625, 0.625], "accuracy is no better than 0.5 of round 1 "),
+        ((2, "accuracy", 0.125), [0.5, 0.625, 0.6251], None),
+    ],
+)
+def test_early_stopping_says_what_was_the_best(
+    settings: Any, values: list[float], said: str | None
+) -> None:
+    stopping = EarlyStopping(*settings)
+    of_loss = stopping.measure == "loss"
+    *before, last = [
+        stopping.stop(a_round(number, 0.5 if of_loss else value, value if of_loss else None))
+        for number, value in enumerate(values, 1)
+    ]
+    assert before == [None] * len(before)
+    assert last == said if said is None else str(last).startswith(said)
+
+
+def test_the_loss_of_training_is_measured_in_every_round() -> None:
+    def trained(number: int, loss: float) -> Round:
+        one = ClientReport(1, "accepted", samples=10, metrics={"loss": loss})
+        report = RoundReport(number, 0.1, 2, (one,), Traffic())
+        return Round(report, accuracy=None, loss=None, seconds=1.0, elapsed_s=1.0)
+
+    stopping = EarlyStopping(2, "train_loss")
+    losses = (1.0, 0.5, 0.75, 0.5)
+    said = [stopping.stop(trained(number, loss)) for number, loss in enumerate(losses, 1)]
+    best = "train_loss is no better than 0.5 of round 2 since 2 evaluations"
+    assert said == [None, None, None, best]
+
+
+def test_early_stopping_begins_anew_with_each_run() -> None:
+    stopping = EarlyStopping(2)
+    assert stopping.stop(a_round(1, 0.75)) is None
+    simulation = simulate(experiment())
+    simulation.remember([{"round": 1, "accuracy": 0.5}, {"round": 2, "accuracy": 0.25}])
+    stopping.on_begin(simulation)
+    assert stopping.stop(a_round(3, 0.375)) == (
+        "accuracy is no better than 0.5 of round 1 since 2 evaluations"
+    )
+
+
 def test_after_a_step_back_the_rounds_that_are_gone_count_no_more() -> None:
     stopping = EarlyStopping(2)
     assert reasons(stopping, [a_round(1, 0.1), a_round(2, 0.9), a_round(3, 0.2)]) == [False] * 3
@@ -267,7 +407,9 @@ def test_a_loss_must_fall_by_more_than_the_least_and_one_that_is_no_number_is_th
     [
         ({"measure": "acuracy"}, "unknown measure 'acuracy'; did you mean 'accuracy'"),
         ({"patience": 0}, "patience must be a whole number from 1, not 0"),
+        ({"patience": 1.5}, "patience must be a whole number from 1, not 1.5"),
         ({"least": -1}, "least must be at least 0, not -1"),
+        ({"least": math.inf}, "least must be at least 0, not inf"),
     ],
 )
 def test_wrong_settings_of_early_stopping_are_named(settings: Any, said: str) -> None:
@@ -348,3 +490,69 @@ def test_the_best_model_replaces_no_file_that_fedmx_did_not_write(
 def test_without_a_folder_the_best_model_needs_a_file() -> None:
     with pytest.raises(FedmxError, match="KeepBest: the run has no folder; give a file"):
         next(simulate(experiment(), callbacks=[KeepBest()]).rounds())
+
+
+def test_beside_the_best_model_stand_its_round_its_numbers_and_its_hash(tmp_path: Path) -> None:
+    keeper = KeepBest(tmp_path / "best.safetensors")
+    rounds = list(simulate(experiment(4), callbacks=[keeper]))
+    best = rounds[keeper.best_round - 1]
+    assert json.loads((tmp_path / "best.json").read_text()) == {
+        "round": best.round,
+        "accuracy": best.accuracy,
+        "loss": best.loss,
+        "model_sha256": best.model_sha256,
+    }
+
+
+def test_a_best_model_that_was_undone_by_a_step_back_is_replaced(tmp_path: Path) -> None:
+    keeper = KeepBest(tmp_path / "best.safetensors")
+    keeper.on_begin(simulate(experiment()))
+    step = StepBack(4, 1, "a broken model", (), ())
+    again = replace(a_round(2, 0.25), stepped_back=(step,))
+    seen = []
+    for round in (a_round(1, 0.5), a_round(2), a_round(3, 0.75), again, a_round(3, 0.125)):
+        keeper.on_round(round)
+        seen.append((keeper.best_round, keeper.best_accuracy))
+    assert seen == [(1, 0.5), (1, 0.5), (3, 0.75), (2, 0.25), (2, 0.25)]
+    keeper.on_round(replace(a_round(3, 0.125), stepped_back=(step,)))
+    assert keeper.best_round == 2, "the best model is of an earlier round, which still counts"
+
+
+@pytest.mark.parametrize("lost", ["best.safetensors", "best.json"])
+def test_a_resumed_run_writes_the_best_model_again_if_one_of_its_files_is_gone(
+    tmp_path: Path, lost: str
+) -> None:
+    folder = new_folder(tmp_path)
+    ran(simulate(experiment(3), callbacks=[KeepBest()]), folder, until=2)
+    (folder.path / lost).unlink()
+    keeper = KeepBest()
+    ran(simulate(experiment(3), callbacks=[keeper]), folder)
+    assert keeper.best_round == 3
+    assert json.loads((folder.path / "best.json").read_text())["round"] == 3
+    assert (folder.path / "best.safetensors").exists()
+
+
+# --- the progress bar -----------------------------------------------------------------------
+
+
+def test_the_bar_shows_the_rounds_and_the_accuracy_and_goes_back_with_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bar, simulation = ProgressBar(), simulate(experiment(8))
+    simulation.state = replace(simulation.state, round=2)
+    bar.on_begin(simulation)
+    assert re.search(r" 2/8 ", capsys.readouterr().err)
+    shown = []
+    for round in (a_round(3, 0.71236), a_round(5), a_round(4, 0.5)):
+        bar.on_round(round)
+        bar._bar.refresh()
+        last = capsys.readouterr().err.split("\r")[-1]
+        shown.append(re.findall(r" (\d/8) .*(accuracy [\d.]+%)", last))
+    bar.on_end("done", "all 8 rounds were run")
+    assert [one for (one,) in shown] == [
+        ("3/8", "accuracy 71.24%"),
+        ("5/8", "accuracy 71.24%"),
+        ("4/8", "accuracy 50.00%"),
+    ]
+    assert capsys.readouterr().err.endswith("\n"), "the next line does not begin in the bar's"
+    ProgressBar().on_end("failed", "it never began")

@@ -15,6 +15,7 @@ from mxnet.gluon import nn
 
 from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.run.records import JsonLines
+from fedmx.server.step_back import StepBack, StepsBack, summary
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.engine import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
@@ -24,13 +25,16 @@ from layers.logic import (
     ClientSide,
     Hook,
     Logic,
+    RoundReport,
     ServerContext,
     ServerSide,
     ServerState,
+    Traffic,
     Training,
     Update,
 )
 from layers.logic.algorithms.scaffold import Scaffold
+from layers.logic.core.report import ClientReport
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
@@ -83,6 +87,31 @@ class _Attacking(ClientSide):
         return replace(update, delta=signs * np.float32(self._value))
 
 
+@dataclass(frozen=True)
+class Exploding(Hook):
+    """A server's own idea that does not work.
+
+    Attributes:
+        begin: the first round in which it makes a model with values that are not finite.
+        above: it does so only where a weight is above this.
+    """
+
+    begin: int = 1
+    above: float = 0.0
+
+    def server(self) -> ServerSide:
+        return _Exploding(self)
+
+
+class _Exploding(ServerSide):
+    def __init__(self, of: Exploding) -> None:
+        self._of = of
+
+    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+        bad = context.round >= self._of.begin and np.abs(state.weights).max() > self._of.above
+        return replace(state, weights=state.weights * np.float32(np.inf)) if bad else state
+
+
 def simulation(*hooks: Hook, fraction: float = 1.0, clients: int = 4, **settings: Any) -> Server:
     training = Training(epochs=2, batch_size=4, learning_rate=0.1)
     logic = Logic(
@@ -109,6 +138,7 @@ COURSES: dict[str, tuple[list[Hook], int, list[tuple[int, tuple[int, ...]]]]] = 
     "control variates": ([Scaffold(), ONE], 1, [(2, (2,))]),
     "an attacker of the first round": ([Attack(at=((2, (1,)),))], 1, [(0, (2,))]),
     "two attackers": ([TWO], 1, [(2, (1,)), (2, (2,))]),
+    "a round that ends with a broken model": ([ONE, Exploding(3, 1e6)], 1, [(2, (2,))]),
 }
 
 
@@ -125,7 +155,9 @@ def test_the_run_goes_on_from_the_last_good_model_without_the_attacker(
     assert [(step.to, step.excluded) for step in steps] == expected
     assert run.status == "done"
     assert [record["round"] for record in run.rounds()] == list(range(1, ROUNDS + 1))
-    assert len(seen) > ROUNDS  # rounds were run again
+    assert [record["round"] for record in server.records] == list(range(1, ROUNDS + 1))
+    again = name != "a round that ends with a broken model"  # it was never yielded
+    assert (len(seen) > ROUNDS) == again
     accuracy, loss = server.evaluate()
     assert 0 <= accuracy <= 1
     assert np.isfinite(loss)
@@ -211,18 +243,6 @@ def test_a_few_who_say_that_they_cannot_train_undo_nothing(tmp_path: Path) -> No
     assert not server.steps_back.steps
 
 
-class _Exploding(ServerSide):
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        return replace(state, weights=state.weights * np.float32(np.inf))
-
-
-class Exploding(Hook):
-    """A server's own idea that never works."""
-
-    def server(self) -> ServerSide:
-        return _Exploding()
-
-
 def test_a_run_that_no_step_back_helps_ends_with_a_clear_line(tmp_path: Path) -> None:
     run = folder(tmp_path)
     with pytest.raises(
@@ -231,3 +251,121 @@ def test_a_run_that_no_step_back_helps_ends_with_a_clear_line(tmp_path: Path) ->
         list(recorded(simulation(Exploding()), run))
     assert run.status == "failed"
     assert run.rounds() == []
+
+
+def test_a_run_ends_when_ten_steps_back_did_not_help(tmp_path: Path) -> None:
+    run, server = folder(tmp_path), simulation(Exploding(2))
+    with pytest.raises(BrokenModel) as caught:
+        list(recorded(server, run))
+    assert str(caught.value).endswith(
+        "; stepping back 10 times did not help; lower the learning rate, use an aggregator that "
+        "tolerates bad updates, or keep more checkpoints"
+    )
+    steps = server.steps_back.steps
+    assert [(step.round, step.to) for step in steps] == [(2, 1)] + [(2, 0)] * 9
+    excluded = [client for step in steps for client in step.excluded]
+    assert len(set(excluded)) == len(excluded) == 3, "one client is always left"
+    assert (run.status, run.reason) == ("failed", f"BrokenModel: {caught.value}")
+    assert server.reason == ""
+
+
+def test_a_run_whose_first_round_breaks_is_told_to_change_a_setting() -> None:
+    with pytest.raises(BrokenModel) as caught:
+        list(simulation(Exploding()))
+    assert str(caught.value).endswith(
+        "; no earlier model is kept to go on from; change the setting and run the experiment "
+        "again: lower the learning rate, use an aggregator that tolerates bad updates"
+    )
+
+
+# --- what is remembered of the rounds -------------------------------------------------------
+
+
+def reported(round: int, status: Any = "accepted", **peaks: float) -> RoundReport:
+    """The report of a round, with how far the update of each client goes."""
+    clients = tuple(ClientReport(int(one[1:]), status, peak=far) for one, far in peaks.items())
+    return RoundReport(round, 0.1, len(clients), clients, Traffic())
+
+
+def noted(*reports: RoundReport) -> StepsBack:
+    steps = StepsBack()
+    for report in reports:
+        steps.note(report)
+    return steps
+
+
+def test_the_five_largest_accepted_updates_of_a_hundred_rounds_are_remembered() -> None:
+    steps = noted(
+        *(reported(round, c3=1.0) for round in range(1, 101)),
+        reported(101, c7=2.0, c1=9.0, c2=2.0, c5=3.0, c4=0.5, c9=2.0),
+        reported(102, "rejected", c1=100.0),
+    )
+    kept = steps.largest
+    assert list(kept) == list(range(3, 103))
+    assert list(kept[101].items()) == [(1, 9.0), (5, 3.0), (2, 2.0), (7, 2.0), (9, 2.0)]
+    assert (kept[100], kept[102]) == ({3: 1.0}, {})
+    steps.forget_after(101)
+    assert list(steps.largest) == list(range(3, 102))
+
+
+def test_suspects_have_the_largest_updates_since_and_the_worst_round_is_the_first_of_them() -> None:
+    steps = noted(
+        reported(1, c8=99.0, c0=1.0),
+        reported(2, c1=5.0, c2=7.0),
+        reported(3, c1=6.0, c3=7.0, c4=7.0, c5=0.25, c6=0.125),
+        reported(4, c1=0.5, c2=2.0),
+        reported(5),
+    )
+    assert steps.suspects(0) == (8, 2, 3, 4, 1)
+    assert steps.suspects(1) == (2, 3, 4, 1, 5)
+    assert steps.suspects(3) == (2, 1)
+    assert steps.suspects(4) == ()
+    assert [steps.worst_round(after) for after in range(6)] == [1, 2, 3, 4, None, None]
+
+
+def test_steps_are_counted_until_the_run_gets_past_the_round_that_failed() -> None:
+    steps = StepsBack([StepBack(*one, "why", (), ()) for one in ((3, 2), (4, 2), (6, 1), (4, 3))])
+    assert [steps.in_a_row(round) for round in range(3, 8)] == [4, 3, 1, 1, 0]
+    assert [round for round in range(8) if steps.retried(round)] == [3, 4]
+    led = {round: [one.round for one in steps.leading_to(round)] for round in range(1, 6)}
+    assert led == {1: [], 2: [6], 3: [3, 4], 4: [4], 5: []}
+
+
+STEPS = (
+    StepBack(4, 2, "a broken model", (7, 1), (7,)),
+    StepBack(12, 0, "another one", (), ()),
+    StepBack(13, 11, "a third", (2,), (2, 3)),
+)
+
+
+def test_the_steps_and_what_they_need_are_in_a_checkpoint() -> None:
+    steps = noted(reported(1, c3=1.0), reported(2, c4=0.5, c5=1.5))
+    steps.steps.extend(STEPS)
+    tree = steps.tree()
+    assert StepsBack.of_tree(tree) == steps
+    assert tree["largest"] == {1: {3: 1.0}, 2: {5: 1.5, 4: 0.5}}
+    assert list(tree["steps"]) == ["0", "1", "2"]
+    assert tree["steps"]["2"] == {
+        "round": 13,
+        "to": 11,
+        "reason": "a third",
+        "suspects": [2],
+        "excluded": [2, 3],
+    }
+
+
+def test_a_step_back_says_where_it_led_why_and_who_is_not_asked_any_more() -> None:
+    back = "went back to the model after round"
+    largest = "suspected clients, the largest update first:"
+    assert [str(one) for one in STEPS] == [
+        f"{back} 2 because of a broken model; {largest} 7, 1; not asked any more: 7",
+        f"{back} 0 because of another one; {largest} nobody",
+        f"{back} 11 because of a third; {largest} 2; not asked any more: 2, 3",
+    ]
+    assert [summary(STEPS[:number]) for number in range(4)] == [
+        "",
+        "stepped back 1 time, excluded clients 7",
+        "stepped back 2 times, excluded clients 7",
+        "stepped back 3 times, excluded clients 7, 2, 3",
+    ]
+    assert summary(STEPS[1:2]) == "stepped back 1 time"
