@@ -215,7 +215,8 @@ def test_a_callback_that_was_not_told_of_the_begin_is_not_told_of_the_end() -> N
 
 
 @pytest.mark.parametrize(
-    ("method", "when"), [("stop", "in round 1"), ("on_round", "in round 1"), ("on_end", "at the end")]
+    ("method", "when"),
+    [("stop", "in round 1"), ("on_round", "in round 1"), ("on_end", "at the end")],
 )
 def test_an_error_of_a_callback_names_its_method_and_the_round(method: str, when: str) -> None:
     def fails(self: Callback, *given: Any) -> None:
@@ -344,8 +345,16 @@ def test_rounds_without_an_evaluation_cost_no_patience() -> None:
     ("settings", "values", "said"),
     [
         ((1,), [0.5, 0.5], "accuracy is no better than 0.5 of round 1 since 1 evaluation"),
-        ((2,), [0.12345, 0.5, 0.5, 0.4], "accuracy is no better than 0.5 of round 2 since 2 evalua"),
-        ((2, "loss"), [1.0, 0.12345, 2.0, 0.2], "loss is no better than 0.1235 of round 2 since 2 "),
+        (
+            (2,),
+            [0.12345, 0.5, 0.5, 0.4],
+            "accuracy is no better than 0.5 of round 2 since 2 evalua",
+        ),
+        (
+            (2, "loss"),
+            [1.0, 0.12345, 2.0, 0.2],
+            "loss is no better than 0.1235 of round 2 since 2 ",
+        ),
         ((2, "loss"), [math.nan, math.inf], "loss was not finite in 2 evaluations"),
         ((2, "accuracy", 0.125), [0.5, 0.625, 0.625], "accuracy is no better than 0.5 of round 1 "),
         ((2, "accuracy", 0.125), [0.5, 0.625, 0.6251], None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 import sys
 from collections.abc import Iterator
@@ -16,11 +17,15 @@ from fedmx import (
     FedmxError,
     KeepBest,
     MLflowLogger,
+    Round,
     RunFolder,
     WandbLogger,
     recorded,
     simulate,
 )
+from fedmx.callbacks.trackers import Tracker, files_of, name_of, numbers_in, settings_of
+from fedmx.server.step_back import StepBack
+from layers.logic import RoundReport, Traffic
 
 ROUNDS = 3
 
@@ -42,6 +47,59 @@ def run(parent: Path, *callbacks: Any, stop_after: int = ROUNDS) -> RunFolder:
         for _ in recorded(simulate(of, callbacks=callbacks), folder):
             pass
     return folder
+
+
+# --- what every tracker is sent -------------------------------------------------------------
+
+
+class Sent(Tracker):
+    """Keeps what it would send."""
+
+    def __init__(self, known: int) -> None:
+        super().__init__()
+        self.known = known  # the last round that was sent before
+        self.all: list[tuple[int, dict[str, float]]] = []
+
+    def on_begin(self, run) -> None:
+        self._go_on(run, self.known)
+
+    def _send(self, round, numbers) -> None:
+        self.all.append((round, dict(numbers)))
+
+
+def numbered(round: int, accuracy: float, **more: Any) -> Round:
+    report = RoundReport(round, 0.1, 2, (), Traffic())
+    return Round(report, accuracy=accuracy, loss=None, seconds=1.0, elapsed_s=1.0, **more)
+
+
+def test_a_round_is_sent_once_and_again_after_a_step_back() -> None:
+    tracker, simulation = Sent(2), simulate(experiment())
+    simulation.remember({"round": round, "accuracy": 0.25} for round in (1, 2, 3))
+    tracker.on_begin(simulation)
+    step = StepBack(5, 3, "a broken model", (), ())
+    tracker.on_round(numbered(3, 0.5))
+    tracker.on_round(numbered(4, 0.5))
+    tracker.on_round(numbered(4, 0.75, stepped_back=(step,)))
+    tracker.on_round(numbered(5, 1.0))
+    sent = [(round, numbers["accuracy"]) for round, numbers in tracker.all]
+    assert sent == [(3, 0.25), (4, 0.5), (4, 0.75), (5, 1.0)]
+
+
+def test_what_is_sent_of_a_round_are_its_finite_numbers() -> None:
+    record = {"round": 3, "accuracy": 0.5, "lost": 2, "loss": math.inf, "train_loss": math.nan}
+    others = {"epsilon": None, "virtual": True, "model_sha256": "0f", "participants": [1, 2]}
+    found = numbers_in({**record, **others})
+    assert found == {"accuracy": 0.5, "lost": 2.0}
+    assert {type(number) for number in found.values()} == {float}
+
+
+def test_a_run_without_a_folder_has_the_name_of_its_experiment_and_no_files() -> None:
+    simulation = simulate(experiment())
+    assert (name_of(simulation), files_of(simulation)) == ("tracked", [])
+    settings = settings_of(simulation)
+    assert (settings["rounds"], settings["compute.data.tests"]) == ("3", "50")
+    simulation.experiment = None
+    assert (name_of(simulation), settings_of(simulation)) == ("fedmx", {})
 
 
 # --- MLflow, in its local file store --------------------------------------------------------
@@ -77,6 +135,12 @@ def test_mlflow_has_the_settings_the_numbers_of_each_round_and_the_files(
     for metric in ("accuracy", "loss", "up_bytes"):
         recorded_ones = [(one["round"], one[metric]) for one in folder.rounds()]
         assert history(client, found, metric) == recorded_ones
+    assert found.data.params == settings_of(simulate(experiment()))
+    first = numbers_in(folder.rounds()[0])
+    assert {(1, value) for value in first.values()} == {
+        one for name in first for one in history(client, found, name) if one[0] == 1
+    }
+    assert set(found.data.metrics) == set(first)
     kept = {one.path for one in client.list_artifacts(found.info.run_id)}
     assert kept == {"experiment.yaml", "model.safetensors", "report.html", "best.safetensors"}
 
@@ -89,6 +153,37 @@ def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_logs_no_round_twice(
     assert [step for step, _ in history(client, found, "accuracy")] == [1, 2, 3]
     assert found.info.status == "FINISHED"
     assert found.data.tags["fedmx.reason"] == folder.reason
+    assert not client.list_artifacts(found.info.run_id)
+
+
+def test_another_run_is_another_one_in_mlflow_with_the_name_that_it_was_given(
+    tmp_path: Path, store: str
+) -> None:
+    first, second = (
+        run(tmp_path / "runs", MLflowLogger(tracking_uri=store, run_name=name, files=False))
+        for name in (None, "mine")
+    )
+    _, found = runs_in(store)
+    names = {one.data.tags["fedmx.run"]: one.info.run_name for one in found}
+    assert names == {first.name: first.name, second.name: "mine"}
+
+
+def test_mlflow_takes_many_and_long_settings(tmp_path: Path, store: str) -> None:
+    logger = MLflowLogger(tracking_uri=store)
+    logger.on_begin(simulate(experiment()))
+    logger._log_settings({f"a.key.{number:03}": "x" * 600 for number in range(250)})
+    _, (found,) = runs_in(store)
+    long = {key: value for key, value in found.data.params.items() if key.startswith("a.key.")}
+    assert long == {f"a.key.{number:03}": "x" * 500 for number in range(250)}
+
+
+def test_a_run_that_fails_has_failed_in_mlflow_too(store: str) -> None:
+    simulation = simulate(experiment(), callbacks=[MLflowLogger(tracking_uri=store)])
+    with pytest.raises(ValueError, match="no more"), simulation.calling():
+        raise ValueError("no more")
+    _, (found,) = runs_in(store)
+    assert (found.info.status, found.info.run_name) == ("FAILED", "tracked")
+    assert found.data.tags["fedmx.reason"] == "ValueError: no more"
 
 
 def test_a_run_whose_caller_leaves_it_is_killed_in_mlflow(tmp_path: Path, store: str) -> None:

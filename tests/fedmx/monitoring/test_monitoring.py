@@ -20,6 +20,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from fedmx import Experiment, RunFolder
 from fedmx.cli.runs import status_lines
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
@@ -27,8 +28,9 @@ from fedmx.errors import FedmxError
 from fedmx.monitoring import endpoint as endpoint_module
 from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of
 from fedmx.monitoring.monitor import ClientsNow, LiveFile, Monitor
-from fedmx.monitoring.reading import status_of_address
+from fedmx.monitoring.reading import status_of_address, status_of_run
 from fedmx.server.server import Server
+from fedmx.version import __version__
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment, until
 from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
@@ -173,6 +175,356 @@ def test_prometheus_reads_the_metrics_of_a_running_server(certificates: Certific
         assert {"fedmx", "fedmx_round", "fedmx_updates", "fedmx_round_duration_seconds"} <= names
 
 
+# --- all that is told of a run that is made up -----------------------------------------------
+
+
+def made_up() -> Monitor:
+    """The monitor of a server in its round 23, which went on after round 20."""
+    certificate = {"what": "certificate", "path": "a.pem", "warning": None}
+    expires = {"expires": "2026-02-01T00:00:00+00:00"}
+    now = ClientsNow(
+        "fl.example.org:9100",
+        number=5,
+        ready=(0, 2, 4),
+        away={1: 1769851800.0},
+        waiting_for="updates",
+        waited_for=(2, 4),
+        since=1769851830.5,
+        received_bytes=5000,
+        sent_bytes=7000,
+        refused_connections=6,
+        reconnections=8,
+        certificates=({**certificate, **expires}, {"what": "ca", **expires}),
+        paused=True,
+        excluded=(3,),
+    )
+    monitor = Monitor("a-hash", "digits", 30, lambda: now)
+    monitor.started = 1769850000.0
+    monitor.goes_on_after(20)
+    monitor.begun(21)
+    for round, seconds, accuracy in ((21, 2.0, 0.75), (22, 3.0, None)):
+        monitor.concluded(concluded(round, seconds, accuracy), "")
+        monitor.begun(round + 1)
+    return monitor
+
+
+def concluded(round: int, seconds: float, accuracy: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "round": round,
+        "seconds": seconds,
+        "participants": [4, 0],
+        "updates": 3,
+        "rejected": 1,
+        "declined": 20,
+        "lost": 300,
+        "accuracy": accuracy,
+        "loss": accuracy and 0.5,
+        "epsilon": 0.25 * round,
+        "suspended": {"3": 2.5},
+        **more,
+    }
+
+
+def status_but_now(monitor: Monitor) -> dict[str, Any]:
+    """A status without what differs from machine to machine and from call to call."""
+    status = monitor.status()
+    assert status.pop("pid") == os.getpid()
+    assert status.pop("memory_bytes") > 1 << 20
+    assert status.pop("time").endswith("+00:00")
+    return status
+
+
+def test_a_status_has_all_that_is_known_of_the_clients_and_the_rounds() -> None:
+    monitor = made_up()
+    status = status_but_now(monitor)
+    assert (
+        json.loads(json.dumps(status))
+        == status
+        == {
+            "format": 1,
+            "run": "a-hash",
+            "state": "running",
+            "reason": "",
+            "paused": True,
+            "excluded": [3],
+            "round": 23,
+            "rounds_done": 22,
+            "last_round": 30,
+            "accuracy": 0.75,
+            "loss": 0.5,
+            "epsilon": 5.5,
+            "clients": 5,
+            "ready": [0, 2, 4],
+            "suspended": {"3": 2.5},
+            "away": {"1": "2026-01-31T09:30:00.000+00:00"},
+            "waiting": {
+                "for": "updates",
+                "clients": [2, 4],
+                "since": "2026-01-31T09:30:30.500+00:00",
+            },
+            "updates": {"accepted": 4, "rejected": 2, "declined": 40, "lost": 600},
+            "in_flight": None,
+            "staleness": None,
+            "updates_per_s": None,
+            "received_bytes": 5000,
+            "sent_bytes": 7000,
+            "refused_connections": 6,
+            "reconnections": 8,
+            "certificates": [
+                {
+                    "what": "certificate",
+                    "path": "a.pem",
+                    "warning": None,
+                    "expires": "2026-02-01T00:00:00+00:00",
+                },
+                {"what": "ca", "expires": "2026-02-01T00:00:00+00:00"},
+            ],
+            "address": "fl.example.org:9100",
+            "started": "2026-01-31T09:00:00.000+00:00",
+        }
+    )
+    more = {"in_flight": 4, "staleness": [0, 1, 5], "suspended": {}}
+    monitor.concluded(concluded(23, 1.0, 0.8, loss=0.4, **more), "an operator ended it")
+    assert status_but_now(monitor) == {
+        **status,
+        "state": "done",
+        "reason": "an operator ended it",
+        "round": None,
+        "rounds_done": 23,
+        "accuracy": 0.8,
+        "loss": 0.4,
+        "epsilon": 5.75,
+        "suspended": {},
+        "waiting": None,
+        "updates": {"accepted": 6, "rejected": 3, "declined": 60, "lost": 900},
+        "in_flight": 4,
+        "staleness": 2.0,
+        "updates_per_s": 1.5,
+    }
+
+
+def test_a_status_before_the_first_client_has_no_numbers() -> None:
+    status = status_but_now(Monitor("a-hash", "digits", 3, lambda: ClientsNow("here:1")))
+    del status["started"]
+    nothing = {name for name, value in status.items() if value in (None, [], {}, 0)}
+    said = {name: value for name, value in status.items() if name not in nothing}
+    assert said == {
+        "format": 1,
+        "run": "a-hash",
+        "state": "running",
+        "reason": "",
+        "last_round": 3,
+        "updates": dict.fromkeys(("accepted", "rejected", "declined", "lost"), 0),
+        "address": "here:1",
+    }
+
+
+def metrics_of(monitor: Monitor) -> list[str]:
+    """The metrics of a run, a line for each kind and for each value."""
+    found = pages_of(monitor)["/metrics"]("")
+    assert found is not None
+    lines = []
+    for family in text_string_to_metric_families(found[1].decode()):
+        if family.name.startswith("fedmx"):
+            lines.append(f"{family.name}, {family.type}: {family.documentation}")
+            for one in family.samples:
+                labels = "".join(f" {key}={value}" for key, value in one.labels.items())
+                lines.append(f"  {one.name}{labels} {one.value:.12g}")
+    return lines
+
+
+METRICS = """\
+fedmx_info, gauge: The run, and its version of fedmx.
+  fedmx_info name=digits run=a-hash version=VERSION 1
+fedmx_round, gauge: The round under way, or the last one that was concluded.
+  fedmx_round 23
+fedmx_last_round, gauge: The number of the last round of the run.
+  fedmx_last_round 30
+fedmx_clients_ready, gauge: Clients that are connected and ready.
+  fedmx_clients_ready 3
+fedmx_clients_away, gauge: Clients that left and may come back.
+  fedmx_clients_away 1
+fedmx_clients_waited_for, gauge: Clients that the server waits for now.
+  fedmx_clients_waited_for 2
+fedmx_accuracy_ratio, gauge: Accuracy of the global model, from 0 to 1.
+  fedmx_accuracy_ratio 0.75
+fedmx_loss, gauge: Mean loss of the global model.
+  fedmx_loss 0.5
+fedmx_received_bytes, counter: Bytes from clients.
+  fedmx_received_bytes_total 5000
+fedmx_sent_bytes, counter: Bytes to clients.
+  fedmx_sent_bytes_total 7000
+fedmx_refused_connections, counter: Connections that were turned away, or ended for what they sent.
+  fedmx_refused_connections_total 6
+fedmx_reconnections, counter: Times that a client came back.
+  fedmx_reconnections_total 8
+fedmx_certificate_expiry_timestamp_seconds, gauge: When a TLS file ends, in seconds since 1970.
+  fedmx_certificate_expiry_timestamp_seconds what=certificate 1769904000
+  fedmx_certificate_expiry_timestamp_seconds what=ca 1769904000
+fedmx_updates, counter: Updates by their fate.
+  fedmx_updates_total fate=accepted 4
+  fedmx_updates_total fate=rejected 2
+  fedmx_updates_total fate=declined 40
+  fedmx_updates_total fate=lost 600
+fedmx_round_duration_seconds, histogram: Durations of the rounds, evaluation included.
+"""
+BUCKETS = ("0.1", "0.3", "1.0", "3.0", "10.0", "30.0", "60.0", "180.0", "600.0", "1800.0")
+LONG = ("3600.0", "14400.0", "+Inf")  # s
+
+
+def test_the_metrics_have_all_that_is_known_of_a_run() -> None:
+    monitor = made_up()
+    duration = "  fedmx_round_duration_seconds"
+    took_2_and_3_s = [0, 0, 0] + [2] * 10
+    assert metrics_of(monitor) == [
+        *METRICS.replace("VERSION", __version__).splitlines(),
+        *(
+            f"{duration}_bucket le={limit} {number}"
+            for limit, number in zip((*BUCKETS, *LONG), took_2_and_3_s, strict=True)
+        ),
+        f"{duration}_count 2",
+        f"{duration}_sum 5",
+    ]
+    record = concluded(23, 1.5, None, in_flight=4, staleness=[0, 1, 5])
+    monitor.concluded(record, "an operator ended it")
+    found = metrics_of(monitor)
+    assert {"  fedmx_round 23", "  fedmx_clients_waited_for 0"} <= {*found}
+    assert found[found.index("  fedmx_loss 0.5") + 1 :][:4] == [
+        "fedmx_tasks_in_flight, gauge: Tasks after the last version of the model.",
+        "  fedmx_tasks_in_flight 4",
+        "fedmx_staleness, gauge: Mean staleness in the last version.",
+        "  fedmx_staleness 2",
+    ]
+
+
+def test_the_speed_is_that_of_the_last_twenty_rounds() -> None:
+    monitor = Monitor("a-hash", "digits", 30, lambda: ClientsNow("here:1"))
+    for round in range(1, 26):
+        record = concluded(round, 2.0 if round > 5 else 100.0, None, in_flight=1, staleness=[])
+        monitor.concluded(record, "")
+    status = monitor.status()
+    assert (status["updates_per_s"], status["staleness"], status["in_flight"]) == (1.5, None, 1)
+    still = Monitor("a-hash", "digits", 30, lambda: ClientsNow("here:1"))
+    still.concluded(concluded(1, 0.0, None, in_flight=1, staleness=[3]), "")
+    assert still.status()["updates_per_s"] is None
+
+
+def of_run(parent: Path, mode: str, live: object = None, **facts: Any) -> RunFolder:
+    """A run with two rounds that are made up, and what its server has written last."""
+    text = Experiment(rounds=9, clients=4, compute={"model": "2nn", "data": "digits"}).to_yaml()
+    run = RunFolder.create(parent, "a", text, {"mode": mode, "started": "yesterday", **facts})
+    for round, accuracy in ((1, 0.75), (2, None)):
+        bytes_sent = {"up_bytes": 100 * round, "down_bytes": 3000 * round}
+        run.append_round(concluded(round, 2.0, accuracy, **bytes_sent))
+    if live is not None:
+        run.live_path.write_text(live if isinstance(live, str) else json.dumps(live))
+    return run
+
+
+def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its_server(
+    tmp_path: Path,
+) -> None:
+    run = of_run(tmp_path, "simulation", {"format": 1, "round": 7})
+    records = {
+        "format": 1,
+        "time": None,
+        "round": None,
+        "clients": None,
+        "ready": [],
+        "away": {},
+        "waiting": None,
+        "refused_connections": None,
+        "reconnections": None,
+        "certificates": [],
+        "paused": False,
+        "excluded": [],
+        "address": None,
+        "started": "yesterday",
+        "run": str(run.path),
+        "state": "interrupted",
+        "reason": "its process ended before the run did",
+        "rounds_done": 2,
+        "last_round": 9,
+        "accuracy": 0.75,
+        "loss": 0.5,
+        "epsilon": 0.5,
+        "updates": {"accepted": 4, "rejected": 2, "declined": 40, "lost": 600},
+        "in_flight": None,
+        "staleness": None,
+        "updates_per_s": None,
+        "received_bytes": 300,
+        "sent_bytes": 9000,
+        "memory_bytes": None,
+        "pid": None,
+    }
+    assert status_of_run(run.path) == records
+    with run.lock():
+        status = status_of_run(run.path)
+        assert status.pop("memory_bytes") > 1 << 20
+        assert status == {
+            **{name: value for name, value in records.items() if name != "memory_bytes"},
+            **{"state": "running", "reason": "", "pid": os.getpid()},
+        }
+
+    live = {**made_up().status(), "started": "today"}
+    run = of_run(tmp_path, "server", live, address="fl.example.org:9100")
+    of_server = {
+        **{**records, **live},
+        **{name: records[name] for name in ("state", "reason", "rounds_done", "last_round")},
+        **{name: records[name] for name in ("accuracy", "loss", "epsilon", "updates", "pid")},
+        **{name: records[name] for name in ("in_flight", "staleness", "updates_per_s")},
+        **{"run": str(run.path), "memory_bytes": None},
+    }
+    assert status_of_run(run.path) == of_server
+    run.finish("done", "all 9 rounds were run")
+    assert status_of_run(run.path) == {
+        **records,
+        **{"run": str(run.path), "address": "fl.example.org:9100"},
+        **{"state": "done", "reason": "all 9 rounds were run"},
+    }
+
+
+@pytest.mark.parametrize(
+    "live", [None, "{", "[1]", {"format": 2, "paused": True}, {"paused": True}], ids=str
+)
+def test_a_server_that_has_written_no_status_yet_has_that_of_its_records(
+    live: object, tmp_path: Path
+) -> None:
+    status = status_of_run(of_run(tmp_path, "server", live).path)
+    assert (status["paused"], status["received_bytes"]) == (False, 300)
+
+
+def test_the_status_of_a_run_without_rounds_has_no_numbers(tmp_path: Path) -> None:
+    text = Experiment(rounds=9, clients=4, compute={"model": "2nn", "data": "digits"}).to_yaml()
+    status = status_of_run(RunFolder.create(tmp_path, "a", text, {}).path)
+    assert [status[name] for name in ("rounds_done", "received_bytes", "sent_bytes")] == [0, 0, 0]
+    assert [status[name] for name in ("accuracy", "loss", "epsilon")] == [None] * 3
+    assert set(status["updates"].values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "answer", [None, b"no JSON", b"[1]", b"{}", b'{"format": 2}', b"\xff"], ids=str
+)
+def test_what_is_no_status_of_a_server_is_refused(answer: bytes | None) -> None:
+    page = None if answer is None else ("application/json", answer)
+    with MetricsEndpoint("127.0.0.1:0", {"/status": lambda accept: page}) as end:
+        with pytest.raises(FedmxError) as caught:
+            status_of_address(end.address)
+        assert str(caught.value) == (
+            f"{end.address}: this is not the status of a fedmx server; give the address of "
+            "network.metrics, from the machine of the server"
+        )
+
+
+def test_a_status_that_needs_a_token_says_so() -> None:
+    pages = pages_of(made_up())
+    with MetricsEndpoint("127.0.0.1:0", pages, TOKEN.encode()) as end:
+        for token in (None, b"another", TOKEN.encode()[:-1]):
+            with pytest.raises(FedmxError, match=r"wants its token; give --token-file$"):
+                status_of_address(end.address, token)
+        assert status_of_address(end.address, TOKEN.encode())["run"] == "a-hash"
+
+
 def code_of(address: str, path: str, method: str = "GET") -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(address, timeout=20)
     connection.request(method, path)
@@ -211,6 +563,11 @@ def serving() -> Iterator[str]:
         ("/status", "127.0.0.1:9109", 200),
         ("/status?x=1", "localhost", 200),
         ("/status", "[::1]:9109", 200),
+        ("/status", "LocalHost:9109", 200),
+        ("/status", "127.1.2.3", 200),
+        ("/status", "localhost.example.org", 403),
+        ("/status", "[2001:db8::1]:9109", 403),
+        ("/status", "localhost:port", 403),
         ("/status", "evil.example.org", 403),
         ("/status", "10.0.0.5:9109", 403),
         ("/", "localhost", 404),
@@ -225,6 +582,37 @@ def test_only_known_pages_are_read_and_only_by_names_of_this_machine(
         connection.request("GET", path, headers={"Host": host})
         assert connection.getresponse().status == code
         connection.close()
+
+
+def test_an_answer_has_its_type_its_length_and_its_content_or_says_why_there_is_none() -> None:
+    pages = {
+        "/there": lambda accept: (f"text/{accept}", "größe".encode()),
+        "/not": lambda accept: None,
+    }
+
+    def answer(path: str, method: str = "GET", **headers: str) -> tuple[int, str, Any, bytes]:
+        connection = http.client.HTTPConnection(end.address, timeout=20)
+        connection.request(method, path, headers=headers)
+        found = connection.getresponse()
+        content = found.read()
+        kind, length = found.headers["Content-Type"], found.headers["Content-Length"]
+        assert found.headers["Server"].startswith("fedmx")
+        connection.close()
+        if found.status == 200:
+            return found.status, kind, length, content
+        return found.status, found.reason, None, b""
+
+    with MetricsEndpoint("127.0.0.1:0", pages) as end:
+        assert answer("/there?a=1", Accept="x") == (200, "text/x", "7", "größe".encode())
+        assert answer("/there") == (200, "text/", "7", "größe".encode())
+        assert answer("/there", "HEAD", Accept="x") == (200, "text/x", "7", b"")
+        assert answer("/not") == (503, "not ready", None, b"")
+        assert answer("/other") == (404, "there are: /there, /not", None, b"")
+        assert answer("/there", "POST")[0] == 501
+        assert answer("/there", Host="example.org") == (403, "use a local host name", None, b"")
+    with MetricsEndpoint("127.0.0.1:0", pages, TOKEN.encode()) as end:
+        refused = (401, "send the token of network.metrics_token_file", None, b"")
+        assert answer("/there") == answer("/there", Authorization="Bearer ü") == refused
 
 
 def test_a_silent_or_slow_reader_delays_others_and_does_not_stop_them(
