@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,16 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_the_caller(tmp_path: Pat
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="cannot write events"):
         EventLog(tmp_path / "file")
+
+
+def test_a_full_disk_is_an_error_in_the_caller_too(tmp_path: Path) -> None:
+    with EventLog(tmp_path) as log, open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), log._file.fileno())
+        said = (
+            rf"{log.path.name}: cannot write events \(No space left on device\); free disk space$"
+        )
+        with pytest.raises(RunError, match=said):
+            log.add_round(record(1, 0.5))
 
 
 def test_reading_run_folders_does_not_import_tensorboard() -> None:

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ from fedmx.run.durable import write_document
 from fedmx.run.events import EventLog
 from fedmx.run.identity import new_folder
 from fedmx.run.records import JsonLines, plain
+from fedmx.run.secret_file import kept_key
 from layers.logic import ClientLedger, ClientState
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -384,18 +386,160 @@ def test_a_recorded_reason_is_told_however_the_run_ended(tmp_path: Path) -> None
         assert folder.reason == ""
 
 
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.EIO, "Input/output error"),
+            r"cannot lock the run folder \(Input/output err",
+        ),
+        (OSError(errno.EROFS, "Read-only"), r"folder \(Read-only\); make it writable$"),
+        (BlockingIOError(), r"in use by process \(unknown\); wait until it ends, or end it$"),
+    ],
+    ids=lambda one: type(one).__name__,
+)
 def test_a_folder_that_cannot_be_locked_is_named_and_no_file_stays_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: OSError, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(descriptor: int, operation: int) -> None:
-        raise OSError(5, "Input/output error")
+        raise error
 
     folder = RunFolder.create(tmp_path, "x", "name: x\n", {})
     before = sorted(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(fcntl, "flock", fail)
-    with pytest.raises(RunError, match=r"cannot lock the run folder \(Input/output error\)"):
+    with pytest.raises(RunError, match=said):
         folder.lock().__enter__()
     assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def a_folder(path: Path) -> None:
+    """Put a folder where a file was."""
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+def a_file(path: Path) -> None:
+    """Put a file where a folder was."""
+    path.rmdir()
+    path.touch()
+
+
+def nothing(path: Path) -> None:
+    path.unlink()
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def other_facts(path: Path) -> None:
+    write_document(path, {"format": 4, "facts": [], "files": {}})
+
+
+def flipped(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[3] ^= 1
+    path.write_bytes(content)
+
+
+def opened(run: RunFolder) -> object:
+    return RunFolder.open(run.path)
+
+
+def salvaged(run: RunFolder) -> None:
+    (damage,) = RunFolder.open(run.path, salvage=True).damage
+    raise RunError(damage)
+
+
+IS_A_FOLDER = "(Is a directory)"
+RESTORE = "; restore the file, or start a new run"
+TROUBLES: dict[str, tuple[str, Callable[[Path], None], Callable[[RunFolder], object], str]] = {
+    "a folder for run.json": (
+        "run.json",
+        a_folder,
+        opened,
+        f"cannot read it {IS_A_FOLDER}{RESTORE}",
+    ),
+    "a deep run.json": ("run.json", deep, salvaged, "damaged (maximum recursion depth exceeded"),
+    "other facts": ("run.json", other_facts, opened, f"not written by fedmx{RESTORE}"),
+    "a folder for status.json": (
+        "status.json",
+        a_folder,
+        lambda run: run.finish("done"),
+        "cannot write",
+    ),
+    "versions that cannot be noted": (
+        "run.json",
+        a_folder,
+        lambda run: run.note_resumed(["python 3.12"]),
+        f"cannot write {IS_A_FOLDER}",
+    ),
+    "no model": (
+        "model.safetensors",
+        nothing,
+        lambda run: run.check(run.model_path),
+        "cannot read it (No such file or directory)",
+    ),
+    "a folder for records that are read": (
+        "rounds.jsonl",
+        a_folder,
+        lambda run: run.rounds(),
+        f"cannot read {IS_A_FOLDER}",
+    ),
+    "a folder for records that are written": (
+        "clients.jsonl",
+        a_folder,
+        lambda run: run.append_clients([{"round": 1}]),
+        f"cannot write {IS_A_FOLDER}",
+    ),
+    "a file for checkpoints": (
+        "checkpoints",
+        a_file,
+        lambda run: run.save_checkpoint(1, {}),
+        "cannot write (File exists)",
+    ),
+    "a checkpoint that cannot be removed": (
+        "checkpoints/round-000002.safetensors",
+        a_folder,
+        lambda run: run.truncate_after(1),
+        f"cannot remove {IS_A_FOLDER}",
+    ),
+    "a folder for the secret": (
+        "secret.key",
+        a_folder,
+        lambda run: run.draw_secret(),
+        f"cannot read the secret of the run {IS_A_FOLDER}; restore it from a copy, or start a new",
+    ),
+    "a damaged secret": (
+        "secret.key",
+        flipped,
+        lambda run: run.draw_secret(),
+        "the secret is damaged; restore it from a copy, or start a new run",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_what_cannot_be_read_or_written_is_named_with_the_reason(
+    trouble: str, folder: RunFolder
+) -> None:
+    name, spoil, act, said = TROUBLES[trouble]
+    folder.model_path.write_bytes(b"a model")
+    folder.finish("done")
+    folder.draw_secret()
+    path = folder.path / name
+    spoil(path)
+    with pytest.raises(RunError) as caught:
+        act(folder)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith((f"{path}: {said}", f"{folder.path}: {said}")), text
+
+
+def test_a_secret_that_cannot_be_kept_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=r"file/secret\.key: cannot write \(File exists\)$"):
+        kept_key(tmp_path / "file" / "secret.key")
 
 
 def test_a_reason_is_one_line_whatever_status_json_has(folder: RunFolder) -> None:

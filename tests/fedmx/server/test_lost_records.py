@@ -105,13 +105,16 @@ def test_lost_records_of_clients_are_made_again_as_those_of_rounds(
     ) in caplog.text
 
 
+@pytest.mark.parametrize("line", [0, -1], ids=["the first", "the last"])
 def test_a_damaged_record_of_a_client_stays_and_costs_no_round(
-    whole: RunFolder, tmp_path: Path
+    line: int, whole: RunFolder, tmp_path: Path
 ) -> None:
     run = killed(whole, tmp_path, lines_of(whole)[:5])
     leave_clients_of(run, (1, 2, 3, 4, 5))
     path = run.path / "clients.jsonl"
-    path.write_bytes(path.read_bytes().replace(b"accepted", b"acceqted", 1))
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[line] = lines[line].replace(b"accepted", b"acceqted")
+    path.write_bytes(b"".join(lines))
     assert resumed(run) == [6]
     assert len(list(run.clients())) == len(list(whole.clients())) - 1
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from fedmx import RunFolder
 from fedmx.errors import FedmxError
 from fedmx.journal.journal import Journal
 from fedmx.run.checkpoint import Keep
+from fedmx.run.events import EventLog
 from fedmx.server.recorder import FolderRecorder
 from fedmx.server.round import Round
 from fedmx.server.step_back import StepBack
@@ -196,3 +200,33 @@ def test_the_records_of_clients_have_all_that_is_known_of_each() -> None:
     assert given.participants == (4, 4)
     assert given.updates == 3
     assert given.staleness is None
+
+
+def test_a_step_back_forgets_later_rounds_and_keeps_one_checkpoint_more(tmp_path: Path) -> None:
+    undisturbed, run = (RunFolder.create(tmp_path, "a", "", {}) for _ in range(2))
+    with EventLog(undisturbed.events_path) as events:
+        recorder = FolderRecorder(undisturbed, events, 9)
+        for number in (1, 2, 3, 4):
+            recorder.record(a_round(number), {"at": number})
+    with EventLog(run.events_path) as events:
+        recorder = FolderRecorder(run, events, 9, 2, Keep(1))
+        for number in (1, 2, 3):
+            recorder.record(a_round(number), {"at": number})
+        assert run.checkpoint_rounds == [2]
+        recorder.step_back(3, {"at": 3, "again": True})
+        assert run.checkpoint_rounds == [3, 2], "the one before may be needed next"
+        kept, before = recorder.earlier(4), recorder.earlier(3)
+        assert (kept, before) == ({"at": 3, "again": True}, {"at": 2})
+        recorder.step_back(2, {"at": 2, "again": True})
+        assert recorder.checkpoint_rounds == [2]
+        assert recorder.earlier(2) is None
+        assert [one["round"] for one in run.rounds()] == [1, 2]
+        for number in (3, 4):
+            recorder.record(replace(a_round(number), seconds=2.0), {"at": number})
+    chains = [[one["chain"] for one in each.rounds()] for each in (undisturbed, run)]
+    assert chains[0] == chains[1]
+    assert [one["round"] for one in run.journal()] == [1, 2, 3, 4]
+    seen = EventAccumulator(str(run.events_path))
+    seen.Reload()
+    told = [(one.step, one.value) for one in seen.Scalars("seconds")]
+    assert told == [(1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
