@@ -90,21 +90,33 @@ def test_a_personal_model_is_the_global_one_with_the_clients_own_tensors(tmp_pat
         state, memory_of = simulation.state, simulation.network.memory_of
     travels, engine = assembly.logic.mask.travels, assembly.engine
     test = assembly.data.test_samples
-    accuracies, newcomers = [], []
+    own_models, newcomers = [], []
     for client, rows in enumerate(assembly.parts[1]):
         own = Samples(test.x[rows], test.y[rows])
         weights = state.weights.copy()
         engine.load(weights, state.buffers)
-        newcomers.append(engine.evaluate(own).accuracy)  # the server's head is the initial one
+        newcomers.append(engine.evaluate(own))  # the server's head is the initial one
         weights[~travels] = (
             memory_of(client, state).memory.get("mask", {}).get("own", weights[~travels])
         )
         engine.load(weights, state.buffers)
-        accuracies.append(engine.evaluate(own).accuracy)
-    assert last.measured["personal_accuracy_mean"] == np.mean(accuracies)
-    assert last.measured["personal_accuracy_variance"] == np.var(accuracies)
-    assert last.measured["personal_accuracy_worst_tenth"] == min(accuracies)
-    assert last.measured["newcomer_accuracy_mean"] == np.mean(newcomers)
+        own_models.append(engine.evaluate(own))
+    of_own, of_newcomers = ([one.accuracy for one in models] for models in (own_models, newcomers))
+    assert last.measured == pytest.approx(
+        {
+            "personal_accuracy_mean": np.mean(of_own),
+            "personal_accuracy_variance": np.var(of_own),
+            "personal_accuracy_worst_tenth": min(of_own),
+            "personal_loss_mean": np.mean([one.loss for one in own_models]),
+            "newcomer_accuracy_mean": np.mean(of_newcomers),
+            "newcomer_loss_mean": np.mean([one.loss for one in newcomers]),
+            # The global model is the one that a newcomer uses.
+            "client_accuracy_worst_tenth": min(of_newcomers),
+            "client_loss_mean": np.mean([one.loss for one in newcomers]),
+        },
+        rel=1e-6,
+    )
+    assert list(last.measured) == [name for name in MEASURES if name != "client_accuracy_mean"]
     assert last.measured["newcomer_accuracy_mean"] != last.measured["personal_accuracy_mean"]
 
 

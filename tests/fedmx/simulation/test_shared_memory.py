@@ -97,3 +97,33 @@ def test_a_block_keeps_its_bytes_until_it_is_released(steps: list[int | None], d
         memory.release(block)
     assert memory._free == [(0, os.fstat(memory.descriptor).st_size)]
     memory.close()
+
+
+def test_bytes_that_are_not_there_are_missed() -> None:
+    memory, replies = SharedMemory(), ReplyFiles()
+    size = os.fstat(memory.descriptor).st_size
+    with pytest.raises(EOFError, match=f"start={size - 1}, size=2"):
+        read(memory.descriptor, Block(size - 1, 2))
+    message = ReplyFiles(replies.descriptors).write(
+        Payload((memoryview(bytes(MAX_PIPED_BYTES + 1)),), MAX_PIPED_BYTES + 1, "reply")
+    )
+    os.ftruncate(replies.descriptors[1], MAX_PIPED_BYTES)
+    with pytest.raises(EOFError, match="shorter than its worker said"):
+        replies.read(message)
+    replies.close()
+    memory.close()
+
+
+def test_no_file_of_shared_memory_stays_open() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    SharedArrays([np.ones(3)]).close()
+    SharedMemory().close()
+    ReplyFiles().close()
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_array_that_cannot_be_shared_leaves_no_file_open() -> None:
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(TypeError):
+        SharedArrays([np.ones(3), np.array([object()])])
+    assert sorted(os.listdir("/proc/self/fd")) == before
