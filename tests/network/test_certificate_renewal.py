@@ -331,6 +331,17 @@ def test_a_list_of_another_authority_does_not_replace_the_one_in_use(
             assert "revoked" in await_event(thief, GaveUp).reason
 
 
+def test_a_file_of_several_lists_is_not_extended(authority: Authority) -> None:
+    tls = authority.client("client-2")
+    assert tls.certificate is not None
+    path = authority.folder / "crl.pem"
+    both = 2 * path.read_bytes()
+    path.write_bytes(both)
+    with pytest.raises(CertificateError, match="has 2 lists"):
+        revoke(authority.folder, [tls.certificate])
+    assert path.read_bytes() == both
+
+
 def test_an_older_list_does_not_replace_the_one_in_use(authority: Authority) -> None:
     tls = authority.client("client-2")
     assert tls.certificate is not None

@@ -187,6 +187,7 @@ def test_of_what_a_server_sends_without_waiting_a_client_keeps_little() -> None:
         waiting = [type(event.message) for event in client._events]
         assert waiting.count(Task) <= 1
         assert waiting.count(Question) <= 1
+        assert waiting.count(Verdict) > 1, "a later task does not replace them"
         assert len(waiting) <= 64
         client._events.popleft()
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError
-from fedmx.components.user_code import named_code
-from tests.fedmx.command_line import environment, fedmx
+from fedmx.components.user_code import named_code, own_code
+from tests.fedmx.command_line import ROOT, environment, fedmx
 
 TRACE = """
 from pathlib import Path
@@ -181,3 +181,10 @@ def test_the_place_of_a_module_is_found_without_the_import_of_its_package(folder
         (code,) = named_code(Experiment.read(file).components)
         assert code.owner == owner
         assert code.file is None if ending is None else str(code.file).endswith(ending)
+
+
+def test_the_code_of_fedmx_is_not_a_users_own() -> None:
+    """Also if the experiment is beside it, in a copy of the sources."""
+    found = own_code(ROOT)
+    assert "tests/fedmx/experiment/test_own_code.py" in found
+    assert not [name for name in found if name.startswith(("fedmx/", "layers/"))]

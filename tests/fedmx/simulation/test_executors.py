@@ -15,7 +15,7 @@ from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import parallel
 from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.executors.parallel import WorkerDied
-from fedmx.simulation.executors.worker import JOBS, Train, Worker
+from fedmx.simulation.executors.worker import JOBS, AskClients, Train, Worker
 from layers.logic import ClientFailed, Question
 from layers.network import wire_size
 
@@ -165,6 +165,17 @@ def test_the_bytes_of_a_task_equal_its_message_on_the_wire() -> None:
         if isinstance(job, Train)
     }
     assert {one.client: one.traffic.down_bytes for one in first.report.clients} == down
+
+
+def test_a_survey_asks_each_client_once_and_several_in_a_job() -> None:
+    asked = {"name": "power-of-choice", "count": 2, "candidates": 18}
+    logic = {"selector": asked, "aggregator": {"name": "mean", "weights": "uniform"}}
+    backend = MemoryCrew(1, lambda number: 0)
+    with simulate(Experiment(**{**TREE, "clients": 18, "logic": logic}), backend) as simulation:
+        next(simulation.rounds())
+    jobs = [job.clients for job in backend.given if isinstance(job, AskClients)]
+    assert [len(clients) for clients in jobs] == [5, 5, 5, 3]
+    assert sorted(client for clients in jobs for client in clients) == list(range(18))
 
 
 def test_a_client_that_cannot_answer_is_named_with_the_question() -> None:

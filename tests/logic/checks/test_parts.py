@@ -323,6 +323,26 @@ def test_a_setting_that_code_elsewhere_may_read_is_doubted_and_not_refused(tmp_p
     assert doubt.endswith("hands_itself_on.py:4)")
 
 
+def test_a_setting_that_a_pattern_reads_is_used(tmp_path: Path) -> None:
+    source = (
+        "from dataclasses import dataclass\n"
+        "from layers.logic import Hook, ServerSide\n"
+        "@dataclass(frozen=True)\n"
+        "class Matches(Hook):\n"
+        "    strength: float = 0.1\n"
+        "    def server(self):\n"
+        "        match self:\n"
+        "            case Matches(strength=0.1): return ServerSide()\n"
+    )
+    (tmp_path / "matches_itself.py").write_text(source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        from matches_itself import Matches  # type: ignore[import-not-found]
+
+        check_part(Matches())
+        assert not list(possible_mistakes([Matches()]))
+
+
 def test_a_setting_that_a_module_beside_reads_is_doubted_and_not_refused(tmp_path: Path) -> None:
     source = (
         "from dataclasses import dataclass\n"
