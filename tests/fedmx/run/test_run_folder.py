@@ -336,8 +336,9 @@ with RunFolder.open(sys.argv[1]).lock():
 def test_a_killed_run_is_not_taken_for_the_process_that_has_its_number_now(
     folder: RunFolder,
 ) -> None:
+    lock = folder.path / "lock"
+    lock.write_text(f"{2**62}\n")  # of a larger number, by a killed process
     with folder.lock():
-        (lock,) = (path for path in folder.path.iterdir() if "lock" in path.name)
         assert lock.read_text() == f"{os.getpid()}\n"
     lock.write_text(f"{os.getpid()}\n")  # as a killed process leaves it
     assert folder.process is None

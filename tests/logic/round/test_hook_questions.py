@@ -23,6 +23,7 @@ from layers.logic import (
     single_lanes,
 )
 from layers.logic.aggregators.mean import Mean
+from layers.logic.round.hook_order import keyed
 from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS
 
@@ -118,6 +119,23 @@ def test_no_timer_is_left_after_the_last_update_if_nobody_is_asked() -> None:
     peers = MemoryCarrier(logic, THREE_BOWLS)
     run_round(a_state(logic), peers, logic)
     assert peers.timers == {}
+
+
+class _CountedClient(ClientSide):
+    def answer(self, moment, question, context: ClientContext):
+        return {"clients": context.clients}
+
+
+class Counted(Hook):
+    def client(self) -> ClientSide:
+        return _CountedClient()
+
+
+def test_a_client_side_that_answers_knows_the_number_of_clients() -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=[Counted()], clients=7)
+    (key,) = keyed(logic.hooks)
+    answer = logic.answer_hooks(1, Question("hooks cohort", slots={key: {}}), {})
+    assert answer.slots == {key: {"clients": 7}}
 
 
 @pytest.mark.parametrize("lost", [(), (1,)])

@@ -94,6 +94,11 @@ def test_the_limit_is_a_multiple_of_the_median_answer() -> None:
     assert waiting.spent(1006.0) == [7, 8]
 
 
+def test_a_round_begins_with_the_limit_of_a_round_without_a_quorum() -> None:
+    patience = Patience(10.0)
+    assert began(patience, after(patience, START, [1.0, 1.0])).limit_s == LEAST_S
+
+
 @given(st.lists(st.floats(0, 1e6), max_size=40), st.integers(1, 12))
 def test_the_median_is_that_of_the_newest_answers(took_s: list[float], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
