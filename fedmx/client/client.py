@@ -115,9 +115,7 @@ class Client:
         for update in self.updates():
             log.info(
                 "update_made",
-                "round {round}: made an update of {steps} steps"
-                if update.steps != 1
-                else "round {round}: made an update of 1 step",
+                "round {round}: made an update, local steps: {steps}",
                 round=update.round,
                 steps=update.steps,
             )

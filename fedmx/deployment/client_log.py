@@ -41,9 +41,7 @@ class ClientLog:
         for who, number in self._left_out.items():
             self._log.warning(
                 "lines_left_out",
-                "… and {lines} more lines about {who}"
-                if number > 1
-                else "… and 1 more line about {who}",
+                "… and {lines} more lines about {who}",
                 lines=f"{number:,}",
                 who=who,
             )

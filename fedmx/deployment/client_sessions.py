@@ -400,16 +400,23 @@ class ClientSessions:
         elif isinstance(message, Failed):
             reason = message.reason[:REASON_LENGTH]
             who = f"client {client}"
-            self.log.warning(
-                who,
-                "client_failed",
-                "client {client}, round {round}: {reason}"
-                if message.round
-                else "client {client}: no answer: {reason}",
-                client=client,
-                round=message.round,
-                reason=reason,
-            )
+            if message.round:
+                self.log.warning(
+                    who,
+                    "client_failed",
+                    "client {client}, round {round}: {reason}",
+                    client=client,
+                    round=message.round,
+                    reason=reason,
+                )
+            else:
+                self.log.warning(
+                    who,
+                    "client_failed",
+                    "client {client}: no answer: {reason}",
+                    client=client,
+                    reason=reason,
+                )
             trace = message.traceback[-TRACEBACK_LENGTH:]
             self._events.append(ClientLost(message.round, client, reason, trace))
         else:
