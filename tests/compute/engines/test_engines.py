@@ -199,7 +199,7 @@ def test_a_model_that_does_not_fit_is_refused(
         other(lambda: Architecture(layers), shape, 10)
 
 
-# Signs, zero, the bounds of a clip, and values of which an exponential is large.
+# Signs, zero, the bounds of a clip, and values with a large exponential.
 X = np.array([[-2, -0.5, 0, 1], [1.5, 2, 30, -30], [0.25, -1, 3, 0.5]], np.float32)
 Z = X[::-1, ::-1].copy() + np.float32(0.25)
 ABOVE_0 = np.abs(X) + np.float32(0.5)
