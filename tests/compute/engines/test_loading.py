@@ -268,6 +268,18 @@ def test_importing_mxnet_with_an_unknown_numpy_is_refused() -> None:
     )
 
 
+def test_importing_mxnet_with_an_unknown_python_is_refused() -> None:
+    said = run_program(
+        "import sys, layers.compute\n"
+        "sys.version_info = (3, 9, 18)\n"
+        "try: import mxnet\n"
+        "except ImportError as error: print(error)"
+    )
+    assert said == (
+        "Python 3.9.18 is not known to work with MXNet 1.9.1; use Python 3.10 to 3.13\n"
+    )
+
+
 def test_the_stand_in_for_distutils_orders_versions() -> None:
     assert LooseVersion("1.17") < LooseVersion("1.23.5") <= LooseVersion("2.0.0")
     assert LooseVersion("1.9.1") >= "1.4.0"

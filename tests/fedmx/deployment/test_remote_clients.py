@@ -303,6 +303,27 @@ def test_a_task_in_flight_is_sent_again_to_a_client_that_came_back_between_the_r
     assert round.sessions.reconnected == set()
 
 
+def test_a_task_in_flight_is_lost_when_its_client_is_not_back_in_time() -> None:
+    round = Round([])
+    round.carry(Begin(3, late=(a_task(7),)))  # the client has not connected since a restart
+    round.sessions.membership.clock.now_s += 61.0
+    round.clients._next()
+    left, lost = round.seen()
+    assert (left, lost.round, lost.client) == (Left(7), 2, 7)
+
+
+def test_a_round_that_ended_with_an_error_leaves_no_task_to_the_next() -> None:
+    round = Round([a_task(1), a_task(2)])
+    round.come(an_update(1))
+    round.clients._assembled = True
+    round.clients.open_round(STATE)
+    assert round.clients.tree() == {"over": {1: 2, 2: 2}}
+    round.carry(Begin(3))
+    assert round.come(an_update(2)) == []
+    (reason,) = round.rejections
+    assert reason.startswith("client 2: its update of round 2 came too late")
+
+
 def test_a_client_that_has_other_samples_than_before_is_told_to_the_round() -> None:
     round = Round([a_task(1)])
     round.sessions.membership.join(1, 20)

@@ -14,8 +14,8 @@ from fedmx import Experiment, simulate
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import parallel
 from fedmx.simulation.executors.executor import SerialExecutor
-from fedmx.simulation.executors.parallel import WorkerDied
-from fedmx.simulation.executors.worker import JOBS, AskClients, Train, Worker
+from fedmx.simulation.executors.parallel import ParallelExecutor, WorkerDied
+from fedmx.simulation.executors.worker import JOBS, AskClients, JobFailed, Train, Worker
 from layers.logic import ClientFailed, Question
 from layers.network import wire_size
 
@@ -189,3 +189,22 @@ def test_a_client_that_cannot_answer_is_named_with_the_question() -> None:
     failed = caught.value
     assert (failed.client, failed.round) == (3, 0)
     assert failed.what == "survey 'labels': OSError: no samples of 3"
+
+
+def test_after_a_failed_answer_the_other_jobs_of_the_survey_are_not_started() -> None:
+    class NoAnswers(MemoryCrew):
+        def wait(self) -> tuple[int, bytes | WorkerDied | None]:
+            (job,), client = self._doing.pop(0), self.given[-1].clients[0]
+            assert job
+            return 0, bytes(JOBS.encode(JobFailed("OSError: no samples", "", "", client)))
+
+    backend = NoAnswers(1, lambda number: 0)
+    executor = ParallelExecutor(backend, dict.fromkeys(range(6), 10), 0, closes=False)
+    with pytest.raises(ClientFailed):
+        executor.ask(Question("labels", round=2), range(4), {})
+    begun = len(backend.given)
+    assert 1 <= begun < 4
+    with pytest.raises(ClientFailed) as caught:
+        executor.ask(Question("labels", round=3), [5], {})
+    assert caught.value.client == 5
+    assert [job.clients for job in backend.given[begun:]] == [(5,)]
