@@ -388,11 +388,11 @@ def test_the_loss_of_training_is_measured_in_every_round() -> None:
 
 def test_early_stopping_begins_anew_with_each_run() -> None:
     stopping = EarlyStopping(2)
-    assert stopping.stop(a_round(1, 0.75)) is None
+    assert stopping.stop(a_round(2, 0.75)) is None
     simulation = simulate(experiment())
-    simulation.remember([{"round": 1, "accuracy": 0.5}, {"round": 2, "accuracy": 0.25}])
+    simulation.remember([{"round": 1, "accuracy": 0.5}, {"round": 3, "accuracy": 0.25}])
     stopping.on_begin(simulation)
-    assert stopping.stop(a_round(3, 0.375)) == (
+    assert stopping.stop(a_round(4, 0.375)) == (
         "accuracy is no better than 0.5 of round 1 since 2 evaluations"
     )
 

@@ -47,6 +47,15 @@ def test_the_farthest_vector_is_that_of_the_file(name, attack, case) -> None:
     np.testing.assert_allclose(lie, searched, rtol=0, atol=2e-5 * np.abs(known["p"]).max() + 1e-9)
 
 
+@pytest.mark.parametrize("attack", [MinMax, MinSum])
+@pytest.mark.parametrize("direction", ["unit_vec", "sign", "std"])
+def test_small_updates_have_the_farthest_vector_of_large_ones_in_small(attack, direction) -> None:
+    honest = np.random.default_rng(5).normal(size=(5, 4))
+    lie = attack(direction=direction).collude(honest, 1, RNG)
+    small = attack(direction=direction).collude(2.0**-10 * honest, 1, RNG)
+    np.testing.assert_allclose(small, 2.0**-10 * lie, rtol=1e-9)
+
+
 OF_BYZFL = {
     "sign flipping: minus the honest mean": InnerProduct(epsilon=1.0),
     "inner product manipulation tau=0.5": InnerProduct(epsilon=0.5),
