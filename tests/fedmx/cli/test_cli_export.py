@@ -136,6 +136,9 @@ def test_a_model_that_is_not_the_one_of_the_run_is_not_exported(tmp_path: Path) 
     folder.model_path.write_bytes(content)
     with pytest.raises(RunError, match=rf"^{folder.model_path}: "):
         TrainedModel.of(folder)
+    given = {**TREE["compute"], "start": str(folder.path)}
+    with pytest.raises(ExperimentError, match=rf"{folder.path}: {folder.model_path}: "):
+        _ = Assembly(Experiment(**{**TREE, "compute": given})).start
 
 
 def test_onnxruntime_opens_the_file_in_a_process_without_fedmx(here: Path) -> None:
@@ -353,6 +356,29 @@ def test_a_start_that_is_no_file_of_weights_is_refused(
         _ = start_of("given.pt").start
     assert said in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("length", [0x0280, 0x0380, 0x0480, 0x0580])
+def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, length: int) -> None:
+    compute = {"engine": "numpy", "model": "logistic", "data": "digits"}
+    given = Experiment(rounds=1, clients=1, compute=compute)
+    layout = Assembly(given, shape=(1, 8, 8), classes=10).engine.layout
+    weights = np.arange(sum(one.stop - one.start for one in layout), dtype=np.float32)
+    header = {
+        one.name: {
+            "dtype": "F32",
+            "shape": one.shape,
+            "data_offsets": [4 * one.start, 4 * one.stop],
+        }
+        for one in layout
+    }
+    path = tmp_path / "a.safetensors"
+    text = json.dumps(header).ljust(length).encode()
+    path.write_bytes(struct.pack("<Q", length) + text + weights.tobytes())
+    begun = given.with_overrides([f"compute.start={path}"])
+    start = Assembly(begun, shape=(1, 8, 8), classes=10).start
+    assert start is not None
+    assert np.array_equal(start.weights, weights)
 
 
 def test_a_start_that_is_no_regular_file_is_not_read(here: Path) -> None:
