@@ -221,7 +221,8 @@ class WandbLogger(Tracker):
                 reinit="create_new",  # the caller may have another active run
             )
         except (wandb.errors.Error, ValueError) as error:
-            raise FedmxError(f"WandbLogger: {str(error).splitlines()[0]}") from error
+            lines = str(error).splitlines()[:3]  # of a wrong setting: a title, its name, the reason
+            raise FedmxError(f"WandbLogger: {': '.join(map(str.strip, lines))}") from error
         self._run, self.path = run, Path(self._wandb.dir).parent
         self._wandb.define_metric("*", step_metric="round")
         self._go_on(run, int(self._wandb.summary.get("round", 0)) if self._wandb.resumed else 0)

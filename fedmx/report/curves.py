@@ -281,7 +281,7 @@ def _lines(
         )
     spots = _spots(band, measure, axis, scale)
     few = 1 < len(group.runs) <= FEW_SEEDS
-    for thin in band.singles if few else band.tails if len(group.runs) > 1 else ():
+    for thin in band.singles if few else band.tails:
         axes.plot(*_columns(thin), color=colour, linestyle=dash, linewidth=0.7, alpha=0.6)
     xs = [x for x, _ in band.mean]
     if len(group.runs) > 1:

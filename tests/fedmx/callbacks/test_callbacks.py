@@ -7,6 +7,7 @@ import math
 import re
 import threading
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,12 @@ from fedmx import (
     Experiment,
     FedmxError,
     KeepBest,
+    MLflowLogger,
     ProgressBar,
     Round,
     RunFolder,
     Server,
+    WandbLogger,
     join,
     recorded,
     serve,
@@ -409,6 +412,38 @@ def test_a_loss_must_fall_by_more_than_the_least_and_one_that_is_no_number_is_th
     losses = [float("nan"), 1.0, 0.95, 0.85, 0.8, float("nan")]
     rounds = [a_round(number, 0.5, loss) for number, loss in enumerate(losses, 1)]
     assert reasons(stopping, rounds) == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize(
+    ("made", "settings", "shown"),
+    [
+        (
+            EarlyStopping(),
+            ["patience", "measure", "least"],
+            "EarlyStopping(patience=5, measure='accuracy', least=0.0)",
+        ),
+        (KeepBest(), ["path"], "KeepBest(path=None, best_round=0, best_accuracy=-1.0)"),
+        (ProgressBar(), [], "ProgressBar()"),
+        (
+            MLflowLogger(),
+            ["experiment", "tracking_uri", "run_name", "files"],
+            "MLflowLogger(experiment='fedmx', tracking_uri=None, run_name=None, files=True, "
+            "run_id='')",
+        ),
+        (
+            WandbLogger(),
+            ["project", "name", "mode", "folder", "files"],
+            "WandbLogger(project='fedmx', name=None, mode=None, folder=None, files=True, "
+            "path=None)",
+        ),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Callback) else "",
+)
+def test_a_callback_has_these_settings_and_shows_no_others(
+    made: Callback, settings: list[str], shown: str
+) -> None:
+    assert list(signature(type(made)).parameters) == settings
+    assert repr(made) == shown
 
 
 @pytest.mark.parametrize(

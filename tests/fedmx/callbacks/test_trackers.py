@@ -267,6 +267,17 @@ def test_wandb_is_told_how_the_run_ended(offline: tuple[RunFolder, Path]) -> Non
     assert (said["status"], said["reason"]) == ("done", "all 3 rounds were run")
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"mode": "offlin"}, "mode: .*'offlin'"), ({"project": "a/b", "mode": "disabled"}, "'a/b'")],
+)
+def test_settings_that_weights_and_biases_refuses_are_one_line(settings: Any, said: str) -> None:
+    simulation = simulate(experiment(), callbacks=[WandbLogger(**settings)])
+    with pytest.raises(FedmxError, match=rf"^WandbLogger: .*{said}") as caught:
+        next(simulation.rounds())
+    assert "\n" not in str(caught.value)
+
+
 # --- where they are not installed -----------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedmx import FedmxError
+from fedmx.cli.datasets import files_with_progress
 from fedmx.cli.main import main as command
 from fedmx.report.partition import count, figure, summary, table
 from tests.fedmx.cli.gated_run import place
@@ -112,6 +113,19 @@ def test_an_svg_has_labels_and_is_the_same_for_the_same_data(tmp_path: Path) -> 
     assert ElementTree.parse(drawn[0]).getroot().tag.endswith("svg")
     text = drawn[0].read_text()
     assert all(f"<!-- {label} -->" in text for label in ("A title", "client", "label", "samples"))
+
+
+@pytest.mark.parametrize("names", [["a.gz"], ["a.gz", "b.gz"]])
+def test_a_download_is_one_line_where_there_is_no_terminal(
+    names: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with files_with_progress() as files:
+        assert files.progress is not None
+        for name in names:
+            for done in (0, 1, 2):
+                files.progress(name, done, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"downloading {name}" for name in names]
 
 
 def test_other_endings_are_refused(tmp_path: Path) -> None:

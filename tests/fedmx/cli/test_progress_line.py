@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,13 @@ from rich.console import Console
 
 from fedmx import Round, RunFolder
 from fedmx.cli import rounds
-from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, _uncounted_text, fitted
+from fedmx.cli.rounds import (
+    RECENT_ROUNDS,
+    ProgressLine,
+    RoundProgress,
+    _uncounted_text,
+    fitted,
+)
 from layers.logic import ClientReport, RoundReport, Traffic
 
 MIB = 1 << 20
@@ -222,3 +230,39 @@ def test_the_progress_line_is_one_line_of_any_width(
     if round and width >= 72:
         assert "98.77 %" in text
         assert "0.1235" in text or "0.1234" in text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def stays(self) -> list[str]:
+        """The lines above the one that goes."""
+        return re.findall(r"\x1b\[2K([^\r\n\x1b]*)\n", self.getvalue())[:-1]
+
+
+def test_what_stays_on_a_terminal_are_the_log_every_tenth_round_and_what_did_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "90")
+    folder = RunFolder.create(tmp_path, "a", "", {})
+    with RoundProgress(20) as progress:
+        for number in range(1, 13):
+            fates = ("accepted", *(["rejected"] * (number in (3, 10))))
+            clients = tuple(ClientReport(one, fate) for one, fate in enumerate(fates))  # type: ignore[arg-type]
+            report = RoundReport(number, 0.1, 3, clients, Traffic(MIB, 2 * MIB))
+            accuracy = 0.5 if number == 2 else 0.25
+            one = Round(report, accuracy, 1 / number, 1.0, float(number))
+            folder.append_round(one.record())
+            progress.show(one, folder)
+        progress.say("event", "a line of the log, [bold] or not")
+    assert terminal.stays == [
+        "round 3: 1 of 2 did not count: 1 rejected",
+        "round 10: 1 of 2 did not count: 1 rejected",
+        "round 10/20  accuracy 25.00 %  loss 0.1000  best 50.00 %  up 20.00 MiB  down 10.00 MiB",
+        "a line of the log, [bold] or not",
+    ]

@@ -94,6 +94,19 @@ def test_a_typo_in_a_name_imports_nothing_slow(experiment: Path, words: str, tex
     assert text in result.err
 
 
+@pytest.mark.parametrize(
+    "words", ["server small.yaml --listen 192.0.2.1:9100", "client 192.0.2.1:9100 --id 1"]
+)
+def test_an_address_that_needs_tls_is_refused_before_an_engine_is_imported(
+    experiment: Path, words: str
+) -> None:
+    result = fedmx(*words.split(), cwd=experiment.parent, code=LOADED)
+    said, _, loaded = result.err.rpartition("loaded:")
+    assert (result.code, said.count("\n")) == (2, 1)
+    assert "192.0.2.1:9100 is not on this machine and there is no TLS" in said
+    assert not {"mxnet", "matplotlib", "sklearn"} & set(loaded.split())
+
+
 def test_all_unknown_names_of_a_file_are_shown_with_their_lines(experiment: Path) -> None:
     wrong = FILE.replace("uniform", "unifrm").replace("clip,", "clipp,").replace("digits", "digit")
     experiment.write_text(wrong, encoding="utf-8")

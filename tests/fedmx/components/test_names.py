@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedmx import Experiment, ExperimentError
+from fedmx import Experiment, ExperimentError, FedmxError
 from fedmx.components.build import bind, build, problem_with, resolve
 from fedmx.components.component import Component, Source
 from fedmx.components.text import new_key, new_option, new_setting, renamed_text
@@ -309,6 +309,14 @@ def test_a_refusal_by_a_users_class_names_the_line(folder: Path) -> None:
     assert said.endswith(f"norm must not be negative ({folder}/own_d.py:{line})")
 
 
+def test_an_error_that_a_users_class_wrote_for_users_stays_as_it_is(folder: Path) -> None:
+    raises = 'raise FedmxError("in my own words")'
+    text = OWN.replace("import Hook,", "import FedmxError, Hook,")
+    write(folder, "own_j.py", text.replace('raise ValueError("norm must not be negative")', raises))
+    with pytest.raises(FedmxError, match=r"^in my own words$"):
+        build("hook", component({"name": "own_j:Mine", "norm": -1}, folder), {})
+
+
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [
@@ -335,6 +343,21 @@ def test_another_experiments_module_of_the_same_name_is_never_taken(folder: Path
     assert build("hook", component("own_f:Mine", folder / "one"), {}).norm == 1.0
     said = refusal("own_f:Mine", folder / "two")
     assert f"from {folder}/one/own_f.py, not from {folder}/two/own_f.py" in said
+
+
+def test_a_module_of_the_working_directory_is_taken_if_the_experiment_has_none_of_its_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("mine", "other"):
+        write(folder, f"{name}/own_i.py", OWN)
+    (folder / "experiments").mkdir()
+    reference = component("own_i:Mine", folder / "experiments")
+    monkeypatch.chdir(folder / "mine")
+    assert build("hook", reference, {}).norm == 1.0
+    monkeypatch.chdir(folder / "other")
+    with pytest.raises(ExperimentError) as caught:
+        build("hook", reference, {})
+    assert f"from {folder}/mine/own_i.py, not from {folder}/other/own_i.py" in str(caught.value)
 
 
 def test_an_experiment_from_elsewhere_imports_only_what_is_allowed(folder: Path) -> None:

@@ -60,6 +60,8 @@ def test_the_html_of_each_object_is_a_table_with_escaped_texts(run: Any) -> None
         html = one._repr_html_()
         assert html.startswith("<div><strong>")
         assert html.count("<table>") == html.count("</table>") == 1
+    hooks = experiment().with_overrides(["logic.hooks=[stc, {name: clip, norm: 2}]"])
+    assert cells(hooks)[-2:] == [("hooks", "stc, clip"), ("seed", "1")]
     hostile = experiment().with_overrides(["compute.model='<b>:Net'"])
     assert "<b>" not in hostile._repr_html_()
     assert "&lt;b&gt;" in hostile._repr_html_()

@@ -40,6 +40,8 @@ from tests.fedmx.experiment.texts import LEAST, refused
         ("? [a, b]\n: 2\n", "exp.yaml:1: a key must be text"),
         ("a: .nan\n", "exp.yaml:1: .nan is not a setting"),
         ("a: " + "9" * 30, "exp.yaml:1: a whole number has more than 64 bits"),
+        (f"a: {2**64}", "exp.yaml:1: a whole number has more than 64 bits"),
+        (f"a: {-(2**63) - 1}", "exp.yaml:1: a whole number has more than 64 bits"),
         ("[" * 100_000, "exp.yaml:1: nested more than"),
         ("- " * 100_000, "exp.yaml:1: nested more than"),
         ("[" * 32 + "]" * 32, "exp.yaml:1: must be a mapping"),
@@ -52,6 +54,13 @@ def test_surprising_yaml_is_refused_in_one_line(text: str, message: str) -> None
     said = refused(text)
     assert said.startswith(message)
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("number", [2**64 - 1, -(2**63)])
+def test_a_whole_number_may_have_64_bits(number: int) -> None:
+    said = refused(f"a: {number}")
+    assert "exp.yaml:1: a: unknown key" in said
+    assert "64 bits" not in said
 
 
 @pytest.mark.parametrize(

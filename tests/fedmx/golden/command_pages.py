@@ -41,6 +41,7 @@ from fedmx.sweeps.cells import axis_of, cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import RunProgress, SweepProgress
 from fedmx.sweeps.result import SweepResult
+from fedmx.version import __version__
 from layers.logic import ClientReport, RoundReport, Traffic
 from tests.fedmx.golden.pages import FACTS, make, not_waiting, waiting
 
@@ -583,6 +584,7 @@ def explanations(parent: Path) -> str:
     for columns in (50, 100):
         lines += said("list", "partitions", columns=columns)
     lines += said("list", "uploads")
+    lines += said("list", "models", "--engine", "torch")
     for name in (
         *("shards", "fedavgm", "stc", "uniform"),
         *("compute.train.learning_rate", "run.checkpoint", "logic.selector"),
@@ -604,6 +606,21 @@ def mistakes(parent: Path) -> str:
     served = make(parent, "served", {"mode": "server"})
     served.finish("done", "all 8 rounds were run")
     ended = make(parent, "killed", {"mode": "server"})
+    no_data = ("--set", "compute.data={name: arrays, path: missing.npz}")
+    no_data += ("--set", "compute.engine=numpy")
+    given = Experiment.parse(trial(), overrides=no_data[1::2])
+    facts = {**FACTS, "mode": "server", "digest": given.digest(), "run": "the run"}
+    elsewhere, missing, older = (
+        RunFolder.create(parent, name, given.to_yaml(), {**facts, **more}).path
+        for name, more in (
+            ("elsewhere", {"address": "192.0.2.1:9100"}),
+            ("missing", {"address": "127.0.0.1:9100"}),
+            ("older", {"fedmx": "0.0.1"}),
+        )
+    )
+    pki = [word for name in ("ca", "cert", "key") for word in (f"--{name}", parent / f"{name}.pem")]
+    (parent / "own.npz").touch()
+    nobody = ("127.0.0.1:1", "--give-up", "0", "--memory", parent)
     lines = []
     for words in (
         ("run", trial_file, "--executor", "threads:3"),
@@ -613,6 +630,8 @@ def mistakes(parent: Path) -> str:
         ("run", own, "--dry-run"),
         ("run", own, "--module", "another", "--dry-run"),
         ("run", own, "--set", "rounds=0", "--own-modules"),
+        ("run", trial_file, "--set", "compute.engine=torch", "--set", "compute.model=lstm"),
+        ("run", trial_file, "--set", "compute.normalise.std=[]", *no_data[2:]),
         ("server", own, "--listen", "0.0.0.0:9100"),
         ("data", "show", own),
         ("sweep", own, "--vary", "rounds=1,2", "--seeds", "1"),
@@ -624,7 +643,13 @@ def mistakes(parent: Path) -> str:
         ("ctl", ended.path, "kick", "7"),
         ("ctl", parent / "missing", "pause"),
         ("resume", served.path),
+        ("resume", elsewhere),
+        ("resume", missing),
+        ("resume", older),
+        ("resume", older, "--allow-version", "--patience", "3"),
         ("replay", run.path, "--client", "3"),
+        ("replay", run.path, "--break", "own_hook:Mine.send"),
+        ("replay", run.path, "--round", "1", "--break", "a:B.send", "--executor", "serial"),
         ("replay", run.path, "--round", "1", "--client", "3", "--executor", "serial"),
         ("list", "engines"),
         ("list", "--engine", "jax"),
@@ -647,14 +672,29 @@ def mistakes(parent: Path) -> str:
         ("client", "localhost:9100", "--id", "2", "--ca", "ca.pem"),
         ("client", "localhost:9100", "--id", "2", "--data", parent / "missing.npz"),
         ("client", "example.org:9100", "--id", "2"),
+        ("client", "example.org:9100", "--id", "2", "--module", "missing_one"),
+        ("client", "example.org:9100", "--id", "2", "--insecure", "--module", "missing_one"),
+        ("client", "localhost:9100", "--id", "2", *pki, "--module", "missing_one"),
+        ("client", "localhost:9100", "--id", "2", "--token-file", parent / "token"),
+        ("client", *nobody, "--partition", "1/3"),
+        ("client", *nobody, "--partition", "1/3", "--id", "1"),
+        ("client", *nobody, "--partition", "1/3", "--id", "2", "--data", parent / "own.npz"),
+        ("client", *nobody, "--id", "2"),
         ("server", trial_file, "--crl", "crl.pem"),
         ("server", trial_file, "--ca", "ca.pem", "--key", "server.key"),
         ("server", trial_file, "--listen", "0.0.0.0:9100"),
+        ("server", trial_file, "--listen", "0.0.0.0:9100", *no_data),
+        ("server", trial_file, "--listen", "0.0.0.0:9100", "--insecure", *no_data),
+        ("server", trial_file, *pki, *no_data),
+        ("server", trial_file, *no_data),
+        ("server", trial_file, "--set", "compute.engine=numpy", "--token-file", parent / "token"),
         ("--log-format", "xml", "list"),
         ("--log-format",),
     ):
         lines += said(*words)
-    return "\n".join(lines)
+    text = "\n".join(lines).replace(f" in {Path.cwd()};", " in HERE;")
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "NOW", text)
+    return text.replace(f"this is fedmx {__version__},", "this is fedmx VERSION,")
 
 
 def certificates(parent: Path) -> str:
@@ -691,6 +731,13 @@ def certificates(parent: Path) -> str:
         ("show", parent / "missing.pem"),
     ):
         lines += said("certs", *words)
+    (parent / "trial.yaml").write_text(trial())
+    server = ["server", parent / "trial.yaml", "--set", "compute.data={name: arrays, path: no.npz}"]
+    server += ["--set", "compute.engine=numpy"]
+    server += ["--ca", pki / "ca.pem", "--key", machine / "server.key", "--cert"]
+    for crl in (pki / "crl.pem", other / "crl.pem", parent / "missing.pem"):
+        lines += said(*server, pki / "server.pem", "--crl", crl)
+    lines += said(*server, pki / "client-2.pem")
     text = re.sub(
         r"\b[0-9A-F]{2}(:[0-9A-F]{2}){3,}\b|\b[0-9a-fA-F]{30,}\b", "HEX", "\n".join(lines)
     )

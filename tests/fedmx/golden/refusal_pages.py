@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedmx import Assembly, Experiment, FedmxError, RunFolder, sweep
+from fedmx import Assembly, Experiment, FedmxError, Hook, RunFolder, sweep
 from fedmx.assembly.logic import preset_of
 from fedmx.components.component import plain
 from fedmx.deployment.token import read_token
@@ -29,6 +29,7 @@ from fedmx.run.secret_file import kept_key, read_key
 from fedmx.sweeps.folder import FILE, SweepFolder
 from fedmx.sweeps.result import SweepResult
 from fedmx.sweeps.sweep import extend, go_on
+from layers.logic.hooks.compressors import Stc
 from tests.fedmx.golden.command_pages import a_sweep, run_in, trial
 from tests.fedmx.golden.pages import make
 
@@ -60,6 +61,9 @@ def refusals(parent: Path) -> str:
 
 
 def _settings(parent: Path) -> list[str]:
+    class PartOfAFunction(Hook):
+        pass
+
     nested: list[Any] = []
     for _ in range(200):
         nested = [nested]
@@ -77,6 +81,8 @@ def _settings(parent: Path) -> list[str]:
         "numbers as keys": {"a": {1: 2}},
         "deep": nested,
         "a set": {1},
+        "a part with its settings": [Stc()],
+        "a part of a function": [PartOfAFunction()],
     }
     (parent / "short").write_text("  fifteen bytes..\n")
     (parent / "long").write_text("  sixteen bytes...\n")

@@ -28,6 +28,7 @@ from tests.fedmx.golden.pack_pages import PACKS
 from tests.fedmx.golden.pages import PAGES, written
 from tests.fedmx.golden.refusal_pages import REFUSALS
 from tests.fedmx.golden.replay_pages import REPLAYS
+from tests.fedmx.golden.run_pages import RUNS
 from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,
@@ -57,6 +58,7 @@ EVERY_PAGE = (
     *PACKS,
     *REFUSALS,
     *REPLAYS,
+    *RUNS,
     printed_modules,
 )
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")

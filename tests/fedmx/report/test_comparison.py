@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from typer.testing import CliRunner
 
 from fedmx import Experiment, FedmxError, RunFolder
@@ -569,6 +571,28 @@ def test_names_are_beside_their_lines_if_there_is_room(number: int, name: str, f
     ends = [LineEnd(1.0, 0.5, name, "black")] * number
     assert label_lines(axes, ends, "black") == fits
     assert len(axes.texts) == number * fits
+
+
+@pytest.mark.parametrize(("scale", "halfway"), [("linear", 5.5), ("log", 10**0.5)])
+def test_the_name_of_a_line_points_to_its_end(scale: Any, halfway: float) -> None:
+    axes = Figure(figsize=(5, 3)).add_subplot()
+    axes.set_xscale(scale)
+    axes.set_xlim(1, 10)
+    axes.set_ylim(0, 4)
+    ends = [
+        LineEnd(10, 1, "the first of the lines", "red"),
+        LineEnd(halfway, 3, "$2$", "blue"),
+        LineEnd(1, 4, "third", "green"),
+    ]
+    assert label_lines(axes, ends, "black")
+    texts = [one for one in axes.texts if isinstance(one, Annotation)]
+    assert [one.xy for one in texts] == [
+        pytest.approx(place) for place in ((1, 0.25), (0.5, 0.75), (0, 1))
+    ]
+    assert [one.get_text() for one in texts] == ["the first of the\nlines", "$2$", "third"]
+    assert [one.xyann[1] for one in texts] == pytest.approx([0.25, 0.75, 0.9716], abs=1e-4)
+    arrows = [one.arrow_patch for one in texts]
+    assert [one and one.get_linestyle() for one in arrows] == ["-", ":", ":"]
 
 
 def test_names_stay_as_near_to_their_lines_as_the_others_allow() -> None:

@@ -13,6 +13,7 @@ from scipy import stats
 from fedmx.report.statistics import (
     FEWEST_SEEDS,
     Estimate,
+    Summary,
     bootstrap_interval,
     compare,
     interquartile_mean,
@@ -58,7 +59,7 @@ def test_a_missed_target_counts_as_infinitely_many_rounds() -> None:
     assert (some.median.low, some.iqm.low) == (None, None)
     most = summarise([10, math.inf, math.inf])
     assert (most.median.value, most.reached) == (None, 1)
-    assert summarise([]).median.value is None
+    assert summarise([]) == Summary(0, 0, Estimate(None), Estimate(None))
 
 
 def test_arms_are_compared_seed_by_seed() -> None:
