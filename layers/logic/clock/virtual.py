@@ -85,8 +85,9 @@ class VirtualClock:
         # The clients that were looked at, those that were there, and from when to when.
         self._available = (NOBODY, NOBODY, 0.0, 0.0)
         self._dropout = dropout
-        self._base_s = 0.0  # time of the run at which the round under way began
-        self._ended_s = 0.0  # time of the run at which the round before it ended
+        # Time of the run at which the round under way began, or the first one of those whose tasks
+        # are in flight, and at which the round before it ended.
+        self._base_s = self._ended_s = 0.0
         self._begun = False  # whether a round was begun and not settled
         self._continues = False  # whether the tasks of the last round may outlive it
         self._reset()
@@ -150,7 +151,8 @@ class VirtualClock:
         self._reset()
         if not self._continues:
             return
-        self._base_s, self._now_s = tree["base_s"], tree["now_s"]
+        self._base_s = self._ended_s = tree["base_s"]
+        self._now_s = tree["now_s"]
         self._outstanding = dict(tree["outstanding"])
         self._order, self._asked = dict(tree["order"]), tree["asked"]
         self._queue = [(one[0], one[1], one[2], one[3]) for one in tree["queue"]]
@@ -175,7 +177,7 @@ class VirtualClock:
     @property
     def waited_s(self) -> float:
         """Seconds between the last round and this one in which no client was available."""
-        return 0.0 if self._continues else self._base_s - self._ended_s
+        return self._base_s - self._ended_s
 
     @property
     def everybody_there(self) -> bool:
@@ -242,6 +244,7 @@ class VirtualClock:
         self.settle()
         self._begun = True
         if self._continues:
+            self._ended_s = self._base_s  # while tasks are in flight, nobody is waited for
             self._now_s = self._began_s + self._passed_s
             self._reset_round(self._now_s)
             self._sheet = self._sheet.later(self._outstanding, 0.0)

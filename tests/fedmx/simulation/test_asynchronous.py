@@ -451,3 +451,18 @@ def test_clients_that_have_left_are_lost_at_once_and_others_take_their_places(
         rows = [row.client for row in one.report.clients if row.status == "lost"]
         assert len(set(rows)) == len(rows)  # none is asked again in its round
         assert 1 <= len(one.participants) <= 3
+
+
+@pytest.mark.parametrize("logic", ["fedbuff", "fedasync"])
+def test_the_clock_counts_the_time_before_anybody_was_there(
+    logic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = tmp_path / "presence.csv"
+    lines = (f"{client},0,off\n{client},{50 + client},on\n" for client in range(12))
+    trace.write_text("client,time,state\n" + "".join(lines))
+    clock = {"devices": TIERS, "availability": {"name": "trace", "path": str(trace)}}
+    monkeypatch.setitem(CLOCKS, "a trace", clock)
+    rounds = list(simulate(an_experiment("a trace", logic)))
+    assert [one.report.waited_s for one in rounds] == [50.0] + 9 * [0.0]
+    ended_s = 50.0 + np.cumsum([one.report.took_s for one in rounds])
+    np.testing.assert_allclose([one.clock_elapsed_s for one in rounds], ended_s)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -204,7 +205,11 @@ def test_a_verdict_counts_from_when_it_is_dated() -> None:
         clock.upload(client, 0, dated_s=12.0)
     clock.decide(2, granted=False, dated_s=12.0)
     assert [clock.next().client, clock.next().client, clock.next()] == [0, 1, None]
-    assert [clock.times()[k].ended_s for k in range(3)] == [17.0, 21.0, 12.0]
+    assert clock.times() == {
+        0: Times(0.0, 10.0, 12.0, 12.0, 17.0),
+        1: Times(0.0, 12.0, 12.0, 17.0, 21.0),
+        2: Times(0.0, 40.0, 12.0, None, 12.0),
+    }
     assert clock.elapsed_s == 21.0, "as if the third had not been waited for"
 
 
@@ -358,7 +363,39 @@ def test_a_task_in_flight_goes_on_in_the_next_round() -> None:
     assert clock.times() == {1: Times(-13.0, -3.0, None, -3.0, 2.0)}
     assert clock.tree() == {"run_s": 15.0}, "no task is in flight"
     clock.begin()
-    assert (clock.run_s, clock.elapsed_s) == (15.0, 0.0)
+    assert (clock.run_s, clock.elapsed_s, clock.waited_s) == (15.0, 0.0, 0.0)
+
+
+def test_what_is_waited_for_clients_counts_once_also_where_tasks_may_outlive_a_round(
+    tmp_path: Path,
+) -> None:
+    trace = traced(tmp_path, "0,0,off\n0,40,on\n0,50,off\n0,70,on\n1,0,off\n1,40,on\n")
+    devices = Given({0: 3.0, 1: 10.0}, {0: 1.0, 1: 5.0})
+    clock = VirtualClock(2, devices, availability=trace)
+    assert (clock.available([0, 1]), clock.waited_s) == ([0, 1], 40.0)
+    clock.begin(continues=True)
+    asked(clock, 1, 0, 1)
+    assert events_of(clock, 2) == [("trained", 0, 3.0), ("arrived", 0, 4.0)]
+    clock.close()
+    assert (clock.run_s, clock.waited_s) == (44.0, 40.0)
+
+    again = VirtualClock(2, devices, availability=trace)
+    again.restore(clock.tree())
+    for one in (clock, again):
+        one.settle()
+        one.begin(after_s=4.0, continues=True)
+        assert events_of(one, 1) == [("trained", 1, 6.0)]
+        one.close()
+        assert (one.run_s, one.available([0]), one.waited_s) == (54.0, [], 0.0)
+        one.settle()
+        one.begin(continues=True)
+        assert events_of(one, 1) == [("arrived", 1, 1.0)]
+        one.close()
+        assert (one.run_s, one.waited_s) == (55.0, 0.0)
+        one.settle()
+        assert (one.available([0]), one.waited_s) == ([0], 15.0)
+        one.begin(continues=True)
+        assert (one.run_s, one.waited_s) == (70.0, 15.0)
 
 
 def test_what_was_left_of_an_earlier_task_does_not_happen_to_a_later_one() -> None:
@@ -367,10 +404,75 @@ def test_what_was_left_of_an_earlier_task_does_not_happen_to_a_later_one() -> No
     asked(clock, 1, 0, 1)
     assert events_of(clock, 1) == [("trained", 1, 4.0)]
     clock.cancel(0)
+    assert clock.times()[0] == Times(0.0, None, None, None, 4.0)
     asked(clock, 1, 0)
+    assert clock.times()[0] == Times(4.0)
     happened = [("arrived", 1, 4.0), ("trained", 0, 14.0), ("arrived", 0, 15.0)]
     assert events_of(clock, 3) == happened
     assert clock.times()[0] == Times(4.0, 14.0, None, 14.0, 15.0)
+
+
+def test_events_of_a_round_with_older_tasks_count_from_its_begin(tmp_path: Path) -> None:
+    trace = traced(tmp_path, "0,0,on\n0,5,off\n0,8,on\n0,35,off\n")
+    devices = Given({0: 90.0, 1: 20.0, 2: 1.0}, {0: 1.0, 1: 50.0, 2: 1.0})
+    clock = VirtualClock(3, devices, availability=trace)
+    clock.begin(before_s=10.0, continues=True)
+    asked(clock, 1, 0, 1, 2)
+    assert events_of(clock, 2) == [("trained", 2, 11.0), ("arrived", 2, 12.0)]
+    clock.close()
+    clock.begin(continues=True)
+    clock.set_timer("offers", 4.0)
+    clock.set_timer("refill", 2.0)
+    clock.set_timer("refill", None)
+    assert clock.next() == ClockEvent("timer", -1, 4.0, "offers")
+    assert events_of(clock, 2) == [("trained", 1, 18.0), ("dropped", 0, 23.0)]
+    clock.close()
+    assert (clock.elapsed_s, clock.run_s) == (23.0, 35.0)
+    clock.begin()
+    assert (clock.run_s, clock.tree()) == (35.0, {"run_s": 35.0}), "the last task is given up"
+    asked(clock, 3, 2)
+    assert events_of(clock, 2) == [("trained", 2, 1.0), ("arrived", 2, 2.0)]
+    assert clock.next() == ClockEvent("timer", -1, 2.0, "deadline")
+
+
+def test_a_round_with_an_update_ends_before_its_deadline() -> None:
+    clock = a_clock([(10.0, 5.0), (3.0, 1.0)], deadline_s=100.0)
+    assert arrivals(played(clock, 2)) == {0: 15.0, 1: 4.0}
+    assert (clock.elapsed_s, clock.run_s) == (15.0, 15.0)
+
+
+def test_uploads_that_cannot_overlap_follow_the_order_that_a_round_begins_with() -> None:
+    clock = VirtualClock(2, Given({0: 3.0, 1: 10.0}, {0: 2.0, 1: 5.0}), uploads=Serial())
+    clock.begin(turns=(1, 0))
+    asked(clock, 1, 0, 1)
+    assert events_of(clock, 4) == [
+        ("trained", 0, 3.0),
+        ("trained", 1, 10.0),
+        ("arrived", 1, 15.0),
+        ("arrived", 0, 17.0),
+    ]
+
+
+def test_nobody_is_waited_for_where_there_are_no_clients_or_all_are_there(tmp_path: Path) -> None:
+    nobody, both = np.zeros(0, np.int64), np.arange(2)
+    away = VirtualClock(1, Lognormal(), availability=traced(tmp_path, "0,0,off\n0,9,on\n"))
+    assert away.available_of(nobody) is nobody
+    assert away.waited_s == 0.0
+    assert VirtualClock(2, Lognormal()).available_of(both) is both
+
+
+def test_all_tasks_in_flight_can_be_dropped() -> None:
+    clock = VirtualClock(2, Given({0: 3.0, 1: 10.0}, {0: 2.0, 1: 5.0}))
+    clock.begin(continues=True)
+    asked(clock, 1, 0, 1)
+    assert events_of(clock, 1) == [("trained", 0, 3.0)]
+    clock.close()
+    clock.drop()
+    assert clock.tree() == {"run_s": 3.0}
+    clock.begin(continues=True)
+    asked(clock, 2, 1)
+    assert events_of(clock, 2) == [("trained", 1, 10.0), ("arrived", 1, 15.0)]
+    assert (clock.run_s, clock.times()) == (18.0, {1: Times(0.0, 10.0, None, 10.0, 15.0)})
 
 
 @pytest.mark.parametrize("uploads", SETTINGS)
@@ -393,7 +495,7 @@ def test_tasks_in_flight_go_on_from_a_checkpoint(uploads, number, tmp_path: Path
     clock, again = a_new_one(), a_new_one()
     for one in (clock, again):
         one.begin(continues=True)
-        asked(one, 1, *range(6))
+        asked(one, 1, 5, 0, 3, 1, 4, 2)
     events_of(clock, number)
     clock.close()
     events_of(again, 2)  # its earlier tasks do not count
