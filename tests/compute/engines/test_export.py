@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mxnet as mx
 import numpy as np
@@ -13,6 +18,7 @@ import pytest
 
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.exported_graph import Graph, exported_values
+from layers.compute.engines.mxnet.parameters import Definition
 from layers.compute.engines.mxnet.to_torch import torch_module, torch_state
 from layers.compute.errors import ComputeError
 from tests.compute.engines import numpy_torch
@@ -99,6 +105,63 @@ def test_every_parameter_is_in_the_state_dict_once(model: Trained) -> None:
     module = torch_module(model.engine.definition)
     assert sorted(module.tensors.values()) == sorted(model.values)
     assert all(name.endswith(".num_batches_tracked") for name in module.counters)
+
+
+# MXNet's own defaults, as the documentation of its operators gives them.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "Activation": {},
+    "BatchNorm": {"eps": 1e-3, "momentum": 0.9, "fix_gamma": True, "use_global_stats": False},
+    "Concat": {"dim": 1},
+    "Convolution": {
+        **{"stride": (1, 1), "dilate": (1, 1), "pad": (0, 0)},
+        **{"num_group": 1, "no_bias": False, "layout": "NCHW"},
+    },
+    "Dropout": {"p": 0.5, "axes": ()},
+    "FullyConnected": {"no_bias": False, "flatten": True},
+    "LeakyReLU": {"act_type": "leaky", "slope": 0.25},
+    "Pooling": {
+        **{"pool_type": "max", "global_pool": False, "pooling_convention": "valid"},
+        **{"stride": (1, 1), "pad": (0, 0), "count_include_pad": True},
+    },
+    "RNN": {"bidirectional": False, "p": 0.0, "state_outputs": False},
+}
+
+
+def meaning(text: str) -> object:
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
+
+
+def without_defaults(definition: Definition) -> Definition:
+    """The same graph, in which no operator names a default."""
+    graph = json.loads(definition.symbol.tojson())
+    for node in graph["nodes"]:
+        defaults = DEFAULTS.get(node["op"], {})
+        for key, text in list(node.get("attrs", {}).items()):
+            if key in defaults and meaning(text) == defaults[key]:
+                del node["attrs"][key]
+    return replace(definition, symbol=mx.sym.load_json(json.dumps(graph)))
+
+
+def test_a_graph_that_does_not_name_its_defaults_gives_the_same_module(model: Trained) -> None:
+    silent = without_defaults(model.engine.definition)
+    assert silent.symbol.tojson() != model.engine.definition.symbol.tojson()
+    assert torch_module(silent) == torch_module(model.engine.definition)
+
+
+@pytest.mark.parametrize("name", ["cnn3", "lstm", "own-recurrent", "own-fixed-scale", "own-parts"])
+def test_a_graph_that_does_not_name_its_defaults_has_the_same_outputs_in_onnx(name: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    pytest.importorskip("onnx", reason="needs onnx")
+    from layers.compute.engines.mxnet.to_onnx import onnx_model
+
+    model = trained(name, os.environ.get("FEDMX_DATA", ""))
+    content = onnx_model(without_defaults(model.engine.definition), model.values, NOTES)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    (outputs,) = session.run(["output"], {"input": model.x})
+    np.testing.assert_allclose(outputs, model.outputs, rtol=0, atol=1e-5)
 
 
 def test_the_module_of_lenet5_is_readable() -> None:
@@ -216,6 +279,57 @@ def test_a_reshape_across_samples_is_refused_for_pytorch() -> None:
     engine = MXNetEngine(Reshaped, (4,), 2)
     with pytest.raises(ComputeError, match="Reshape"):
         torch_module(engine.definition)
+
+
+class OnImages(mx.gluon.HybridBlock):
+    """An operator on images, before a layer that all models may have."""
+
+    def __init__(self, operator: str, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.operator, self.settings = operator, settings
+        with self.name_scope():
+            self.dense = mx.gluon.nn.Dense(2)
+
+    def hybrid_forward(self, F, x):
+        made = getattr(F, self.operator)(x, **self.settings)
+        return self.dense(made[0] if self.settings.get("act_type") == "rrelu" else made)
+
+
+@pytest.mark.parametrize(
+    ("operator", "settings", "line"),
+    [
+        ("Activation", {"act_type": "relu"}, "x = torch.relu(x)"),
+        ("Activation", {"act_type": "sigmoid"}, "x = torch.sigmoid(x)"),
+        ("Activation", {"act_type": "tanh"}, "x = torch.tanh(x)"),
+        ("Activation", {"act_type": "softrelu"}, "x = F.softplus(x)"),
+        ("Activation", {"act_type": "softsign"}, "x = F.softsign(x)"),
+        ("LeakyReLU", {}, "x = F.leaky_relu(x, 0.25)"),
+        ("LeakyReLU", {"act_type": "elu", "slope": 0.5}, "x = F.elu(x, 0.5)"),
+        ("LeakyReLU", {"act_type": "selu"}, "x = F.selu(x)"),
+        ("LeakyReLU", {"act_type": "gelu"}, "x = F.gelu(x)"),
+        ("LeakyReLU", {"act_type": "rrelu"}, None),
+        ("Dropout", {}, "self.dropout1 = nn.Dropout(0.5)"),
+        ("Dropout", {"p": 0.2, "axes": (2, 3)}, "self.dropout1 = nn.Dropout2d(0.2)"),
+        ("Dropout", {"axes": (2,)}, None),
+        ("Pooling", {"kernel": (2, 2)}, "x = F.max_pool2d(x, 2, stride=1)"),
+        (
+            "Pooling",
+            {"kernel": (2, 2), "stride": (2, 1), "pad": (1, 1), "pool_type": "avg"},
+            "x = F.avg_pool2d(x, 2, stride=(2, 1), padding=1)",
+        ),
+        ("Pooling", {"kernel": (2, 2), "pool_type": "sum"}, None),
+    ],
+)
+def test_an_operator_on_images_in_pytorch(
+    operator: str, settings: dict[str, Any], line: str | None
+) -> None:
+    definition = MXNetEngine(lambda: OnImages(operator, settings), (3, 4, 4), 2).definition
+    if line is None:
+        kind = settings.get("act_type") or settings.get("pool_type") or settings.get("axes")
+        with pytest.raises(ComputeError, match=re.escape(str(kind))):
+            torch_module(definition)
+    else:
+        assert line in [one.strip() for one in torch_module(definition).source.splitlines()]
 
 
 def ceil_pooled() -> mx.gluon.nn.HybridSequential:

@@ -96,21 +96,25 @@ def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:
 
 @contextmanager
 def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iterator[None]:
-    """Let MXNet's exporter use our translations of two operators, for this graph.
+    """Let MXNet's exporter use our translations of three operators, for this graph.
 
     Recurrent layers: see `recurrent_nodes`. Parameters: MXNet writes them number by number, which
-    takes 14 s for ResNet-18; here they are only declared, and `_tidy` adds their values.
+    takes 14 s for ResNet-18; here they are only declared, and `_tidy` adds their values. Dense
+    layers: MXNet's translation takes a missing `flatten` for False, and the operator for True.
     """
     nodes = {node.name: node for node in graph.nodes}
     table = registry.setdefault(OPSET, {})
-    kept = {op: table.get(op) for op in ("RNN", "null")}
-    input_or_parameter = registry[12]["null"]
+    kept = {op: table.get(op) for op in ("RNN", "null", "FullyConnected")}
+    input_or_parameter, dense = registry[12]["null"], registry[12]["FullyConnected"]
 
     def convert_recurrent(node: dict[str, Any], **given: Any) -> Any:
         source, output = node["inputs"][0][:2]
         data = given["outputs_lookup"][source][output]
         made = recurrent_nodes(graph, nodes[node["name"]], data.name, given["initializer"])
         return made, (data.dtype,)
+
+    def convert_dense(node: dict[str, Any], **given: Any) -> Any:
+        return dense({**node, "attrs": {"flatten": "True", **node["attrs"]}}, **given)
 
     def convert_parameter(node: dict[str, Any], **given: Any) -> Any:
         if given["is_input"]:
@@ -119,7 +123,9 @@ def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iter
         kind = helper.np_dtype_to_tensor_dtype(value.dtype)
         return [helper.make_tensor_value_info(node["name"], kind, value.shape)], (value.dtype,)
 
-    table.update({"RNN": convert_recurrent, "null": convert_parameter})
+    table.update(
+        {"RNN": convert_recurrent, "null": convert_parameter, "FullyConnected": convert_dense}
+    )
     try:
         yield
     finally:
