@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -293,7 +294,10 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
 
 
 Newest: TypeAlias = "dict[bytes, tuple[int, datetime.datetime]]"
-"""The number and the date of the newest list that was read, by its issuer."""
+"""The number and the date of the newest list that was read, by the public key of its authority.
+
+Authorities may have the same name: all of `make_ca` have.
+"""
 
 
 def read_crl(path: Path, authorities: Sequence[x509.Certificate], newest: Newest) -> frozenset[int]:
@@ -312,19 +316,20 @@ def read_crl(path: Path, authorities: Sequence[x509.Certificate], newest: Newest
             is older than a list that was read before, or is missing.
     """
     lists = _verified(path, authorities)
-    found = dict(newest)
+    found, signers = dict(newest), set()
     for crl in lists:
-        issuer, number, date = crl.issuer.public_bytes(), _number_of(crl), crl.last_update_utc
-        known_number, known_date = newest.get(issuer, (number, date))
+        signer = next(_public_key(one) for one in authorities if has_signed(one, crl))
+        signers.add(signer)
+        number, date = _number_of(crl), crl.last_update_utc
+        known_number, known_date = newest.get(signer, (number, date))
         if number < known_number or date < known_date:
             raise CertificateError(
                 f"{path} is an older revocation list (number {number} of {date:%Y-%m-%d %H:%M}) "
                 f"than the one in use (number {known_number} of {known_date:%Y-%m-%d %H:%M}): "
                 "put back the newest one, or restart the server to use this one"
             )
-        found[issuer] = max(found.get(issuer, (number, date)), (number, date))
-    trusted = {authority.subject.public_bytes() for authority in authorities}
-    if missing := newest.keys() & trusted - {crl.issuer.public_bytes() for crl in lists}:
+        found[signer] = max(found.get(signer, (number, date)), (number, date))
+    if missing := newest.keys() & {_public_key(one) for one in authorities} - signers:
         raise CertificateError(
             f"{path} lacks {len(missing)} of the lists in use, of an authority that is still "
             "trusted: put it back, or restart the server to use this file"
@@ -382,6 +387,10 @@ def has_signed(
         if signed.issuer == authority.subject:
             return signed.is_signature_valid(authority.public_key())  # type: ignore[arg-type]
     return False
+
+
+def _public_key(certificate: x509.Certificate) -> bytes:
+    return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _number_of(crl: x509.CertificateRevocationList) -> int:

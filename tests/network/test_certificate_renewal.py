@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import shutil
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from layers.network import (
     make_server_certificate,
     revoke,
 )
-from layers.network.certificates import replace
+from layers.network.certificates import Newest, next_updates, read_crl, replace
 from layers.network.errors import NotConnected
 from layers.network.event_queue import EVERYBODY, EventQueue
 from layers.network.tls import Renewed, serial_number
@@ -298,6 +299,11 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="cannot be written: No such file") as caught:
         replace(path, b"content")
     assert str(path) in str(caught.value)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(CertificateError, match="folder cannot be written: Is a directory"):
+        replace(folder, b"content")
+    assert list(tmp_path.iterdir()) == [folder], "nothing else is left"
 
 
 def test_dropping_messages_makes_room_for_others() -> None:
@@ -388,6 +394,42 @@ def test_revocation_lists_of_two_authorities_in_one_file_both_count(
             ServerTLS(own.certificate, own.key, both, crl=wrong).revoked()
 
 
+def test_each_of_two_authorities_with_the_same_name_has_a_newest_list_of_its_own(
+    tmp_path: Path,
+) -> None:
+    folders, path = [tmp_path / "one", tmp_path / "other"], tmp_path / "crl.pem"
+    for folder in folders:
+        make_ca(folder)
+        make_crl(folder)
+    one, other = (x509.load_pem_x509_certificate((f / "ca.pem").read_bytes()) for f in folders)
+    assert one.subject == other.subject
+    older = (folders[1] / "crl.pem").read_bytes()
+    files = [make_client_certificate(folders[1], f"client-{n}").certificate for n in (1, 2)]
+    serials = [serial(file) for file in files]
+    newest: Newest = {}
+
+    def read(*lists: bytes, trusted: Sequence[x509.Certificate] = (one, other)) -> set[int]:
+        path.write_bytes(b"".join(lists))
+        return set(read_crl(path, trusted, newest))
+
+    first = (folders[0] / "crl.pem").read_bytes()
+    revoke(folders[1], files[:1])
+    second = (folders[1] / "crl.pem").read_bytes()
+    for lists in ((first, second), (second, first)):
+        assert read(*lists) == set(serials[:1])
+    assert sorted(number for number, _ in newest.values()) == [1, 2]
+    revoke(folders[1], files[1:])
+    assert read(first, (folders[1] / "crl.pem").read_bytes()) == set(serials)
+    known = dict(newest)
+    assert sorted(number for number, _ in known.values()) == [1, 3]
+    with pytest.raises(CertificateError, match=r"\(number 1 of .* \(number 3 of "):
+        read(first, older)
+    with pytest.raises(CertificateError, match="lacks 1 of the lists in use"):
+        read(first)
+    assert newest == known
+    assert read(first, trusted=[one]) == set()
+
+
 def test_a_list_without_a_number_can_be_extended(authority: Authority) -> None:
     key = load_pem_private_key((authority.folder / "ca.key").read_bytes(), None)
     issuer = x509.load_pem_x509_certificate((authority.folder / "ca.pem").read_bytes()).subject
@@ -400,6 +442,58 @@ def test_a_list_without_a_number_can_be_extended(authority: Authority) -> None:
     assert certificate is not None
     revoke(authority.folder, [certificate])
     assert authority.server.revoked() == {serial(certificate)}
+    assert number_of(authority.folder / "crl.pem") == 1
+
+
+def number_of(path: Path) -> int:
+    crl = x509.load_pem_x509_crl(path.read_bytes())
+    return crl.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+
+
+def test_a_list_is_dated_back_and_valid_as_long_as_its_authority_or_a_day(tmp_path: Path) -> None:
+    files = make_ca(tmp_path)
+    certificate = make_client_certificate(tmp_path, "client-1").certificate
+    path = tmp_path / "crl.pem"
+    assert revoke(tmp_path, [certificate]) == path
+    assert number_of(path) == 1
+
+    def dates() -> tuple[datetime.datetime, datetime.datetime]:
+        crl = x509.load_pem_x509_crl(path.read_bytes())
+        (due,) = next_updates(path)
+        return crl.last_update_utc, due
+
+    ca = x509.load_pem_x509_certificate(files.certificate.read_bytes())
+    made, due = dates()
+    signer = x509.load_pem_x509_crl(path.read_bytes()).extensions.get_extension_for_class(
+        x509.AuthorityKeyIdentifier
+    )
+    own = ca.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    assert (signer.value.key_identifier, signer.critical) == (own.digest, False)
+    assert due == ca.not_valid_after_utc
+    # The list was made at most a minute after the authority, whose dates begin as long ago.
+    assert datetime.timedelta(0) <= made - ca.not_valid_before_utc < datetime.timedelta(minutes=1)
+
+    key = load_pem_private_key(files.key.read_bytes(), None)
+    day = datetime.timedelta(days=1)
+    expired = (
+        x509.CertificateBuilder()
+        .subject_name(ca.subject)
+        .issuer_name(ca.subject)
+        .public_key(ca.public_key())
+        .serial_number(1)
+        .not_valid_before(made - 9 * day)
+        .not_valid_after(made - day)
+        .sign(key, hashes.SHA256())  # type: ignore[arg-type]
+    )
+    files.certificate.write_bytes(expired.public_bytes(Encoding.PEM))
+    revoke(tmp_path, [certificate])
+    made, due = dates()
+    assert due - made == day + datetime.timedelta(minutes=10)
+    assert number_of(path) == 2
+    without = x509.CertificateRevocationListBuilder().issuer_name(ca.subject).last_update(made)
+    signed = without.next_update(due).sign(key, hashes.SHA256())  # type: ignore[arg-type]
+    path.write_bytes(2 * signed.public_bytes(Encoding.PEM))
+    assert next_updates(path) == [due, due]
 
 
 def test_a_revoked_client_may_join_with_a_new_certificate(authority: Authority) -> None:
