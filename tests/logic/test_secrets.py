@@ -12,6 +12,7 @@ from layers.logic import (
     ClientSide,
     Facilities,
     Hook,
+    LogicError,
     Plan,
     Selector,
     ServerSide,
@@ -43,6 +44,8 @@ def test_another_key_part_purpose_or_covered_value_gives_other_draws() -> None:
         secret.draws("noises"),
         secret.draws("noise", values),
         secret.draws("noise", values + 1),
+        secret.draws("noise", values.reshape(3, 1)),
+        secret.draws("noise", values.view(np.int64)),
         secret.part("1").draws("noise"),
         secret.part(1).draws("noise"),
         secret.part("1", "2").draws("noise"),
@@ -64,6 +67,16 @@ def test_draws_are_uniform_and_events_have_their_probability() -> None:
     assert uniform.mean() == pytest.approx(0.5, abs=0.004)
     for chance in (0.0, 0.1, 1.0):
         assert draws.below(chance, 100_000).mean() == pytest.approx(chance, abs=0.004)
+
+
+def test_a_key_has_32_bytes_at_least() -> None:
+    for size in (0, 31):
+        short = Secret.of_key(bytes(size))
+        for draw in (lambda: short.draws("noise"), lambda: short.part("round", 1).draws("noise")):  # noqa: B023
+            with pytest.raises(LogicError, match=f"a secret of {size} bytes; it must have 32"):
+                draw()
+    for size in (32, 33):
+        assert len(Secret.of_key(bytes(size)).draws("noise").bytes(5)) == 5
 
 
 def test_a_secret_tells_nothing_in_its_text() -> None:

@@ -241,9 +241,65 @@ def test_slots_on_disk_come_back_as_they_were(tmp_path) -> None:
         }
 
 
+def test_values_of_slots_wait_on_disk_from_64_kib_on(tmp_path) -> None:
+    size = 1 << 16
+    slot = {
+        "array": np.ones(size, np.uint8),
+        "smaller array": np.ones(size - 1, np.uint8),
+        "bytes": bytes(size),
+        "smaller bytes": bytes(size - 1),
+    }
+    with closing(UpdateStore(MB, tmp_path)) as store:
+        kept = StoredSlots.of({"0:One": slot}, store)
+        assert set(kept.large["0:One"]) == {"array", "bytes"}
+        assert set(kept.small["0:One"]) == {"smaller array", "smaller bytes"}
+        np.testing.assert_equal(kept.loaded(), {"0:One": slot})
+        assert store.hold(np.ones(1, np.uint8), 1) is None, "all wait on disk"
+
+
 def test_a_missing_folder_is_named(tmp_path) -> None:
     with pytest.raises(LogicError, match="missing"):
         UpdateStore(MB, tmp_path / "missing").open()
+
+
+@pytest.mark.parametrize("waiting_bytes", [0, 1000])
+def test_an_update_that_cannot_be_read_is_reported_with_the_reason_and_what_to_do(
+    waiting_bytes: int, tmp_path
+) -> None:
+    store = UpdateStore(MB, tmp_path, waiting_bytes)
+    stored = store.put(np.arange(5000, dtype=np.float32))
+    assert store._file is not None
+    store._file.truncate(4 * 5000 - 1)
+    assert np.array_equal(stored[:4999], np.arange(4999))
+    memory = ", or let updates that fit wait in memory (run.fold_memory_mb: null)"
+    words = (
+        f"an update on disk cannot be read in {tmp_path}: {{}}; make room there"
+        f"{'' if waiting_bytes else memory}"
+    )
+    with pytest.raises(LogicError) as short:
+        np.asarray(stored)
+    assert str(short.value) == words.format("the file ends too early")
+    store.close()
+    with pytest.raises(LogicError) as closed:
+        np.asarray(stored)
+    assert str(closed.value) == words.format("the file is closed")
+
+
+def test_a_stored_vector_is_read_in_whole_slices_only() -> None:
+    with closing(UpdateStore(MB)) as store:
+        stored = store.put(np.arange(12, dtype=np.int16).reshape(3, 4))
+        assert (stored.shape, stored.size, stored.dtype) == ((3, 4), 12, np.int16)
+        assert [part.tolist() for part in (stored[:3], stored[10:], stored[-2:], stored[5:5])] == [
+            [0, 1, 2],
+            [10, 11],
+            [10, 11],
+            [],
+        ]
+        assert np.array_equal(np.asarray(stored, np.float64), np.arange(12.0).reshape(3, 4))
+        assert not stored[:3].flags.writeable
+        for step in (2, -1):
+            with pytest.raises(IndexError, match=f"every {step}th"):
+                stored[::step]
 
 
 def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shutil
 import socket
 import ssl
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
@@ -33,6 +35,7 @@ from layers.network import (
     ServerTLS,
     make_ca,
     make_client_certificate,
+    make_crl,
     make_server_certificate,
 )
 from layers.network.tls import explain
@@ -161,6 +164,16 @@ def test_a_host_name_may_be_longer_than_a_common_name(tmp_path: Path) -> None:
     assert alternatives.get_values_for_type(x509.DNSName) == [long]
 
 
+def test_files_get_their_mode_and_their_folder_with_its_parents(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        files = make_ca(tmp_path / "new" / "pki")
+    finally:
+        os.umask(before)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (files.certificate, files.key)]
+    assert modes == [0o644, 0o600]
+
+
 def test_private_keys_are_readable_only_by_their_owner(tmp_path: Path) -> None:
     files = [make_ca(tmp_path), make_server_certificate(tmp_path)]
     files.append(make_client_certificate(tmp_path, "client-7"))
@@ -194,6 +207,54 @@ def test_a_certificate_needs_a_ca_a_name_and_a_day(tmp_path: Path) -> None:
         make_server_certificate(tmp_path, ["x" * 300])
     with pytest.raises(CertificateError, match="at least 1 day"):
         make_client_certificate(tmp_path, "client-7", days=0)
+
+
+def pem(
+    key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey, password: bytes = b""
+) -> bytes:
+    hidden = BestAvailableEncryption(password) if password else NoEncryption()
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden)
+
+
+P256 = ec.generate_private_key(ec.SECP256R1())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("ca.pem", None, "has no usable CA (No such file or directory: {folder}/ca.pem)"),
+        ("ca.key", None, "has no usable CA (No such file or directory: {folder}/ca.key)"),
+        ("ca.pem", b"garbage", "{folder}: ca.pem or ca.key is damaged"),
+        ("ca.key", b"garbage", "{folder}: ca.pem or ca.key is damaged"),
+        ("ca.key", pem(P256, b"password"), "{folder}: ca.pem or ca.key is damaged"),
+        ("ca.key", pem(ed25519.Ed25519PrivateKey.generate()), "{folder}/ca.key is not an elliptic"),
+    ],
+    ids=["no certificate", "no key", "certificate", "key", "encrypted key", "another kind of key"],
+)
+def test_an_unusable_authority_signs_nothing(
+    tmp_path: Path, name: str, content: bytes | None, words: str
+) -> None:
+    make_ca(tmp_path)
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    for make in (
+        lambda: make_client_certificate(tmp_path, "client-7"),
+        lambda: make_server_certificate(tmp_path),
+        lambda: make_crl(tmp_path),
+    ):
+        with pytest.raises(CertificateError) as caught:
+            make()
+        assert words.format(folder=tmp_path) in str(caught.value)
+    assert {path.name for path in tmp_path.iterdir()} <= {"ca.pem", "ca.key"}
+
+
+def test_a_folder_that_cannot_be_made_or_is_missing_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(CertificateError, match="file/pki cannot be written: Not a directory"):
+        make_ca(tmp_path / "file" / "pki")
+    with pytest.raises(CertificateError, match=r"absent has no usable CA \(No such file"):
+        make_crl(tmp_path / "absent")
 
 
 def changed(tls: ClientTLS, tmp_path: Path, what: str, other: Certificates) -> ClientTLS:

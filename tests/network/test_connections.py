@@ -340,6 +340,20 @@ def test_what_cannot_be_sent_is_said_at_once() -> None:
             listener.send("client-2", Note("x"))
 
 
+def test_a_client_starts_once_and_sends_only_while_it_is_connected() -> None:
+    connector = Connector("127.0.0.1:9", "client-1", CODEC)
+    with pytest.raises(NotConnected, match=r"client-1 is not connected to 127\.0\.0\.1:9 now"):
+        connector.send(Note("x"))
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        Connector(listener.address, "client-1", CODEC) as connector,
+    ):
+        with pytest.raises(NetworkError, match="has been started already"):
+            connector.start()
+        assert await_event(listener, Joined).peer == "client-1"
+        assert await_event(connector, Connected).peer == listener.address
+
+
 def test_a_message_as_large_as_the_peer_allows_is_sent() -> None:
     least = CODEC.encode(Note("")).size
     limits = Limits(max_message_bytes=least + 20)

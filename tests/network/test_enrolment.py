@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from layers.network import (
     revoke,
 )
 from layers.network.enrolment import (
+    Signed,
     request_client,
     request_server,
     sign_client,
@@ -115,6 +118,50 @@ def test_a_client_gets_a_second_certificate_only_if_told_and_the_first_can_be_re
     assert again.replaced is not None
     assert again.replaced.read_bytes() == first != again.certificate.read_bytes()
     revoke(ca, [again.replaced])
+
+
+def test_a_server_gets_a_second_certificate_only_if_told_and_the_first_is_kept(
+    ca: Path, tmp_path: Path
+) -> None:
+    asked = request_server(tmp_path, ["127.0.0.1"])
+    first = sign_server(ca, asked.request)
+    assert first == Signed(ca / "server.pem", ("127.0.0.1",), asked.fingerprint, None)
+    content = first.certificate.read_bytes()
+    with pytest.raises(CertificateError, match=r"server\.pem exists already.*--again"):
+        sign_server(ca, asked.request)
+    assert first.certificate.read_bytes() == content
+    kept = ca / f"server.{x509.load_pem_x509_certificate(content).serial_number:X}.pem"
+    assert sign_server(ca, asked.request, again=True) == replace(first, replaced=kept)
+    assert kept.read_bytes() == content != first.certificate.read_bytes()
+
+
+def test_a_signed_certificate_is_valid_for_its_days(ca: Path, tmp_path: Path) -> None:
+    client = request_client(tmp_path, "client-7").request
+    server = request_server(tmp_path, ["127.0.0.1"]).request
+    for sign, days in (
+        (lambda: sign_client(ca, client, "client-7"), 825),
+        (lambda: sign_client(ca, client, "client-7", again=True, days=2), 2),
+        (lambda: sign_server(ca, server), 825),
+        (lambda: sign_server(ca, server, again=True, days=3), 3),
+    ):
+        certificate = x509.load_pem_x509_certificate(sign().certificate.read_bytes())
+        length = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+        assert length == datetime.timedelta(days=days, minutes=10)
+
+
+def test_a_servers_first_name_may_be_longer_than_a_common_name(ca: Path, tmp_path: Path) -> None:
+    long = ".".join(["a" * 30] * 4)
+    asked = request_server(tmp_path, [long, "10.1.2.3"])
+    request = x509.load_pem_x509_csr(asked.request.read_bytes())
+    assert request.subject.rfc4514_string() == f"CN={long[:64]}"
+    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert not names.critical
+    signed = sign_server(ca, asked.request)
+    assert signed.names == (long, "10.1.2.3")
+    certificate = x509.load_pem_x509_certificate(signed.certificate.read_bytes())
+    assert certificate.subject == request.subject
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    assert (found.value, found.critical) == (names.value, False)
 
 
 def test_two_clients_cannot_share_a_key(ca: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import Connector, ExpectedFile, FileSent, Joined, Listener, TransferError
+from layers.network.errors import NotWanted
 from layers.network.files import (
     MOST_FILES,
     Incoming,
@@ -135,6 +137,80 @@ def test_a_file_with_a_wrong_digest_is_emptied_and_may_be_sent_once_more(tmp_pat
     assert incoming.write(memoryview(content))
     assert incoming.finish()
     assert (tmp_path / "f").read_bytes() == content
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_refused_before_it_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "f.part").write_bytes(b"0123")
+    incoming = Incoming(tmp_path, "f", 4 + (1 << 62), bytes(32))
+    words = rf"{tmp_path}/f needs {1 << 62} more bytes, the disk has \d+ free"
+    with pytest.raises(TransferError, match=words):
+        incoming.resume()
+    with pytest.raises(TransferError, match="unexpected start at 4"):
+        incoming.begin(4)
+    assert (tmp_path / "f.part").read_bytes() == b"0123"
+
+
+def test_a_file_to_send_starts_where_the_receiver_has_the_same_bytes(tmp_path: Path) -> None:
+    content = b"0123456789"
+    path = tmp_path / "f"
+    path.write_bytes(content)
+    outgoing = Outgoing.measure(path, "another name")
+    assert outgoing == Outgoing(path, "another name", 10, hashlib.sha256(content).digest())
+    assert Outgoing.measure(path).name == "f"
+    for offset in range(11):
+        digest = hashlib.sha256(content[:offset]).digest()
+        assert outgoing.start(offset, digest) == offset
+        assert outgoing.start(offset, hashlib.sha256(b"x").digest()) == 0
+    assert outgoing.start(11, outgoing.sha256) == 0
+    assert outgoing.start(-1, hashlib.sha256(b"").digest()) == 0
+    with pytest.raises(NotWanted):
+        outgoing.start(10, outgoing.sha256, lambda: False)
+    assert [outgoing.read(start, size) for start, size in ((0, 10), (3, 2), (10, 0))] == [
+        content,
+        b"34",
+        b"",
+    ]
+    with pytest.raises(TransferError, match="f became shorter"):
+        outgoing.read(8, 3)
+
+
+def test_a_file_is_stored_if_it_has_the_size_and_the_digest(tmp_path: Path) -> None:
+    content = b"0123456789"
+    digest = hashlib.sha256(content).digest()
+    incoming = Incoming(tmp_path, "f", 10, digest)
+    assert not incoming.is_stored()
+    for there, stored in ((content, True), (content[::-1], False), (content + b"x", False)):
+        (tmp_path / "f").write_bytes(there)
+        assert incoming.is_stored() is stored
+    (tmp_path / "f").write_bytes(content)
+    with pytest.raises(NotWanted):
+        Incoming(tmp_path, "f", 10, digest, lambda: False).is_stored()
+    (tmp_path / "f").unlink()
+    incoming.resume()
+    mode = (tmp_path / "f.part").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    with pytest.raises(TransferError, match="f cannot be written"):
+        Incoming(tmp_path, "f", 10, digest).resume()  # it is being received
+    incoming.discard()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_that_is_longer_than_its_file_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "f.part").write_bytes(bytes(11))
+    incoming = Incoming(tmp_path, "f", 10, hashlib.sha256(bytes(10)).digest())
+    assert incoming.resume() == (0, hashlib.sha256(b"").digest())
+    assert (tmp_path / "f.part").read_bytes() == b""
+    incoming.close()
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "火"])
+def test_a_name_has_200_bytes_at_most(letter: str) -> None:
+    most = 200 // len(letter.encode())
+    assert check_name(letter * most) == letter * most
+    with pytest.raises(TransferError, match="at most 200 bytes"):
+        check_name(letter * (most + 1))
 
 
 def test_an_unfinished_file_is_removed_unless_it_is_being_received(tmp_path: Path) -> None:

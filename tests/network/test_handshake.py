@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hmac
+import struct
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import Limits
 from layers.network.control import CONTROL, Greeting, Hello, Welcome
-from layers.network.errors import AuthenticationFailed
-from layers.network.events import Ended, Opened, Verified
+from layers.network.errors import AuthenticationFailed, ProtocolError
+from layers.network.events import Ended, Opened, Terms, Verified
 from layers.network.frames import FrameReader, Kind, frame
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.session import State
@@ -17,16 +22,89 @@ from tests.network.wire_messages import CODEC, drained, exchange, only_end
 
 
 def test_a_client_and_a_server_agree_on_terms() -> None:
-    client = ClientSession("client-7", CODEC, 0.0, features=frozenset({"a", "b"}), token=b"secret")
-    server = ServerSession(CODEC, 0.0, features=frozenset({"b", "c"}), token=b"secret")
+    ours, theirs = Limits(max_message_bytes=10, max_streams=3), Limits(20, 5)
+    client = ClientSession(
+        "client-7", CODEC, 0.0, limits=ours, features=frozenset({"a", "b"}), token=b"secret"
+    )
+    server = ServerSession(
+        CODEC, 0.0, limits=theirs, features=frozenset({"b", "c"}), token=b"secret"
+    )
     seen_by_client, seen_by_server = exchange(client, server)
-    assert [type(event) for event in seen_by_client] == [Opened]
-    assert [type(event) for event in seen_by_server] == [Verified, Opened]
-    for session in (client, server):
-        assert session.terms is not None
-        assert session.terms.identity == "client-7"
-        assert session.terms.features == {"b"}
-        assert session.terms.authenticated
+    agreed = Terms(1, "client-7", frozenset("b"), True, 20, 3)
+    seen = replace(agreed, peer_max_message_bytes=10, named=frozenset("ab"))
+    assert seen_by_client == [Opened(agreed)]
+    assert seen_by_server == [Verified(seen), Opened(seen)]
+    assert (client.terms, server.terms) == (agreed, seen)
+
+
+@pytest.mark.parametrize(
+    ("of_client", "of_server", "on_client", "on_server"),
+    [
+        ({}, {}, False, False),
+        ({"certified": True}, {}, True, False),
+        ({}, {"certified": "client-7"}, False, True),
+        ({"token": b"secret"}, {"token": b"secret"}, True, True),
+    ],
+    ids=["neither", "the server's certificate", "the client's certificate", "token"],
+)
+def test_an_end_is_authenticated_by_its_certificate_or_the_token(
+    of_client: dict[str, Any], of_server: dict[str, Any], on_client: bool, on_server: bool
+) -> None:
+    client = ClientSession("client-7", CODEC, 0.0, **of_client)
+    server = ServerSession(CODEC, 0.0, **of_server)
+    exchange(client, server)
+    assert client.terms is not None
+    assert server.terms is not None
+    assert (client.terms.authenticated, server.terms.authenticated) == (on_client, on_server)
+
+
+def test_a_proof_is_an_hmac_of_the_words_so_far_with_their_lengths() -> None:
+    client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
+    server = ServerSession(CODEC, 0.0, token=b"secret")
+    sent = drained(server)
+    client.receive_data(sent, 0.0)
+    answer = drained(client)
+    server.receive_data(answer, 0.0)
+    server.admit()
+    (*frames,) = FrameReader().feed(sent + answer + drained(server))
+    greeting, hello, welcome = (CONTROL.decode(one.payload) for one in frames)  # type: ignore[union-attr]
+
+    def proof(role: bytes, *words: object) -> bytes:
+        said = [bytes(CONTROL.encode(one)) for one in words]
+        text = b"".join(struct.pack(">Q", len(one)) + one for one in said)
+        return hmac.digest(b"secret", role + text, "sha256")
+
+    unproved = replace(hello, proof=b"")
+    assert hello.proof == proof(b"client", greeting, unproved)
+    assert welcome.proof == proof(b"server", greeting, hello, replace(welcome, proof=b""))
+
+
+@pytest.mark.parametrize("size", [0, 31, 33])
+def test_a_nonce_of_another_length_than_32_bytes_is_refused(size: int) -> None:
+    server = ServerSession(CODEC, 0.0)
+    hello = CONTROL.encode(Hello(1, "client-7", [], bytes(size), 1 << 20, 4, b""))
+    ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
+    assert "nonce" in ended.reason
+    assert (ended.code, ended.final, ended.blamed) == ("authentication-failed", True, True)
+
+
+def test_a_server_that_agrees_to_more_features_than_were_requested_is_refused() -> None:
+    client = ClientSession("client-7", CODEC, 0.0, features=frozenset("ab"))
+    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
+    words = CONTROL.encode(Welcome(["a", "c"], 5.0, 20.0, 1 << 20, 4, b""))
+    ended = only_end(client.receive_data(frame(Kind.WELCOME, 0, bytes(words)), 0.0))
+    assert "features that were not requested" in ended.reason
+    assert (ended.code, ended.final, ended.blamed) == ("authentication-failed", True, True)
+
+
+def test_only_a_verified_client_is_admitted_and_only_once() -> None:
+    client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
+    with pytest.raises(ProtocolError, match="nobody to admit"):
+        server.admit()
+    exchange(client, server)
+    with pytest.raises(ProtocolError, match="nobody to admit"):
+        server.admit()
+    assert drained(server) == b""
 
 
 def test_the_token_is_never_on_the_wire() -> None:
@@ -189,6 +267,7 @@ def test_an_invalid_identity_is_refused_on_both_sides(identity: str) -> None:
     ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
     assert "identity" in ended.reason
     assert ended.final
+    assert server.claimed == identity[:64]
 
 
 @given(st.binary(min_size=1, max_size=40) | st.sampled_from([frame(Kind.PING), frame(Kind.DATA)]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Union
 
@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network import MalformedMessage, MessageCodec, MessageTypeError
-from layers.network.payload import _KINDS_BY_BYTE
+from layers.network import MalformedMessage, MessageCodec, MessageTypeError, codec, payload
+from layers.network.payload import _KINDS_BY_BYTE, number_in
 from layers.network.schema import DTYPES
 from tests.network.wire_messages import CODEC, Inner, Note, Task, Update
 
@@ -151,8 +151,9 @@ def test_arrays_are_aligned_to_64_bytes() -> None:
         np.arange(12, dtype=np.int16)[::2],
         np.array(2.5),
         np.zeros((0, 4), np.uint8),
+        np.arange(6.0).reshape(14 * (1,) + (2, 3)),
     ],
-    ids=["big-endian", "fortran", "strided", "scalar", "empty"],
+    ids=["big-endian", "fortran", "strided", "scalar", "empty", "16 dimensions"],
 )
 def test_an_array_of_any_layout_arrives_with_its_values_and_shape(array: np.ndarray) -> None:
     received = CODEC.decode(bytes(CODEC.encode(Task(1, array)))).weights
@@ -180,6 +181,8 @@ def test_nan_is_not_checked_here() -> None:
         (Update("c", 1), "Update.accepted"),
         (Update("c", True, counts={"a": 1}), "key 'a' must be int"),
         (Task(1, np.ones(1), slots={"h": {"x": [1]}}), "Task.slots['h']['x']"),
+        (Task(1, np.ones(17 * (1,))), "Task.weights: 17 dimensions, 16 at the most"),
+        (Task(1, np.ones(1), inner=Note("x")), "Task.inner must be of type Inner"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_not_sent(message: Any, words: str) -> None:
@@ -212,6 +215,16 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
     }
 
 
+def padded(data: bytes) -> bytes:
+    """A message whose last byte of padding, before an array of 4 bytes, is not zero."""
+    return data[:-5] + b"\x01" + data[-4:]
+
+
+TWO_ARRAYS = {"client": "c", "accepted": True, "loss": None, "counts": {}, "note": b""}
+TWO_ARRAYS = {**TWO_ARRAYS, "deltas": [ext(1, 1, 0, 1), ext(1, 1, 64, 1)]}
+GAP_OF_60 = bytes(4) + bytes(59) + b"\x01" + bytes(4)
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -227,7 +240,12 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
         (encoded(task(ext(1, 1, 0, 2**61)), bytes(4)), "longer than its bytes"),
         (encoded(task(ext(1, 2, 0, 0, 2**63))), "impossible shape"),
         (encoded(task(ext(99, 1, 0, 1)), bytes(4)), "must be an array"),
-        (encoded(task(ext(1, 200, 0, 1)), bytes(4)), "dimensions"),
+        (encoded(task(ext(1, 200, 0, 1)), bytes(4)), "weights: 200 dimensions"),
+        (encoded(task(ext(1, 2, 0, 1)), bytes(4)), "weights: 2 dimensions"),
+        (encoded(task(ext(1, 17, 0, *(17 * (1,)))), bytes(4)), "weights: 17 dimensions"),
+        (encoded(task(msgpack.ExtType(1, bytes(9)))), "weights: an array without a description"),
+        (encoded(TWO_ARRAYS, GAP_OF_60, number=2), "padding that is not zero"),
+        (padded(encoded(task(ext(1, 1, 0, 1)), bytes(4))), "padding that is not zero"),
         (encoded(task(ext(12, 1, 0, 1)), b"\x02"), "neither 0 nor 1"),
         (encoded(task(msgpack.ExtType(7, b""))), "extension type"),
         (encoded(task(msgpack.Timestamp(1))), "extension type"),
@@ -235,25 +253,53 @@ def task(weights: Any, **changes: Any) -> dict[str, Any]:
         (encoded(task(ext(1, 1, 0, 0), round=1.0)), "Task.round"),
         (encoded(task(ext(1, 1, 0, 0), slots={"a": {"b": [1]}})), "not list"),
         (encoded(task(ext(1, 1, 0, 0), inner={"rate": 1, "names": []})), "inner.rate"),
-        (encoded(NOTE, number=3)[:-1] + b"\xff", "invalid"),
-        (struct.pack("<I", 7) + b"\x03\x81\xa4text\xdd", "header ends too early"),
+        (encoded(NOTE, number=3)[:-1] + b"\xff", "Note.text: 'utf-8' codec"),
+        (struct.pack("<I", 8) + b"\x03\x81\xa4text\xc1", "must be str, not invalid"),
         (struct.pack("<I", 7) + b"\x03\x81\xa4text", "Note.text: the header ends too early"),
         (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa5ab", "Note.text: "),
+        (
+            struct.pack("<I", 14) + b"\x02\x81\xa6counts\x82\x01\x02\x01\x03",
+            "Update.counts: the key 1 comes twice",
+        ),
         (struct.pack("<I", 2) + b"\x03\xde", "Note: "),
+        (struct.pack("<I", 1) + b"\x03", "Note: the header ends too early"),
+        (struct.pack("<I", 2) + b"\xc0\x80", "message number must be of type int, not nil"),
+        (struct.pack("<I", 5) + b"\x03\x81\xc4\x01t", "Note: a field name must be of type str"),
+        (
+            struct.pack("<I", 12) + b"\x02\x81\xa6counts\x81\xa1x",
+            "Update.counts: a key must be of type int, not str",
+        ),
+        (
+            struct.pack("<I", 16) + b"\x02\x81\xa6counts\x84\x01\x01\x01\x01\x01\x01",
+            "Update.counts announces 4 items, more than there are bytes",
+        ),
+        (
+            struct.pack("<I", 12) + b"\x02\x81\xa6deltas\x93\xc0\xc0",
+            "Update.deltas announces 3 items, more than there are bytes",
+        ),
+        (encoded({"f" * 78: 1}, number=3), f"unknown or repeated field '{'f' * 78}'"),
+        (encoded({"f" * 79: 1}, number=3), f"unknown or repeated field '{'f' * 76}..."),
         (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa1x\xc0", "the header's last field"),
         (struct.pack("<I", 9) + b"\x03\x81\xa4text\xa1x" + bytes(9), "ends in the padding"),
-        (struct.pack("<I", 5) + b"\x03\xdf\xff\xff\xff\xff", "header of 5"),
+        (struct.pack("<I", 9) + b"\x03\x81\xa4text\xa1x" + bytes(51), "ends in the padding"),
+        (struct.pack("<I", 5) + b"\x03\xdf\xff\xff\xff", "Note: "),
+        (
+            struct.pack("<I", 7) + b"\x03\xdf\xff\xff\xff\xff",
+            "header of 7 bytes in a message of 10",
+        ),
+        (
+            struct.pack("<I", 14) + b"\x03\xdf\xff\xff\xff\xff",
+            "header of 14 bytes in a message of 1",
+        ),
         (struct.pack("<I", 6) + b"\x03\xdf\xff\xff\xff\xff", "more than there are bytes"),
-        (struct.pack("<I", 2**31) + b"\x03", "a header of"),
-        (b"\0\0\0\0", "a header of 0"),
-        (b"", "no header"),
+        (struct.pack("<I", 2**31) + b"\x03", "header of 2147483648 bytes in a message of 5"),
+        (b"\0\0\0\0", "a header of 0 bytes in a message of 4"),
+        (b"\0\0\0\0\x03", "a header of 0 bytes in a message of 5"),
+        (b"\0\0\0", "a message of 3 bytes has no header"),
+        (b"", "a message of 0 bytes has no header"),
     ],
 )
 def test_a_malformed_message_is_refused_with_the_reason(data: bytes, words: str) -> None:
-    if words in ("invalid", "header of 5", "header ends too early"):
-        with pytest.raises(MalformedMessage):
-            CODEC.decode(data)
-        return
     with pytest.raises(MalformedMessage) as caught:
         CODEC.decode(data)
     assert words in str(caught.value)
@@ -371,6 +417,26 @@ def test_too_many_values_are_refused_before_they_are_built() -> None:
         CODEC.decode(encoded(header, number=2))
 
 
+def test_both_ends_count_the_values_of_a_message_in_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    message = Update("c", True, 0.5, {1: 2, 3: 4}, [np.ones(1), np.ones(0)])
+    # The number, the message, 6 names and 6 values, 2 keys and 2 values, and 2 arrays.
+    data, values = bytes(CODEC.encode(message)), 2 + 12 + 4 + 2
+    assert CODEC.decode_counted(data)[1] == values
+    monkeypatch.setattr(payload, "MAX_VALUES", values)
+    monkeypatch.setattr(codec, "MAX_VALUES", values)
+    assert bytes(CODEC.encode(message)) == data
+    assert same(CODEC.decode(data), message)
+    monkeypatch.setattr(payload, "MAX_VALUES", values - 1)
+    monkeypatch.setattr(codec, "MAX_VALUES", values - 1)
+    words = rf"Update\.note: more than {values - 1} values"
+    with pytest.raises(MessageTypeError, match=words):
+        CODEC.encode(message)
+    with pytest.raises(MalformedMessage, match=words):
+        CODEC.decode(data)
+
+
 @dataclass(frozen=True)
 class Checked:
     share: float
@@ -469,6 +535,31 @@ class Fitting:
     round: int
 
 
+@pytest.mark.parametrize("number", [0, 1, 127, 128, 65535])
+def test_a_number_of_up_to_two_bytes_is_the_first_value_of_its_messages(number: int) -> None:
+    codec = MessageCodec({number: Fitting})
+    data = bytes(codec.encode(Fitting(3)))
+    assert data == encoded({"round": 3}, number=number)
+    assert codec.decode(data) == Fitting(3)
+    assert number_in(data) == number
+
+
+@dataclass(frozen=True)
+class Containers:
+    a_list: list[int]
+    a_tuple: tuple[int, ...]
+    a_sequence: Sequence[int]
+    a_mapping: Mapping[str, int]
+
+
+def test_a_container_is_read_as_the_type_that_is_named() -> None:
+    codec = MessageCodec({1: Containers})
+    sent = Containers([1], (2,), (3,), {"a": 4})
+    assert codec.decode(bytes(codec.encode(sent))) == sent
+    others = Containers((1,), [2], [3], {"a": 4})  # type: ignore[arg-type]
+    assert bytes(codec.encode(others)) == bytes(codec.encode(sent))
+
+
 def test_a_type_has_one_number() -> None:
     with pytest.raises(MessageTypeError, match="Fitting has two numbers"):
         MessageCodec({1: Fitting, 2: Fitting})
@@ -479,16 +570,70 @@ class Numbered:
     one: Literal[1, 2]
 
 
+@dataclass(frozen=True)
+class TableOrRecord:
+    either: dict[str, int] | Fitting
+
+
+@dataclass(frozen=True)
+class Imaginary:
+    vector: npt.NDArray[np.complex64]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    value: "NotImported"  # type: ignore[name-defined]  # noqa: F821, UP037
+
+
 @pytest.mark.parametrize(
-    "cls",
+    ("cls", "words"),
     [
-        *(Loose, Mutable, Ambiguous, TwoTables, TwoKeys, Derived, Numbered),
-        *(dict, int, dict[str, int]),
+        (Loose, "Loose: a field of type"),
+        (Mutable, "Mutable must be a frozen dataclass"),
+        (Ambiguous, "Ambiguous: list[int] | tuple[str, ...] has two members"),
+        (TwoTables, "TwoTables: dict[str, int] | dict[str, str] has two members"),
+        (TwoKeys, "TwoKeys: dict[str, int] | dict[int, int] has two members"),
+        (TableOrRecord, "has two members"),
+        (Derived, "Derived: a field with init=False"),
+        (Numbered, "Numbered: a field of type typing.Literal[1, 2]"),
+        (Imaginary, "Imaginary: arrays of complex64"),
+        (Unknown, "Unknown: a type hint cannot be resolved (name 'NotImported' is not defined)"),
+        (dict, "<class 'dict'> must be a frozen dataclass"),
+        (int, "<class 'int'> must be a frozen dataclass"),
+        (dict[str, int], "dict[str, int] must be a frozen dataclass"),
     ],
 )
-def test_an_unsupported_type_is_refused_in_a_table(cls: type) -> None:
-    with pytest.raises(MessageTypeError):
+def test_an_unsupported_type_is_refused_in_a_table(cls: type, words: str) -> None:
+    with pytest.raises(MessageTypeError) as caught:
         MessageCodec({1: cls})
+    assert words in str(caught.value)
+
+
+Loop = Union[None, int, "Loop"]
+
+
+One = Union[None, "Other"]
+Other = Union[int, "dict[str, One]", "One"]
+
+
+@dataclass(frozen=True)
+class Looped:
+    value: Loop
+    other: One = None
+    either: dict[str, One] | dict[str, Other] = field(default_factory=dict)
+
+
+def test_an_alias_may_contain_itself() -> None:
+    looped = MessageCodec({1: Looped})
+    for value in (None, 7):
+        assert looped.decode(bytes(looped.encode(Looped(value)))) == Looped(value)
+    for other in (None, 3, {"a": {"b": 4, "c": None}}):
+        sent = Looped(None, other, {"d": other})
+        assert looped.decode(bytes(looped.encode(sent))) == sent
+    with pytest.raises(MessageTypeError, match=r"Looped\.other\['a'\]"):
+        looped.encode(Looped(None, {"a": "x"}))  # type: ignore[dict-item]
+    with pytest.raises(MessageTypeError, match=r"Looped\.value"):
+        looped.encode(Looped("x"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

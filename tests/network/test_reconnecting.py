@@ -185,6 +185,22 @@ def test_a_server_at_an_invalid_host_is_refused(host: str) -> None:
     assert str(caught.value).startswith(address)
 
 
+def test_a_host_that_the_system_does_not_know_may_be_known_later() -> None:
+    address = "[fe80::1%absent]:9000"  # no interface has this name
+    with pytest.raises(AddressError) as caught:
+        Listener(address, CODEC, insecure=True).start()
+    assert str(caught.value).startswith(f"{address}: unknown host (")
+    with Connector(address, "client-1", CODEC, insecure=True, backoff=QUICK) as connector:
+        for _ in range(2):
+            reason = await_event(connector, Retrying).reason
+            assert reason.startswith(f"{address}: unknown host (")
+
+
+def test_an_address_of_another_machine_is_no_place_to_listen() -> None:
+    with pytest.raises(AddressError, match=r"^192\.0\.2\.1:0: not an address of this machine"):
+        Listener("192.0.2.1:0", CODEC, insecure=True).start()
+
+
 @pytest.mark.parametrize(
     ("address", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import resource
 import socket
 import ssl
 import threading
@@ -29,7 +30,14 @@ from layers.network import (
     address,
 )
 from layers.network.acceptor import _reason
-from layers.network.address import KEPT_FOR_HANDSHAKES, Address, free_descriptors
+from layers.network.address import (
+    KEPT_FOR_HANDSHAKES,
+    WANTED_FILES,
+    Address,
+    file_limit,
+    free_descriptors,
+    raise_file_limit,
+)
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.limits import CLIENT_PATIENCE
 from layers.network.tls import AlertingSSLObject
@@ -378,3 +386,20 @@ def test_the_acceptor_keeps_nothing_of_a_closed_connection() -> None:
 @pytest.mark.parametrize("failure", [ConnectionResetError(), OSError(), OSError(104, "reset")])
 def test_a_failed_handshake_has_a_reason(failure: OSError) -> None:
     assert "()" not in _reason(failure, Address("127.0.0.1", 1))
+
+
+def test_a_server_may_have_as_many_files_open_as_it_wants_or_as_the_system_allows() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = WANTED_FILES if hard == resource.RLIM_INFINITY else min(WANTED_FILES, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed - 1, hard))
+        assert file_limit() == allowed - 1
+        for _ in range(2):
+            raise_file_limit()
+            assert resource.getrlimit(resource.RLIMIT_NOFILE) == (allowed, hard)
+        if soft > allowed:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            raise_file_limit()
+            assert file_limit() == soft, "a higher limit stays"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

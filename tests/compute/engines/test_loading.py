@@ -8,7 +8,9 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from layers.compute.engines.mxnet.loading import (
     DROPPED_NAMES,
     KNOWN,
     LooseVersion,
+    SourceLoader,
     StrictVersion,
     UnsupportedVersion,
     check_version,
@@ -278,6 +281,35 @@ def test_importing_mxnet_with_an_unknown_python_is_refused() -> None:
     assert said == (
         "Python 3.9.18 is not known to work with MXNet 1.9.1; use Python 3.10 to 3.13\n"
     )
+
+
+@pytest.mark.parametrize("package", loading.PACKAGES)
+@pytest.mark.parametrize("installed", ["1.9.0", None])
+def test_only_a_packages_own_module_is_loaded_with_a_check_of_its_version(
+    package: str, installed: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name != package or installed is None:
+            raise metadata.PackageNotFoundError(name)
+        return installed
+
+    def load(name: str) -> str:
+        module = ModuleType(name)
+        SourceLoader(name, str(path)).exec_module(module)
+        return str(module.shown)
+
+    monkeypatch.setattr(metadata, "version", version)
+    path = tmp_path / "module.py"
+    # Neither what it does nor how it is written may warn, whatever the user does with warnings.
+    path.write_text(r'"""\d"""' + "\nimport warnings\nwarnings.warn('old')\nshown = __name__\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load(f"{package}.part") == f"{package}.part"
+        if installed is None:  # another build of it, or a checkout
+            assert load(package) == package
+            return
+        with pytest.raises(UnsupportedVersion, match=rf"^{package} 1\.9\.0 is not known to work"):
+            load(package)
 
 
 def test_the_stand_in_for_distutils_orders_versions() -> None:

@@ -130,6 +130,12 @@ def test_fangs_lie_begins_at_the_bound_of_the_paper() -> None:
     np.testing.assert_allclose(lie, -np.full(9, 0.5**17))
 
 
+@pytest.mark.parametrize("attack", [MinMax(), MinSum()])
+def test_where_the_honest_updates_give_no_direction_the_lie_is_their_mean(attack) -> None:
+    honest = np.array([[2.0, -1.0], [-2.0, 1.0]])
+    assert attack.collude(honest, 1, RNG).tolist() == [0.0, 0.0]
+
+
 def test_alie_takes_the_z_of_the_paper() -> None:
     """Of 50 clients with 12 liars, 14 honest ones must be on their side: z = inv(24 / 38)."""
     assert LittleIsEnough._z_max(38, 12) == pytest.approx(0.33603814, abs=1e-7)

@@ -437,6 +437,16 @@ def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
         run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
 
 
+def test_clients_whose_bias_no_selector_keeps_are_named() -> None:
+    class Grouped(Fixed):
+        def select(self, population, memory, round, rng) -> Plan:
+            return Plan(self.lanes, groups=(EBS,) * len(self.lanes))
+
+    logic = a_fedaim(Grouped(((3, 1),)))
+    with pytest.raises(LogicError, match=r"bias of clients \[3, 1\]; use the selector fedaim"):
+        run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
+
+
 @pytest.mark.parametrize(
     ("make", "settings"),
     [

@@ -425,6 +425,12 @@ def test_the_threshold_rises_from_the_lowest_to_the_highest(z, lowest, highest) 
     assert threshold(1.0, lowest, highest) == highest
 
 
+def test_a_lowest_value_of_0_lets_everybody_in_until_the_time_is_taken() -> None:
+    for lowest, highest in ((0.0, 5.0), (3.0, 0.0)):
+        assert [threshold(z, lowest, highest) for z in (0.0, 0.5, 0.999)] == [0.0, 0.0, 0.0]
+        assert [threshold(z, lowest, highest) for z in (1.0, 2.0)] == [highest, highest]
+
+
 def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
     case = {"t_uc": [1.0, 200.0, 3.0], "t_ul": [1.0] * 3, "T_round": 100.0}
     _, report = played(OnlineKP(), case)

@@ -198,6 +198,11 @@ def test_rewards_are_clipped_and_scaled_to_their_range() -> None:
     assert (scale.least, scale.span, scale.clip) == (9.99, pytest.approx(30.01), 30.0)
     clipped = np.array([20.0, 9.99, 10.0, 30.0, 30.0])
     assert scale.scaled(rewards) == pytest.approx((clipped - 9.99) / 30.01)
+    for nothing in ([], [0.0], [0.0, -1.0]):
+        scale = Scale.of(np.array(nothing), clip=0.5)
+        assert scale == Scale(least=0.0, span=1.0, clip=0.0)
+        assert scale.scaled(np.zeros(2)).tolist() == [0.0, 0.0]
+    assert Scale.of(np.array([1e-9]), clip=1.0).span == 1e-4
 
 
 def test_who_was_long_not_seen_is_worth_more() -> None:

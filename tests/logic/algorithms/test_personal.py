@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +24,8 @@ from layers.logic import (
 from layers.logic.algorithms.personal import (
     ApflTrainer,
     DittoTrainer,
+    FedBabuTrainer,
+    FedRepTrainer,
     FineTuning,
     PerFedAvgTrainer,
     PfedMeTrainer,
@@ -320,6 +324,36 @@ def test_a_hook_corrects_the_steps_of_the_model_that_a_client_returns(
     np.testing.assert_allclose(state.weights, by_hand(A, b, start), rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("trainer", "head_steps"), [(FedBabuTrainer(), 0), (FedRepTrainer(head_steps=2), 2)]
+)
+def test_a_hook_corrects_the_steps_of_each_part_of_the_model_while_it_trains(
+    trainer: Trainer, head_steps: int
+) -> None:
+    a, b, start = np.array([1.0, 2.0, 0.5]), np.array([2.0, -1.0, 3.0]), np.array([0.5, 1.0, -1.0])
+    tensors = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
+    logic = Logic(
+        layout=tensors,
+        selector=alone(0),
+        trainer=trainer,
+        hooks=(FedProx(MU),),
+        training=Training(steps=STEPS, learning_rate=RATE),
+        max_update=None,
+        mask=Mask(tensors, frozenset({"head"})),
+        initial=(start.astype(np.float32), NO_BUFFERS),
+    )
+    carrier = MemoryCarrier(logic, {0: Quadratic(np.diag(a), b, 10)})
+    state, _ = run_round(a_state(logic, start), carrier, logic)
+    body, head = start[:2], start[2:]
+    for _ in range(STEPS):  # the matrix is diagonal, so that each weight moves for itself
+        body = body - RATE * (a[:2] * (body - b[:2]) + MU * (body - start[:2]))
+    for _ in range(head_steps):
+        head = head - RATE * (a[2:] * (head - b[2:]) + MU * (head - start[2:]))
+    np.testing.assert_allclose(state.weights, [*body, start[2]], rtol=1e-4)
+    own = carrier.memory(0, state).memory["mask"]["own"]
+    np.testing.assert_allclose(own, head, rtol=1e-4)
+
+
 @dataclass(eq=False)
 class Scores:
     """The mini-batches of a client, x (steps, m, p) and y (steps, m)."""
@@ -418,8 +452,39 @@ def test_a_method_with_own_tensors_needs_some(name) -> None:
         Logic(layout=tensors, trainer=preset.trainer)
 
 
-def test_settings_are_checked() -> None:
-    with pytest.raises(LogicError, match="alpha"):
-        ApflTrainer(alpha=1.5)
-    with pytest.raises(LogicError, match="tune_epochs"):
-        FineTuning(tune_epochs=0)
+@pytest.mark.parametrize("setting", ["momentum", "weight_decay"])
+def test_per_fedavg_refuses_steps_that_are_not_plain(setting: str) -> None:
+    with pytest.raises(LogicError, match=r"PerFedAvgTrainer .*set momentum and weight_decay to 0"):
+        a_logic(alone(0), trainer=PerFedAvgTrainer(), training=Training(**{setting: 0.5}))
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "refused", "accepted"),
+    [
+        (FineTuning, "tune_epochs", [0, -1], [1]),
+        (FineTuning, "tune_steps", [-1], [0, None]),
+        (FineTuning, "tune", ["tail", ""], ["all", "head", "body"]),
+        (FedRepTrainer, "head_epochs", [0], [1]),
+        (FedRepTrainer, "head_steps", [0], [1, None]),
+        (DittoTrainer, "lam", [-0.1, math.inf, math.nan], [0.0]),
+        (DittoTrainer, "personal_rate", [0.0, -1.0, math.inf], [1e-9, None]),
+        (DittoTrainer, "personal_epochs", [0], [1]),
+        (DittoTrainer, "personal_steps", [0], [1, None]),
+        (ApflTrainer, "alpha", [-0.1, 1.1, math.nan], [0.0, 1.0]),
+        (PfedMeTrainer, "lam", [0.0, math.inf], [1e-9]),
+        (PfedMeTrainer, "inner_rate", [0.0], [1e-9, None]),
+        (PfedMeTrainer, "inner_steps", [0], [1]),
+        (PerFedAvgTrainer, "order", ["second"], ["first", "hessian-free"]),
+        (PerFedAvgTrainer, "alpha", [0.0], [1e-9]),
+        (PerFedAvgTrainer, "delta", [0.0, math.nan], [1e-9]),
+        (PerFedAvgTrainer, "personal_steps", [0], [1]),
+    ],
+)
+def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
+    make: Callable[..., Trainer], name: str, refused: list[Any], accepted: list[Any]
+) -> None:
+    for value in refused:
+        with pytest.raises(LogicError, match=rf"^{name} must be .*{re.escape(repr(value))}$"):
+            make(**{name: value})
+    for value in accepted:
+        assert getattr(make(**{name: value}), name) == value

@@ -257,6 +257,21 @@ def test_a_mistake_in_another_part_is_named(parts, said: str) -> None:
         a_logic(parts.pop("selector", alone(0)), **parts)
 
 
+@dataclass(frozen=True)
+class Strict(Hook):
+    """Refuses its settings when a side is made."""
+
+    share: float = 2.0
+
+    def server(self) -> ServerSide:
+        raise LogicError(f"share must be at most 1, not {self.share}")
+
+
+def test_a_hook_that_refuses_its_own_settings_says_it_in_its_own_words() -> None:
+    with pytest.raises(LogicError, match=r"^share must be at most 1, not 2\.0$"):
+        a_logic(alone(0), hooks=[Strict()])
+
+
 class Helping(ServerSide):
     """Its own methods have other names, and it calls them."""
 

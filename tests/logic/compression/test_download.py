@@ -15,6 +15,7 @@ from layers.logic import (
     Hook,
     LogicError,
     Plan,
+    Rejected,
     Selector,
     ServerSide,
     ServerState,
@@ -28,6 +29,7 @@ from layers.logic.compression.codecs import QuantisedCodec
 from layers.logic.compression.sides import checksum, receive_model
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.messages import EMPTY
+from layers.logic.core.report import BrokenModel
 from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
 from layers.logic.hooks.local_gradients import Clip
@@ -324,6 +326,41 @@ def test_the_encoding_does_not_hide_a_model_that_is_not_finite() -> None:
     peers, _ = a_run(Stc(), [lane_of_its_own(0)], aggregator=Exploding())
     with pytest.raises(LogicError, match="not finite"):
         run_round(a_state(peers.logic), peers, peers.logic)
+
+
+@dataclass(frozen=True)
+class Turning(Hook):
+    """Changes the sign of the model after aggregation, before the encoding."""
+
+    def server(self) -> ServerSide:
+        return _Turning()
+
+
+class _Turning(ServerSide):
+    def conclude(self, state, context):
+        return replace(state, weights=-context.start)
+
+
+def test_a_change_that_is_not_finite_is_not_encoded() -> None:
+    peers, _ = a_run(Stc(), [lane_of_its_own(0)], hooks=[Turning()], max_update=None)
+    state = replace(a_state(peers.logic), weights=np.full(SIZE, 2e38, np.float32))
+    with pytest.raises(BrokenModel, match="round 1: the aggregated model is not finite") as broken:
+        run_round(state, peers, peers.logic)
+    assert not broken.value.at_start
+    assert broken.value.report.of("accepted") == (0,)
+
+
+@pytest.mark.parametrize(
+    "lengths", [None, 9, np.array([9]), np.array([3, 4, 1]), np.array([], np.int64)]
+)
+def test_the_lengths_of_missed_changes_must_add_up_to_their_bytes(lengths: object) -> None:
+    model = np.zeros(4, np.float32)
+    slot = {"missed": np.zeros(7, np.uint8), "checksum": checksum(model), "lengths": lengths}
+    given = {key: value for key, value in slot.items() if value is not None}
+    context = ClientContext(3, 0, 0, Training(), layout(4), {"model": model}, slot=given)
+    task = Task(3, 0, 1, Training(), EMPTY, EMPTY)
+    with pytest.raises(Rejected, match="lengths of the missed updates"):
+        receive_model(task, context, QuantisedCodec(8), np.array([0, 4]))
 
 
 def test_codecs_work_with_hooks_that_change_updates() -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientContext, LogicError, Selector, Training, Update, run_round
-from layers.logic.compression.codecs import decode_sparse
+from layers.logic import ClientContext, LogicError, Selector, Task, Training, Update, run_round
+from layers.logic.compression.codecs import decode_sparse, encode_sparse
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, laplace, most_updated, numeric_sparse
@@ -186,6 +186,14 @@ def test_a_client_that_lost_its_memory_gets_the_model() -> None:
     del peers.ledgers[0]
     run_rounds(1, state, peers)
     assert [task.weights.size for task in peers.tasks] == [4, 0, 4]
+
+
+def test_a_part_of_the_model_for_a_client_without_a_model_is_refused() -> None:
+    news = encode_sparse(np.array([1]), np.ones(1, np.float32), 4)
+    context = ClientContext(3, 0, 0, Training(), [], {}, slot={"most updated": news})
+    task = Task(3, 0, 7, Training(), EMPTY, EMPTY)
+    with pytest.raises(LogicError, match=r"round 3: .*keeps no model"):
+        SelectiveSgd().client().receive(task, context)
 
 
 @pytest.mark.parametrize(

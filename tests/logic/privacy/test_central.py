@@ -278,6 +278,13 @@ def test_a_mean_of_another_number_of_clients_than_the_logics_is_refused() -> Non
         logic_of(preset_of(), clients=CLIENTS + 1)
 
 
+def test_a_mean_whose_noise_is_not_known_here_folds_nothing() -> None:
+    mean = preset_of().aggregator
+    assert mean.step_at(0.5) == 0.5 * 0.01 / GRID
+    with pytest.raises(LogicError, match="only the server folds"):
+        replace(mean, noise=None).step_at(0.5)
+
+
 def test_buffers_are_refused() -> None:
     logic = logic_of(preset_of())
     with pytest.raises(LogicError, match="BatchNorm"):

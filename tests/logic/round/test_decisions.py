@@ -184,7 +184,7 @@ def test_the_events_of_a_round_decide_its_commands_and_fates(name: str) -> None:
     case = CASES[name]
     round, given = driven(case)
     first, last = given[0], list(given[-1])
-    assert isinstance(first[0], Begin)
+    assert first[0] == Begin(1)
     assert [one.task.client for one in first if isinstance(one, SendTask)] == [0, 1, 2]
     assert last[-2:] == [Close(), Account()]
     timers = [one for one in last if isinstance(one, SetTimer) and one not in case.commands]

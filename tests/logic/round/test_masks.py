@@ -8,11 +8,23 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import ClientSide, Hook, LogicError, Selector, ServerSide, Training, run_round
+from layers.logic import (
+    ClientSide,
+    Hook,
+    LogicError,
+    Rejected,
+    Selector,
+    ServerSide,
+    Task,
+    Training,
+    Update,
+    run_round,
+)
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.declaration import Trait
 from layers.logic.core.mask import Mask, own_tensors
+from layers.logic.core.messages import EMPTY
 from layers.logic.core.plan import Plan
 from layers.logic.hooks.compressors import SignSgd, Stc
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
@@ -41,6 +53,7 @@ def test_a_pattern_stands_for_a_group_of_layers_or_for_the_names_that_match(patt
     layout = tensors(LAYERS)
     buffers = tensors(("norm.mean", "norm.variance"))
     assert own_tensors(patterns, layout, buffers) == own
+    assert own_tensors(("head",), TENSORS) == {"head"}
     for refused in (("unknown",), ("*",), ("head", "body")):
         with pytest.raises(LogicError, match=r"no tensor is called unknown|stand for all tensors"):
             own_tensors(refused, layout, buffers)
@@ -160,6 +173,49 @@ def test_the_servers_values_of_a_clients_own_tensors_stay_whatever_is_sent() -> 
 def test_a_mask_is_refused_where_a_sum_of_gradients_goes_up() -> None:
     with pytest.raises(LogicError, match="GradientReply sends gradients"):
         masked(hooks=[GradientReply()])
+
+
+def test_an_update_of_another_number_of_values_than_the_mask_has_is_rejected() -> None:
+    buffers = (Tensor("body.mean", (3,), 0, 3), Tensor("head.mean", (2,), 3, 5))
+    mask = Mask(TENSORS, frozenset({"head", "head.mean"}), buffers)
+
+    def update(values: int, means: int) -> Update:
+        delta, sent = np.ones(values, np.float32), np.ones(means, np.float32)
+        return Update(1, 0, 3, 1, delta, sent)
+
+    whole = mask.expand(update(2, 3), np.arange(5, dtype=np.float32))
+    assert whole.delta.tolist() == [1, 1, 0]
+    assert whole.buffers.tolist() == [1, 1, 1, 3, 4]
+    assert mask.expand(update(0, 3), np.zeros(5, np.float32)).delta.size == 0
+    for values, means, words in (
+        (3, 3, r"update of shape \(3,\); the mask has 2 values"),
+        (1, 3, r"update of shape \(1,\); the mask has 2 values"),
+        (2, 5, r"buffers of shape \(5,\); the mask has 3 values"),
+        (2, 0, r"buffers of shape \(0,\); the mask has 3 values"),
+    ):
+        with pytest.raises(Rejected, match=words):
+            mask.expand(update(values, means), np.zeros(5, np.float32))
+
+
+def test_a_client_without_its_own_tensors_needs_the_whole_model() -> None:
+    mask = Mask(TENSORS, frozenset({"head"}))
+    whole = np.array([1, 2, 3], np.float32)
+    cut = Task(2, 0, 7, Training(), whole[:2], EMPTY)
+    assert mask.restore(replace(cut, weights=whole), {}, None).weights is whole
+    first = np.array([7, 8, 9], np.float32), EMPTY
+    assert mask.restore(cut, {}, first).weights.tolist() == [1, 2, 9]
+    kept = mask.kept(np.array([4, 5, 6], np.float32), EMPTY)
+    assert mask.restore(cut, kept, first).weights.tolist() == [1, 2, 6]
+    with pytest.raises(LogicError, match="without the whole model"):
+        mask.restore(cut, {}, None)
+    with_buffers = Mask(
+        TENSORS, frozenset({"mean"}), (Tensor("mean", (1,), 0, 1), Tensor("of all", (1,), 1, 2))
+    )
+    cut = Task(2, 0, 7, Training(), whole, np.array([5], np.float32))
+    first = np.array([7, 8, 9], np.float32), np.array([3, 4], np.float32)
+    assert with_buffers.restore(cut, {}, first).buffers.tolist() == [3, 5]
+    kept = with_buffers.kept(whole, np.array([6, 0], np.float32))
+    assert with_buffers.restore(cut, kept, first).buffers.tolist() == [6, 5]
 
 
 def test_a_mask_of_a_tensor_that_there_is_not_says_which_there_are() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,35 @@ class Ditto(LocalSgd):
         engine.load(task.weights, task.buffers)
         super().train(task, engine, data, correct, context)
         return report
+
+
+@dataclass(frozen=True)
+class Looking(LocalSgd):
+    """Local SGD that notes what a trainer is told besides its task."""
+
+    def train(self, task, engine, data, correct, context):
+        TOLD.append({one.name: getattr(context, one.name) for one in fields(context)})
+        return super().train(task, engine, data, correct, context)
+
+
+TOLD: list[dict[str, Any]] = []
+
+
+def test_a_trainer_is_told_what_the_logic_says_and_nothing_else() -> None:
+    TOLD.clear()
+    logic = a_logic(alone(0), trainer=Looking())
+    run_rounds(1, a_state(logic), MemoryCarrier(logic, THREE_BOWLS))
+    (told,) = TOLD
+    nothing = ("gradient", "initial", "own")
+    assert {name: (told[name].size, told[name].dtype) for name in nothing} == {
+        "gradient": (0, np.float32),
+        "initial": (0, np.float32),
+        "own": (0, bool),
+    }
+    named = ("round", "client", "clients", "assets", "slot", "memory", "round_memory")
+    assert [told[name] for name in named] == [1, 0, 0, {}, {}, {}, {}]
+    assert told["training"] == logic.training
+    assert same_bits(told["start"], a_state(logic).weights)
 
 
 def test_a_trainer_keeps_a_model_of_the_clients_own() -> None:
