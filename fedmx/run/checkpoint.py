@@ -107,9 +107,8 @@ def write_checkpoint(path: Path, round_number: int, state: Mapping[Any, Any]) ->
             path, lambda temporary: save_file(arrays, temporary, metadata=metadata), private=True
         )
     except (OSError, SafetensorError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
         raise CheckpointError(
-            f"{path}: cannot write the checkpoint ({reason}); the previous one is unchanged"
+            f"{path}: cannot write the checkpoint ({_reason(error)}); the previous one is unchanged"
             f"{_advice_on(error)}; resume the run"
         ) from None
 
@@ -334,7 +333,14 @@ def export_weights(path: str | Path, layout: Layout, vector: NDArray[Any]) -> No
     try:
         write_durably(Path(path), lambda temporary: save_file(tensors, temporary))
     except (OSError, SafetensorError) as error:
-        raise RunError(f"{path}: cannot write the model ({error}){_advice_on(error)}") from None
+        raise RunError(
+            f"{path}: cannot write the model ({_reason(error)}){_advice_on(error)}"
+        ) from None
+
+
+def _reason(error: OSError | SafetensorError) -> str:
+    """Return what happened, without the name of the temporary file."""
+    return str(error.strerror if isinstance(error, OSError) else error)
 
 
 def _advice_on(error: OSError | SafetensorError) -> str:

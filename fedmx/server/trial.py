@@ -29,11 +29,8 @@ def trains(
     """
     samples, engine = compute.samples, compute.engine
     few = Samples(samples.x[:MOST_SAMPLES], samples.y[:MOST_SAMPLES])
-    batch = min(training.batch_size, len(few)) or len(few)
-    steps = training.steps
-    if steps is None:
-        steps = training.epochs * -(-len(few) // batch)
-    plan = dataclasses.replace(training, steps=min(max(steps, 1), MOST_STEPS), loss="running")
+    steps = min(max(training.steps_over(len(few)), 1), MOST_STEPS)
+    plan = dataclasses.replace(training, steps=steps, loss="running")
     engine.load(weights, buffers)
     report = engine.train(few, plan, seed, loss=engine.loss_alone)
     return math.isfinite(report.loss) and bool(np.isfinite(engine.weights).all())

@@ -15,16 +15,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from fedmx import RunFolder
-from fedmx.run import CheckpointError
+from fedmx.run import CheckpointError, RunError
 from fedmx.run.checkpoint import (
     METADATA_KEY,
     Keep,
+    Layout,
     _digest,
     decode_tree,
     encode_tree,
+    export_weights,
     read_checkpoint,
     write_checkpoint,
 )
@@ -205,6 +207,34 @@ def test_a_format_from_the_future_is_refused(
         read_checkpoint(path)
 
 
+def test_the_text_of_a_state_is_the_one_that_is_described() -> None:
+    array = np.zeros(2, np.float32)
+    cases: dict[Any, tuple[Any, str]] = {
+        "none": (None, "null"),
+        "yes": (True, "true"),
+        "least": (-(2**63), "-9223372036854775808"),
+        "less": (-(2**63) - 1, '{"int":"-0x8000000000000001"}'),
+        "most": (2**63 - 1, "9223372036854775807"),
+        "more": (2**63, '{"int":"0x8000000000000000"}'),
+        "half": (0.5, "0.5"),
+        "infinity": (math.inf, '{"float":"inf"}'),
+        "less than all": (-math.inf, '{"float":"-inf"}'),
+        "no number": (math.nan, '{"float":"nan"}'),
+        "text": ("ä", '"\\u00e4"'),
+        "lists": ([1, (2,)], '[1,{"tuple":[2]}]'),
+        "array": (array, '{"array":"0"}'),
+        "again": ({7: array}, '{"dict":[[7,{"array":"0"}]]}'),
+        "scalar": (np.float64(0.5), '{"scalar":"1"}'),
+        "bytes": (b"x", '{"bytes":"2"}'),
+        "flag": (np.bool_(True), '{"scalar":"3"}'),
+    }
+    text, arrays = encode_tree({key: value for key, (value, _) in cases.items()})
+    items = ",".join(f'["{key}",{node}]' for key, (_, node) in cases.items())
+    assert text == f'{{"dict":[{items}]}}'
+    dtypes = {name: one.dtype.name for name, one in arrays.items()}
+    assert dtypes == {"0": "float32", "1": "float64", "2": "uint8", "3": "bool"}
+
+
 @settings(deadline=None)
 @given(text=st.text() | st.sampled_from(["{}", '{"array": "9"}', '{"int": "0x1", "float": "inf"}']))
 def test_a_text_that_is_no_state_is_a_value_error(text: str) -> None:
@@ -335,21 +365,107 @@ def test_one_and_the_same_memory_is_written_once_and_views_of_it_are_not_mixed_u
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "says"),
     [
-        "[]",
-        "no JSON",
-        '{"format": 1, "round": 2}',
-        '{"format": 1, "round": 2, "tree": "{\\"array\\": \\"6\\"}"}',
-        '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[1]]}"}',
-        '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[[], 1]]}"}',
-        '{"format": 1, "round": 2, "tree": "' + "[" * 100_000 + '"}',
+        ("[]", "not a checkpoint of fedmx; give another file"),
+        ('{"format": 1, "round": 2}', "not a checkpoint of fedmx; give another file"),
+        (
+            '{"format": 2, "round": 2, "tree": "1"}',
+            "the checkpoint has format 2, this fedmx reads up to 1; use the version that wrote it, "
+            "or a newer one",
+        ),
+        ("no JSON", "the checkpoint cannot be read (Expecting value: line 1 column 1 (char 0))"),
+        (
+            '{"format": 1, "round": 2, "tree": "{\\"array\\": \\"6\\"}"}',
+            "the checkpoint cannot be read (not a node of a state tree: {'array': '6'})",
+        ),
+        (
+            '{"format": 1, "round": 2, "tree": "{\\"int\\": \\"0x1\\", \\"float\\": \\"inf\\"}"}',
+            "the checkpoint cannot be read "
+            "(not a node of a state tree: {'int': '0x1', 'float': 'inf'})",
+        ),
+        (
+            '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[1]]}"}',
+            "the checkpoint cannot be read (not an entry of a state tree: [1])",
+        ),
+        (
+            '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[[], 1]]}"}',
+            "the checkpoint cannot be read (not an entry of a state tree: [[], 1])",
+        ),
+        (
+            '{"format": 1, "round": 2, "tree": "' + "[" * 100_000 + '"}',
+            "the checkpoint cannot be read (a state tree that is nested too deeply)",
+        ),
+    ],
+    ids=[
+        *(
+            "list",
+            "no tree",
+            "newer",
+            "no JSON",
+            "no array",
+            "two tags",
+            "no value",
+            "a list as key",
+        ),
+        "too deep",
     ],
 )
 def test_a_file_with_a_right_digest_that_is_no_checkpoint_is_refused(
-    tmp_path: Path, content: str
+    tmp_path: Path, content: str, says: str
 ) -> None:
     path = tmp_path / "round-000001.safetensors"
     save_file({}, path, metadata={METADATA_KEY: f"{_digest(content, {})}\n{content}"})
-    with pytest.raises(CheckpointError, match=r"cannot be read|checkpoint of fedmx"):
+    with pytest.raises(CheckpointError) as caught:
         read_checkpoint(path)
+    assert str(caught.value) == f"{path}: {says}"
+
+
+def test_a_file_without_a_digest_or_with_another_one_is_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "round-000001.safetensors"
+    content = '{"format": 1, "round": 2, "tree": "1"}'
+    for metadata in (None, {METADATA_KEY: content}, {METADATA_KEY: f"{'0' * 64}\n{content}"}):
+        save_file({}, path, metadata=metadata)
+        with pytest.raises(CheckpointError) as caught:
+            read_checkpoint(path)
+        expected = f"{path}: the checkpoint is damaged (its SHA-256 does not match)"
+        assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "says"),
+    [
+        ([("a", (2,)), ("b", (1,)), ("a", (3,))], (6,), "the layout names the parameter 'a' twice"),
+        ([("a", (2, 3)), ("b", ())], (6,), "the layout has 7 numbers, the vector has shape (6,)"),
+        (
+            [("a", (2, 3)), ("b", ())],
+            (7, 1),
+            "the layout has 7 numbers, the vector has shape (7, 1)",
+        ),
+        (
+            [("a", (2, 3)), ("b", ())],
+            (7,),
+            "cannot write the model (No such file or directory)",
+        ),
+    ],
+    ids=["a name twice", "too few", "not flat", "no folder"],
+)
+def test_weights_that_cannot_be_written_are_refused_whole(
+    tmp_path: Path, layout: Layout, shape: tuple[int, ...], says: str
+) -> None:
+    path = tmp_path / "missing" / "model.safetensors"
+    with pytest.raises(RunError) as caught:
+        export_weights(path, layout, np.zeros(shape, np.float32))
+    assert str(caught.value) == f"{path}: {says}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_are_written_by_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    vector = np.arange(14, dtype=np.float32)[::2]
+    export_weights(path, [("b", (2, 3)), ("a", ())], vector)
+    found = load_file(path)
+    assert {name: one.tolist() for name, one in found.items()} == {
+        "a": 12.0,
+        "b": [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]],
+    }
