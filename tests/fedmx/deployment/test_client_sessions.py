@@ -387,6 +387,21 @@ def test_a_rejected_connection_without_a_name_is_reported_by_its_address(session
     assert sessions.rejections.take() == ("1.2.3.4:5: no certificate",)
 
 
+def test_all_connections_of_a_machine_share_its_allowance_of_log_lines(sessions, caplog) -> None:
+    for number in range(200):
+        peer = f"client-{number % 5}" if number % 2 else None
+        sessions.take(ConnectionRejected(f"1.2.3.4:{number}", peer, "no certificate"))
+    sessions.take(ConnectionRejected("5.6.7.8:1", None, "no certificate"))
+    *written, last = caplog.messages
+    assert last == "5.6.7.8:1: no certificate"
+    assert written[:2] == ["1.2.3.4:0: no certificate", "client-1 at 1.2.3.4:1: no certificate"]
+    assert sessions.refused_connections == 201
+    sessions.log.flush(now=True)
+    left_out = 200 - len(written)
+    assert left_out > 100
+    assert caplog.messages[-1] == f"… and {left_out} more lines about 1.2.3.4"
+
+
 def test_what_a_client_that_left_had_not_received_does_not_count(sessions) -> None:
     sessions.enter(3)
     sessions.send(3, a_task())

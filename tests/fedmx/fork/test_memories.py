@@ -92,6 +92,18 @@ def test_a_selector_and_an_aggregator_keep_their_memory_unless_a_setting_changes
     assert other.new == ("Oort", "FedFV")
 
 
+def test_parts_whose_memory_goes_on_or_ends_are_named_wherever_it_is() -> None:
+    before = preset(FedAvgM(), Stc(), Counting(), Plain(1))
+    memories = Memories.of(before, preset(FedAvgM(), Stc(p_up=0.3), Counting()))
+    ledgers = {
+        0: {"accepted": None, "pending": {"memory": {"1:Counting": {}}}},
+        1: {"accepted": {"memory": {"3:Stc": {}}}, "pending": None},
+    }
+    checkpoint = {"server": {"memory": {"0:FedAvgM": {}}}, "clients": {"ledgers": ledgers}}
+    assert memories.split(checkpoint) == (("FedAvgM", "Counting"), ("Stc",))
+    assert memories.new == ("Stc",)
+
+
 def test_the_server_and_the_clients_begin_with_what_goes_on(parent: RunFolder) -> None:
     changed = [
         "logic.hooks=[{name: clip, norm: 5}, {name: fedavgm, momentum: 0.5}, fedprox, stc]",

@@ -67,6 +67,18 @@ def test_a_fork_that_would_be_untrue_is_refused(
     assert set(parent.path.parent.iterdir()) == there
 
 
+def test_a_run_without_a_round_can_only_be_forked_before_the_first(
+    parent: RunFolder, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(parent.path, tmp_path / "run"))
+    for name in ("rounds.jsonl", "clients.jsonl", "journal.jsonl"):
+        (run / name).unlink()
+    with pytest.raises(FedmxError) as caught:
+        fork(run, 1)
+    assert str(caught.value) == f"{run}: a fork can begin after round 0 to 0, not 1"
+    assert fork(run, 0).folder.rounds() == []
+
+
 @pytest.mark.parametrize(
     "overrides",
     [

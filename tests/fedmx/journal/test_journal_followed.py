@@ -7,21 +7,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedmx import Assembly, Experiment, Round, RunFolder, Server, recorded, simulate
-from fedmx.history.carrier import JournalClients
+from fedmx.history.carrier import ADVICE, JournalClients
 from fedmx.history.recorded import follow, following
 from fedmx.journal.journal import JournalError, journals_of
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.mxnet.engine import MXNetEngine
+from layers.logic import TooFewUpdates
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.kinds import KINDS, experiment
 from tests.fedmx.server import test_step_back as steps
 from tests.fedmx.timeless import timeless
+
+Record = dict[str, Any]
+Told = tuple[str, int | None]
+"""What differs, and the client in question."""
 
 FLEET = {"deadline_s": 4, "devices": "lognormal", "dropout": 0.2, "uploads": "serial"}
 RUNS: dict[str, dict[str, Any]] = {
@@ -58,9 +64,14 @@ def run_of(given: Experiment, parent: Path) -> RunFolder:
     return RunFolder.open(folder.path)
 
 
+def assert_same_models(rounds: list[Round], folder: RunFolder) -> None:
+    """The rounds ended in the recorded models."""
+    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in folder.rounds()]
+
+
 def assert_same(rounds: list[Round], folder: RunFolder) -> None:
     """Everything that the folder says of its rounds, but real time, is what these rounds say."""
-    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in folder.rounds()]
+    assert_same_models(rounds, folder)
     # The clients' time was virtual, which that of deployed clients is not.
     records = timeless((one.record() for one in rounds), "virtual")
     assert records == timeless(folder.rounds(), "virtual", "chain")
@@ -160,6 +171,159 @@ def test_a_changed_hash_is_found_in_its_round(
     next(rounds)
     with pytest.raises(JournalError, match=f"^round 2, client {event['client']}: its update"):
         next(rounds)
+
+
+@pytest.fixture(scope="module")
+def labels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, RunFolder]:
+    folder = tmp_path_factory.mktemp("labels")
+    given = experiment(folder, **RUNS["labels"])
+    return given, run_of(given, folder)
+
+
+def ends_early(record: Record) -> Told:
+    """A round without its last events."""
+    del record["entries"][2:]
+    return "the recorded round ended here", None
+
+
+def other_clients_asked(record: Record) -> Told:
+    """A question that went to fewer clients."""
+    command = record["entries"][0][2]
+    now = str(command)
+    del command[2][-1]
+    return f"{now} here, {command} in the journal", None
+
+
+def one_task_more(record: Record) -> Told:
+    """A task of a client that gets none."""
+    (tasks,) = [one for one in record["entries"][6][2:] if one[0] == "tasks"]
+    tasks.append([17, 0])
+    return "tasks: None here, [17, 0] in the journal", 17
+
+
+def one_task_less(record: Record) -> Told:
+    """A task that the journal does not have."""
+    (tasks,) = [one for one in record["entries"][6][2:] if one[0] == "tasks"]
+    client, accepted = tasks.pop()
+    return f"tasks: {[client, accepted]} here, None in the journal", client
+
+
+def no_tasks(record: Record) -> Told:
+    """A journal without the tasks."""
+    begun, tasks = record["entries"][6].pop(2), record["entries"][6].pop(2)
+    assert (begun[0], tasks[0]) == ("begin", "tasks")
+    record["entries"][6].append(begun)
+    return f"{tasks} here, ['nothing'] in the journal", None
+
+
+def one_command_more(record: Record) -> Told:
+    """A command that is not given."""
+    record["entries"][-1].append(["timer", "deadline", 2.5])
+    return "['nothing'] here, ['timer', 'deadline', 2.5] in the journal", None
+
+
+def another_answer(record: Record) -> Told:
+    """The answer of the fourth client that is asked."""
+    event = record["entries"][3][1]
+    event["blake3"] = "0" * 64
+    return "its answer differs from the recorded one", event["client"]
+
+
+def another_update(record: Record) -> Told:
+    """The second update."""
+    event = record["entries"][7][1]
+    here, event["blake3"] = event["blake3"][:12], "0" * 64
+    return f"its update differs (BLAKE3 {here}…, recorded 000000000000…)", event["client"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ends_early,
+        other_clients_asked,
+        one_task_more,
+        one_task_less,
+        no_tasks,
+        one_command_more,
+        another_answer,
+        another_update,
+    ],
+)
+def test_the_first_difference_to_the_journal_is_told_whole(
+    labels: tuple[Experiment, RunFolder], change: Callable[[Record], Told]
+) -> None:
+    given, folder = labels
+    records = folder.journal()
+    what, client = change(records[0])
+    found = journals_of(records, "journal.jsonl")
+    server = following(Assembly(given), found, 3, foreign=True, strict=True)
+    with server, pytest.raises(JournalError) as caught:
+        next(iter(server))
+    who = "round 1" if client is None else f"round 1, client {client}"
+    assert str(caught.value) == f"{who}: {what}; {ADVICE}"
+    assert (caught.value.round, caught.value.client) == (1, client)
+
+
+def test_fewer_samples_than_a_client_had_are_told(labels: tuple[Experiment, RunFolder]) -> None:
+    given, folder = labels
+    records = folder.journal()
+    _, client = another_update(records[0])
+    had = records[0]["population"]["all"][str(client)]
+    records[0]["population"]["all"][str(client)] = had + 1
+    found = journals_of(records, "journal.jsonl")
+    server = following(Assembly(given), found, 3, foreign=True, strict=True)
+    with server, pytest.raises(JournalError) as caught:
+        next(iter(server))
+    assert str(caught.value).startswith(f"round 1, client {client}: its update differs (BLAKE3 ")
+    assert str(caught.value).endswith(f"; it had {had + 1} samples, and has {had} here")
+
+
+def test_other_answers_and_updates_are_taken_unless_the_replay_is_strict(
+    labels: tuple[Experiment, RunFolder],
+) -> None:
+    given, folder = labels
+    records = folder.journal()
+    another_answer(records[0])
+    another_update(records[0])
+    found = journals_of(records, "journal.jsonl")
+    with following(Assembly(given), found, 3, foreign=True, strict=False) as server:
+        rounds = list(server)
+    assert_same_models(rounds, folder)
+
+
+def test_a_replayed_round_with_too_few_updates_is_not_run_again(
+    scaffold: tuple[Experiment, RunFolder],
+) -> None:
+    given, folder = scaffold
+    records = folder.journal()
+    for entry in records[1]["entries"][:-1]:
+        entry[1] = {"event": "lost", "client": entry[1]["client"], "reason": "gone"}
+    found = journals_of(records, "journal.jsonl")
+    with following(Assembly(given), found, 3, foreign=True, strict=True) as server:
+        rounds = iter(server)
+        next(rounds)
+        with pytest.raises(TooFewUpdates, match="round 2"):
+            next(rounds)
+
+
+def test_a_step_back_that_the_run_did_not_take_is_a_difference(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run", "rounds: 6\n", {})
+    list(recorded(deployed(steps.simulation()), folder, every=1))
+    found = journals_of(folder.journal(), "journal.jsonl")
+    server = steps.simulation(steps.ONE)  # the clients of this machine have an attacker
+    server.network = JournalClients(
+        SerialExecutor(server.logic, MXNetEngine(steps.deep, (4,), 3), samples_of),
+        found,
+        foreign=True,
+        virtual=False,
+        population=lambda one: one.population,
+    )
+    rounds = iter(follow(server, found, steps.ROUNDS))
+    assert [next(rounds).round for _ in range(3)] == [1, 2, 3]
+    with pytest.raises(JournalError) as caught:
+        next(rounds)
+    assert str(caught.value) == f"round 4: the run steps back to round 0; {ADVICE}"
+    assert (caught.value.round, caught.value.client) == (4, None)
 
 
 @pytest.mark.parametrize("place", [0, 1])

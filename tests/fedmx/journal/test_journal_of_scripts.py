@@ -127,13 +127,24 @@ def test_a_late_update_and_one_that_never_comes(certificates: Certificates) -> N
     }
     server = listening(certificates, last=2, wait_for=3, selector=Patient(), rejoin_s=0.1)
     with server, fleet(server, certificates, scripts):
-        rounds = []
+        rounds, states = [], []
         for one in server.rounds():
             rounds.append(one)
+            states.append(server.state)
             first_is_over.set()
     assert rounds[0].participants == (0,)
     assert (rounds[1].participants, rounds[1].report.of("lost")) == ((0, 1), (2,))
     assert_same(server, rounds)
+    found = journals(rounds)
+    after_first = Server(clients_of(found), server.logic, compute(), last_round=2)
+    after_first.state = states[0]
+    with pytest.raises(JournalError) as caught:
+        list(follow(after_first, found, 2))
+    assert str(caught.value) == (
+        "round 2, client 1: its task is of round 1, before the round that the replay began with; "
+        "begin earlier"
+    )
+    assert (caught.value.round, caught.value.client) == (2, 1)
 
 
 def test_over_selection_and_updates_that_nobody_asked_for(certificates: Certificates) -> None:
@@ -171,6 +182,13 @@ def test_offers(certificates: Certificates) -> None:
         rounds = list(server.rounds())
     assert rounds[0].participants == (1, 2)
     assert (rounds[0].report.of("declined"), rounds[0].report.of("rejected")) == ((0,), (3,))
+    for one in rounds[0].report.clients:
+        times = one.times
+        sent = [] if one.client in (0, 3) else [times.sending_s]
+        assert times.sending_s in (None, *sent)
+        steps = [times.asked_s, times.trained_s, times.decided_s, *sent, times.ended_s]
+        known = [at for at in steps if at is not None]
+        assert (len(known), known) == (len(steps), sorted(known))
     assert_same(server, rounds)
 
 

@@ -477,11 +477,14 @@ def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its
     }
     assert status_of_run(run.path) == of_server
     run.finish("done", "all 9 rounds were run")
-    assert status_of_run(run.path) == {
+    done = {
         **records,
         **{"run": str(run.path), "address": "fl.example.org:9100"},
         **{"state": "done", "reason": "all 9 rounds were run"},
     }
+    assert status_of_run(run.path) == done
+    with run.lock():  # as for a moment after its end
+        assert status_of_run(run.path) == done
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,10 @@ def test_what_is_packed_is_read_again_in_the_same_bytes() -> None:
     assert packed(pack.manifest, pack.members) == CONTENT
 
 
+def test_the_same_members_are_the_same_bytes_on_every_machine() -> None:
+    assert sha256(CONTENT) == "bf68ec058c65c865a7b780f81101daa91315e956bbdb79d04ae81cf40a2f9015"
+
+
 def test_any_zip_program_opens_a_pack() -> None:
     with zipfile.ZipFile(io.BytesIO(CONTENT)) as archive:
         assert archive.testzip() is None
@@ -138,8 +142,10 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     with pytest.raises(PackError, match="not stored as it is"):
         PackFile.of_bytes(bomb)
     many = {f"modules/m{number}.py": b"" for number in range(MOST_MEMBERS)}
-    with pytest.raises(PackError, match="members; a pack has at most"):
+    with pytest.raises(PackError, match="it has 1009 members; a pack has at most 1000"):
         PackFile.of_bytes(resealed({**MEMBERS, **many}))
+    with pytest.raises(PackError, match="it has 1009 members; a pack has at most 1000"):
+        small(**many)
 
 
 def test_two_members_of_one_name_are_refused() -> None:

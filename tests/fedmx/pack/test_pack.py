@@ -142,6 +142,27 @@ def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_pa
     assert not (tmp_path / "z.fedmx").exists()
 
 
+def test_a_file_that_cannot_be_read_or_written_is_named(
+    folder: Path, file: Path, tmp_path: Path
+) -> None:
+    below = tmp_path / "text" / "z.fedmx"
+    below.parent.write_text("mine")
+    with pytest.raises(PackError) as caught:
+        pack(folder, below, modules=["mine"])
+    assert str(caught.value) == f"{below}: cannot write it (Not a directory)"
+    with pytest.raises(PackError) as caught:
+        PackFile.read(file).unpack(below)
+    assert str(caught.value) == f"{below}: cannot write it (Not a directory)"
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    (copy / "model.safetensors").unlink()
+    (copy / "model.safetensors").mkdir()
+    with pytest.raises(PackError) as caught:
+        pack(copy, tmp_path / "z.fedmx", modules=["mine"])
+    text = f"{copy / 'model.safetensors'}: cannot read it (Is a directory)"
+    assert str(caught.value) == text
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "copy"}
+
+
 def experiment_file(folder: Path, hooks: str) -> Path:
     file = folder / "e.yaml"
     file.write_text(
@@ -179,6 +200,13 @@ def test_packages_modules_and_what_they_import_are_found_without_running_them(
 def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
     file = experiment_file(tmp_path, "['gone_from_here:Hook']")
     with pytest.raises(PackError, match=r"gone_from_here:Hook: there is no module gone_from_here"):
+        own_modules(file, tmp_path)
+
+
+def test_a_module_with_a_null_byte_is_not_python(tmp_path: Path) -> None:
+    (tmp_path / "with_null.py").write_bytes(b"x = 1\n\0")
+    file = experiment_file(tmp_path, "['with_null:Hook']")
+    with pytest.raises(PackError, match=r"/with_null\.py.*: it is not Python \(.*null"):
         own_modules(file, tmp_path)
 
 

@@ -13,7 +13,13 @@ import pytest
 from fedmx import FedmxError
 from fedmx.privacy import accounting
 from fedmx.privacy.account import Account
-from fedmx.privacy.accounting import epsilon_of, noise_for, pld_epsilon, rdp_epsilon
+from fedmx.privacy.accounting import (
+    Uncountable,
+    epsilon_of,
+    noise_for,
+    pld_epsilon,
+    rdp_epsilon,
+)
 from layers.logic.core.privacy import Budget, Mechanism
 from layers.logic.privacy.tree import TreeMechanism
 from tests.logic.vector_files import vectors
@@ -163,8 +169,30 @@ def test_a_fork_counts_all_rounds_of_the_run_that_it_comes_from() -> None:
 
 
 def test_no_noise_for_an_impossible_budget() -> None:
-    with pytest.raises(FedmxError, match="no noise"):
+    with pytest.raises(FedmxError) as caught:
         noise_for(1.0, 1_000_000_000, 1e-6, 1e-12)
+    assert str(caught.value) == (
+        "privacy: no noise up to 10000 keeps epsilon 1e-06 over 1000000000 releases; "
+        "raise epsilon, or lower rounds, or let clients take part less often"
+    )
+
+
+def test_a_bound_above_the_one_that_must_be_larger_is_a_bug_and_no_epsilon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Up to a thousandth, and one for each kind of round, come from the grid."""
+    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))
+    by_pld = [10.0119, 10.0121]
+    monkeypatch.setattr(accounting, "pld_epsilon", lambda rounds, delta: by_pld.pop(0))
+    monkeypatch.setattr(accounting, "rdp_epsilon", lambda rounds, delta: 10.0)
+    kinds = [(Mechanism(1.5, 0.5), 3), (Mechanism(1.25, 0.5), 2)]
+    assert epsilon_of(kinds, 1e-5) == 10.0
+    with pytest.raises(Uncountable) as caught:
+        epsilon_of(kinds, 1e-6)
+    assert str(caught.value) == (
+        "privacy: epsilon is 10.0121 by privacy loss distributions and 10.0000 by Renyi orders, "
+        "which must be larger; report this as a bug"
+    )
 
 
 def test_dp_accounting_logs_nothing_of_its_own(caplog: Any) -> None:

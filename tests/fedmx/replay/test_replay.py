@@ -134,11 +134,18 @@ def changed(run: RunFolder, folder: Path, file: str, **values: Any) -> Path:
     return path
 
 
-def test_a_round_whose_model_is_another_is_found(halving: RunFolder, tmp_path: Path) -> None:
+def test_a_round_whose_model_is_another_is_found(
+    halving: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     other = changed(halving, tmp_path, "rounds.jsonl", model_sha256="0" * 64)
     report = replay(other, modules=MINE)
     assert report.same is False
     assert [one.round for one in report.rounds if not one.same] == [3]
+    assert caplog.messages == []
+    replay(other, 3, modules=MINE)  # the rounds before it are run again, and are the recorded ones
+    assert caplog.messages == []
+    replay(other, 4, modules=MINE)
+    assert caplog.messages == [f"{other}: run again, round 3 ended in another model"]
 
 
 def test_a_record_that_was_changed_is_found(halving: RunFolder, tmp_path: Path) -> None:

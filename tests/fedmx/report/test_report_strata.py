@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,15 @@ def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
     assert "3 clusters of 2 to 3 clients each; in none (noise, ✕): 2 of 10 clients" in page
     assert page.count("<figure>") == 2
     assert "left out" not in page
+    assert "Labels of the clients' samples, by the experiment's partition</span>" in unescape(page)
+
+
+def test_a_figure_of_some_clients_labels_says_of_how_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "_MAX_BARS", 4)
+    page = unescape(page_of(make(tmp_path)))
+    assert "by the experiment's partition; 4 of 10 clients</span>" in page
 
 
 def test_label_shares_follow_the_partition_of_the_experiment() -> None:

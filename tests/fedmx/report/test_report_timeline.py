@@ -173,6 +173,7 @@ def test_activities_that_a_server_cannot_distinguish_are_one_segment(tmp_path: P
         client(2, "lost", 0, 10, 11, None, 20),
         client(3, "lost", 0, 10, None, None, 20),
         client(4, "lost", 0, None, None, None, 20),
+        client(5, "in-flight", 0, 10, None, None, None),
     ]
     run = make(tmp_path, [record(1, 30.0, virtual=False)], clients)
     assert [[part.kind for part in row.segments] for row in timeline(run).rows] == [
@@ -180,6 +181,7 @@ def test_activities_that_a_server_cannot_distinguish_are_one_segment(tmp_path: P
         ["train", "verdict", "send"],
         ["train", "verdict"],
         ["train"],
+        ["train", "work"],
     ]
 
 

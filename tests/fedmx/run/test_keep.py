@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fedmx import Experiment
+from fedmx import Experiment, recorded, simulate
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.run.checkpoint import Keep
-from tests.fedmx.recorded_runs import run_of
+from tests.fedmx.recorded_runs import TREE, run_of
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,13 @@ def test_rounds_of_the_cadence_have_checkpoints_whichever_rounds_get_one_otherwi
 ) -> None:
     run = run_of(tmp_path, rounds=9, run={"checkpoint": {"every": 3, "keep": {"every": 4}}})
     assert run.checkpoint_rounds == [9, 8, 6, 4, 3]
+
+
+def test_each_round_has_a_checkpoint_and_five_are_kept_unless_told_otherwise(tmp_path) -> None:
+    given = Experiment(**{**TREE, "rounds": 7})
+    folder = RunFolder.create(tmp_path, "kept", given.to_yaml(), {})
+    assert len(list(recorded(simulate(given), folder))) == 7
+    assert folder.checkpoint_rounds == [7, 6, 5, 4, 3]
 
 
 def test_none_at_all_cannot_be_asked_for() -> None:

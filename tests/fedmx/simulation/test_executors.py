@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 from fedmx import Experiment, simulate
 from fedmx.protocol.messages import CODEC
 from fedmx.simulation.executors import parallel
-from fedmx.simulation.executors.executor import SerialExecutor
+from fedmx.simulation.executors.executor import ExecutorFailed, SerialExecutor
 from fedmx.simulation.executors.parallel import ParallelExecutor, WorkerDied
-from fedmx.simulation.executors.worker import JOBS, AskClients, JobFailed, Train, Worker
+from fedmx.simulation.executors.worker import JOBS, AskClients, JobFailed, Score, Train, Worker
 from layers.logic import ClientFailed, Question
 from layers.network import wire_size
 
@@ -123,6 +124,57 @@ def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parallel, "MIN_QUEUED", queued)  # above it workers get jobs in advance
         assert outcome(backend) == serial
+    assert not backend.shared, "every shared buffer is released"
+
+
+def test_a_worker_that_dies_after_an_interrupted_round_is_said_to_be_replaced(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Interrupted(MemoryCrew):
+        interrupted = False
+
+        def wait(self) -> tuple[int, bytes | WorkerDied | None]:
+            if not self.interrupted:
+                self.interrupted = True
+                raise KeyboardInterrupt
+            return super().wait()
+
+    backend = Interrupted(3, lambda number: 0, deaths=2)
+    with caplog.at_level(logging.INFO, "fedmx.executors"), pytest.raises(KeyboardInterrupt):
+        outcome(backend)
+    assert caplog.messages == ["a worker died; another replaces it"] * 2
+    backend.close()
+    assert not backend.shared, "every shared buffer is released"
+
+
+def test_a_task_over_which_three_workers_die_fails_with_its_client(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = MemoryCrew(1, lambda number: 0, deaths=3)
+    with caplog.at_level(logging.INFO, "fedmx.executors"), pytest.raises(ClientFailed) as caught:
+        outcome(backend)
+    client = backend.given[0].task.client
+    begun = [job.task.client for job in backend.given]
+    assert (begun[:3], begun.count(client)) == ([client] * 3, 3)
+    repeated = f"a worker died (job: client {client} in round 1); another worker repeats it"
+    assert caplog.messages == [repeated] * 3
+    assert (caught.value.client, caught.value.round) == (client, 1)
+    assert caught.value.what == "3 workers died over it, the last one (a worker) died"
+    assert not backend.shared, "every shared buffer is released"
+
+
+def test_a_part_of_an_evaluation_over_which_three_workers_die_fails_the_run() -> None:
+    class NoScores(MemoryCrew):
+        def wait(self) -> tuple[int, bytes | WorkerDied | None]:
+            if isinstance(self.given[-1], Score):
+                self._deaths = 1
+            return super().wait()
+
+    backend = NoScores(1, lambda number: 0)
+    with pytest.raises(ExecutorFailed) as caught:
+        outcome(backend)
+    expected = "the evaluation: 3 workers died over it, the last one (a worker) died"
+    assert str(caught.value) == expected
     assert not backend.shared, "every shared buffer is released"
 
 

@@ -13,17 +13,20 @@ import select
 import signal
 import sys
 from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import numpy as np
 import psutil
 import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError, simulate
-from fedmx.simulation.executors import shared_memory
+from fedmx.simulation.executors import processes, shared_memory
 from fedmx.simulation.executors.executor import ExecutorFailed
-from fedmx.simulation.executors.processes import ProcessBackend
+from fedmx.simulation.executors.parallel import WorkerDied
+from fedmx.simulation.executors.processes import MAX_EARLY_DEATHS, ProcessBackend
 from fedmx.simulation.executors.worker import arrays_of, use_arrays
 from layers.logic import ClientFailed
 from tests.fedmx.command_line import ended, fedmx, started
@@ -163,6 +166,122 @@ def test_a_task_that_kills_every_worker_fails_with_its_client(
     logic = {**ALL, "hooks": [hook("Kills", whom=2)]}
     with pytest.raises(ClientFailed, match=r"client 2, round 2: 3 workers .*SIGKILL"):
         outcome(experiment(folder, logic=logic), crew)
+
+
+@pytest.mark.parametrize(
+    ("start", "how"),
+    [
+        ("raise SystemExit(3)", "ended with exit code 3"),
+        ("import os; os.kill(os.getpid(), 15)", "was ended by SIGTERM"),
+        ("import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL, perhaps for lack of memory"),
+        ("import os; os.kill(os.getpid(), 40)", "was ended by signal 40"),
+    ],
+    ids=["code", "terminated", "killed", "without a name"],
+)
+def test_workers_that_end_as_soon_as_they_start_are_not_replaced_for_ever(
+    start: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "START", start)
+    backend = ProcessBackend(1)
+    deaths = [died(backend) for _ in range(MAX_EARLY_DEATHS)]
+    with pytest.raises(ExecutorFailed) as caught:
+        backend.wait()
+    backend.close()
+    assert [death.how for death in deaths] == [how] * MAX_EARLY_DEATHS
+    assert len({death.who for death in deaths}) == MAX_EARLY_DEATHS  # each has its process
+    expected = f"worker processes end before they have any work; the last one {how}"
+    assert str(caught.value) == expected
+
+
+# A worker that sends each message back, until its pipe is closed.
+ECHO = """
+import sys
+from multiprocessing.connection import Connection
+
+pipe = Connection(int(sys.argv[1]))
+try:
+    while True:
+        pipe.send_bytes(b"p" + pipe.recv_bytes())
+except (EOFError, OSError):
+    pass
+"""
+
+
+def died(backend: ProcessBackend) -> WorkerDied:
+    """Wait for the death of a backend's only worker."""
+    number, death = backend.wait()
+    assert number == 0
+    assert isinstance(death, WorkerDied)
+    return death
+
+
+def echoed(backend: ProcessBackend) -> bool:
+    """Whether a backend's only worker gets a job, and its reply is read."""
+    backend.submit(0, [b"a job"])
+    return backend.wait() == (0, msgpack.packb([b"a job"]))
+
+
+def test_early_deaths_count_anew_after_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set(_children(os.getpid()))
+    monkeypatch.setattr(processes, "START", "raise SystemExit(3)")
+    backend = ProcessBackend(1)
+    for _ in range(MAX_EARLY_DEATHS - 1):
+        assert died(backend).how == "ended with exit code 3"
+    monkeypatch.setattr(processes, "START", ECHO)
+    died(backend)
+    assert echoed(backend)
+    monkeypatch.setattr(processes, "START", "raise SystemExit(3)")
+    (worker,) = set(_children(os.getpid())) - before
+    os.kill(worker, signal.SIGTERM)
+    ends = [died(backend).how for _ in range(MAX_EARLY_DEATHS)]
+    assert ends == ["was ended by SIGTERM", *["ended with exit code 3"] * (MAX_EARLY_DEATHS - 1)]
+    with pytest.raises(ExecutorFailed):
+        backend.wait()
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("of", "method"),
+    [(Connection, "send_bytes"), (shared_memory.ReplyFiles, "read")],
+    ids=["a job", "a reply"],
+)
+def test_a_worker_whose_message_was_interrupted_is_replaced(
+    of: type, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "START", ECHO)
+    backend = ProcessBackend(1)
+    assert echoed(backend)
+    with monkeypatch.context() as patch:
+        patch.setattr(of, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            echoed(backend)
+    death = died(backend)
+    assert death.who.startswith("worker process ")
+    assert death.how == "ended with exit code 0"
+    assert echoed(backend)
+    backend.close()
+
+
+@pytest.mark.parametrize(
+    ("start", "patience_s", "code"),
+    [(ECHO, 60.0, 0), ("import signal; signal.pause()", 0.01, -signal.SIGKILL)],
+    ids=["notices it", "does not end"],
+)
+def test_a_worker_ends_with_its_backend_or_is_killed(
+    start: str, patience_s: float, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = _children(os.getpid())
+    monkeypatch.setattr(processes, "START", start)
+    monkeypatch.setattr(processes, "EXIT_TIMEOUT_S", patience_s)
+    backend = ProcessBackend(1)
+    (worker,) = (one.process for one in backend._processes)
+    assert len(_children(os.getpid())) == len(before) + 1
+    backend.close()
+    assert worker.returncode == code
+    assert _children(os.getpid()) == before
 
 
 def test_an_error_in_a_hook_comes_back_with_its_own_traceback(

@@ -15,7 +15,7 @@ import pytest
 
 from fedmx import Experiment, FedmxError, simulate
 from fedmx.history import replay
-from fedmx.simulation.executors.ray import RayBackend
+from fedmx.simulation.executors.ray import Actor, RayBackend, _error_line
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx
 from tests.fedmx.kinds import KINDS
@@ -240,6 +240,34 @@ def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
         path = result.out.split("model:")[1].split()[0]
         model.append((tmp_path / path).read_bytes())
     assert model[0] == model[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "The actor died.\n\tThe actor's node has died: 17\n  Bye.",
+            "The actor's node has died: 17",
+        ),
+        ("A Node left.\nTraceback:\n ValueError: it is no part\n", "ValueError: it is no part"),
+        ("The actor died.\n  It was killed.\n", "It was killed."),
+        (" \n", "RuntimeError"),
+        (f"OSError: {'x' * 400}", f"OSError: {'x' * 291}"),
+    ],
+)
+def test_the_line_that_says_what_happened_is_shown_of_an_error(text: str, line: str) -> None:
+    assert _error_line(RuntimeError(text)) == line
+
+
+def test_a_worker_is_in_the_folder_of_the_simulation_if_its_node_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.breakpointhook", None)
+    (tmp_path / "here").mkdir()
+    for folder in (tmp_path / "here", tmp_path / "missing"):
+        Actor(str(folder))
+        assert Path.cwd() == tmp_path / "here"
 
 
 def test_a_missing_cluster_fails_in_one_line() -> None:

@@ -99,6 +99,17 @@ def test_a_block_keeps_its_bytes_until_it_is_released(steps: list[int | None], d
     memory.close()
 
 
+def test_bytes_that_fit_a_free_place_exactly_are_put_there() -> None:
+    memory = SharedMemory()
+    size = os.fstat(memory.descriptor).st_size
+    for content in (1, 2):
+        block = memory.put(memoryview(bytes([content]) * size))
+        assert block == Block(0, size)
+        assert os.fstat(memory.descriptor).st_size == size
+        memory.release(block)
+    memory.close()
+
+
 def test_bytes_that_are_not_there_are_missed() -> None:
     memory, replies = SharedMemory(), ReplyFiles()
     size = os.fstat(memory.descriptor).st_size

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fedmx
-from fedmx import Experiment, FedmxError, simulate
+from fedmx import Experiment, FedmxError, RunFolder, simulate
 from fedmx.assembly.assembly import Assembly
 from fedmx.cli.runs import rows
 from fedmx.cli.sweep import tell_failures
 from fedmx.run import RunError
 from fedmx.sweeps.cells import axis_of, cells_of, check_axes, read_axis, runs_of
-from fedmx.sweeps.folder import SweepFolder
+from fedmx.sweeps.folder import SweepFolder, state_of
 from fedmx.sweeps.result import SweepResult
-from fedmx.sweeps.sweep import extend
+from fedmx.sweeps.sweep import _fit_beside, begin, extend
+from layers.compute.bits import cores
 
 TEXT = """
 name: small
@@ -120,6 +124,47 @@ def test_an_invalid_cell_creates_no_folder(file: Path, vary: dict, says: str) ->
     assert not (file.parent / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("given", "seeds", "target"),
+    [
+        ({}, range(3, 9), 0.8),
+        ({"seeds": 1, "target": 0.25}, [3], 0.25),
+        ({"seeds": 2, "overrides": ["seed=7", "stop.accuracy=null"]}, [7, 8], None),
+    ],
+    ids=["six seeds", "as told", "no target"],
+)
+def test_a_sweep_has_the_seeds_from_its_own_on_and_the_lowest_target(
+    tmp_path: Path, given: dict, seeds: Sequence[int], target: float | None
+) -> None:
+    text = f"{TEXT}run: {{folder: {tmp_path / 'runs'}}}\n"
+    overrides = given.get("overrides", [])
+    axes = [axis_of("rounds", [1, 2])] if overrides else [axis_of("stop.accuracy", [0.9, 0.8])]
+    defaults = {"seeds": None, "target": None, "overrides": [], "modules": [], "beside": tmp_path}
+    made = begin(text, "small.yaml", axes, **{**defaults, **given})
+    assert made.path.parent == tmp_path / "runs"
+    assert made.path.name.startswith("small-sweep-2")
+    assert made.experiment_path.read_text() == text
+    found = SweepFolder.open(made.path).manifest
+    assert (found.axes, found.seeds, found.target) == (tuple(axes), tuple(seeds), target)
+    assert (found.overrides, found.modules) == (tuple(overrides), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("set_", "executor", "beside"),
+    [
+        ([], None, cores()),
+        ([], "serial", cores()),
+        ([], "processes", 1),
+        (["executor=processes"], None, 1),
+        (["executor=processes"], "serial", 1),
+    ],
+)
+def test_runs_with_workers_of_their_own_run_one_after_another(
+    set_: list[str], executor: str | None, beside: int
+) -> None:
+    assert _fit_beside(Experiment.parse(TEXT, overrides=set_), executor) == beside
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> SweepFolder:
     return SweepFolder.create(
@@ -139,6 +184,57 @@ def test_a_folder_is_read_as_written(folder: SweepFolder) -> None:
     assert again.manifest == folder.manifest
     assert again.runs == folder.runs
     again.check_experiment()
+
+
+FAILED, STOPPED = (
+    json.dumps({"event": "error", "fields": {"code": code}, "text": text})
+    for code, text in ((2, "no data"), (130, "interrupted"))
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "begun", "state", "reason"),
+    [
+        (None, None, "waiting", ""),
+        (FAILED, None, "failed", "no data"),
+        (STOPPED, None, "waiting", ""),
+        (None, "interrupted", "interrupted", "its process ended before the run did"),
+        (FAILED, "interrupted", "failed", "no data"),
+        (STOPPED, "interrupted", "interrupted", "its process ended before the run did"),
+        (FAILED[:-9], "interrupted", "interrupted", "its process ended before the run did"),
+        ("[1]", "interrupted", "interrupted", "its process ended before the run did"),
+        (f'{FAILED}\n{{"event": "round"}}', "interrupted", "interrupted", "its process ended"),
+        (FAILED, "running", "running", ""),
+        (None, "done", "done", "all 2 rounds were run"),
+        (FAILED, "done", "done", "all 2 rounds were run"),
+        (None, "damaged", "failed", "cannot read it"),
+    ],
+)
+def test_the_state_of_a_run_is_that_of_its_folder_and_of_the_end_of_its_log(
+    folder: SweepFolder, log: str | None, begun: str | None, state: str, reason: str
+) -> None:
+    run = folder.runs[2]
+    if log is not None:
+        folder.log_path(run).write_text(f"a library says\n{log}\n")
+    with contextlib.ExitStack() as stack:
+        if begun is not None:
+            text = Experiment.parse(TEXT, overrides=run.overrides).to_yaml()
+            made = RunFolder.create(folder.path, run.name, text, {})
+            made.append_round({"round": 1, "accuracy": 0.5, "loss": 1.0})
+            if begun == "running":
+                stack.enter_context(made.lock())
+            elif begun == "done":
+                made.finish("done", "all 2 rounds were run")
+            elif begun == "damaged":
+                (made.path / "run.json").unlink()
+                (made.path / "run.json").mkdir()
+        found = state_of(folder, run)
+    path = None if begun is None else made.path
+    assert (found.run, found.state, found.folder) == (run, state, path)
+    assert reason in found.reason
+    assert bool(reason) == bool(found.reason)
+    assert found.rounds == (0 if begun in (None, "damaged") else 1)
+    assert found.failed_at_once == (state == "failed" and begun is None)
 
 
 def test_too_many_seeds_are_refused(folder: SweepFolder) -> None:

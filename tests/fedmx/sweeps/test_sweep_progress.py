@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -12,7 +15,8 @@ from rich.console import Console
 from fedmx.cli import sweep_output
 from fedmx.cli.sweep_output import CellLines, SweepLines, total_text
 from fedmx.sweeps.cells import axis_of, cells_of, runs_of
-from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress
+from fedmx.sweeps.folder import SweepFolder
+from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, _Started
 
 
 def progress(cells: int = 3, seeds: int = 2) -> SweepProgress:
@@ -145,3 +149,60 @@ def test_each_of_many_rounds_is_read_once(tmp_path: Path) -> None:
     reader = LogReader(path)
     assert reader.rounds() == [{"round": one} for one in range(100)]
     assert reader.rounds() == []
+
+
+def said(event: str, code: int, text: str) -> dict[str, Any]:
+    """The line of a run's log that ends it."""
+    level = "error" if event == "error" else "info"
+    return {"level": level, "event": event, "fields": {"code": code}, "text": text}
+
+
+BY_KILL = "its process was ended by SIGKILL, perhaps because memory ran out"
+
+
+@pytest.mark.parametrize(
+    ("script", "logged", "state", "added"),
+    [
+        ("exit 3", None, "failed", said("error", 3, "its process ended with code 3")),
+        ("kill -TERM $$", None, "failed", said("error", -15, "its process was ended by SIGTERM")),
+        ("kill -KILL $$", None, "failed", said("error", -9, BY_KILL)),
+        ("kill -KILL $$", said("round", 1, ""), "failed", said("error", -9, BY_KILL)),
+        ("exit 2", said("error", 2, "no data"), "failed", None),
+        ("exit 130", said("error", 130, "interrupted"), "waiting", None),
+        ("exit 130", None, "waiting", None),
+        ("exit 0", None, "waiting", None),
+    ],
+    ids=["code", "terminated", "killed", "killed in a round", "told", "told stop", "stop", "done"],
+)
+def test_a_log_without_an_error_gets_the_end_of_its_process(
+    script: str,
+    logged: dict[str, Any] | None,
+    state: str,
+    added: dict[str, Any] | None,
+    tmp_path: Path,
+) -> None:
+    sweep = SweepFolder.create(
+        tmp_path,
+        "x",
+        "rounds: 9",
+        axes=[axis_of("clients", [4, 5])],
+        seeds=[3],
+        overrides=[],
+        modules=tmp_path,
+        target=None,
+    )
+    of = RunProgress(sweep.runs[1], 9, "running", rounds=2)
+    log = sweep.log_path(of.run)
+    before = f"a library says\n{json.dumps(logged)}\n" if logged else "a library says"
+    log.write_text(before)
+    with subprocess.Popen(["sh", "-c", script]) as process:
+        code = process.wait()
+    began_s = time.monotonic() - 100.0
+    found = _end(sweep, _Started(of, process, LogReader(log), began_s), code)
+    assert log.read_text() == before + (f"\n{json.dumps(added)}\n" if added else "")
+    told = added or logged
+    reason = str(told["text"]) if told and state == "failed" else ""
+    assert (found.state, found.reason, found.failed_at_once) == (state, reason, state == "failed")
+    assert (of.state, of.reason, of.rounds) == (state, reason, 0)
+    assert of.process_s is not None
+    assert 100.0 <= of.process_s <= time.monotonic() - began_s
