@@ -1,9 +1,9 @@
-"""A page of what the Python interface refuses, and of files that cannot be read or written."""
+"""Pages of what the Python interface and every part refuse, and of unusable files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +29,12 @@ from fedmx.run.secret_file import kept_key, read_key
 from fedmx.sweeps.folder import FILE, SweepFolder
 from fedmx.sweeps.result import SweepResult
 from fedmx.sweeps.sweep import extend, go_on
+from layers.compute.errors import ComputeError
+from layers.logic import LogicError
 from layers.logic.hooks.compressors import Stc
 from tests.fedmx.golden.command_pages import a_sweep, run_in, trial
 from tests.fedmx.golden.pages import make
+from tests.logic.catalogue.test_refused_settings import KINDS, NEEDED, SETTINGS, TOGETHER
 
 
 def lines_of(cases: Mapping[str, Callable[[], object]]) -> list[str]:
@@ -151,6 +154,7 @@ def _sweeps(parent: Path, file: Path) -> list[str]:
         "no seeds": lambda: extend(half, 0, None),
         "fewer seeds than begun": lambda: extend(half, 1, None),
         "no accuracy": lambda: extend(half, None, 61),
+        "an accuracy above 1": lambda: extend(half, None, 1.01),
         "a table that is a folder": result.save_table,
         "below a file": lambda: a_sweep(file, "below", 1),
         "not a sweep": lambda: SweepFolder.open(parent),
@@ -263,4 +267,21 @@ def _reports(parent: Path, file: Path) -> list[str]:
     )
 
 
-REFUSALS = (refusals,)
+def refused_settings(parent: Path) -> str:
+    """One line for each setting of a part that is beyond its limits."""
+    settings: Iterator[tuple[str, str, dict[str, Any]]] = (
+        (kind, name, {**NEEDED.get(kind, {}), setting: value})
+        for kind, name, setting, limits in (one.values for one in SETTINGS)
+        for value in limits["refused"]
+    )
+    together = ((kind, name, refused) for kind, name, refused, _ in TOGETHER)
+    lines = []
+    for kind, name, given in (*settings, *together):
+        try:
+            lines.append(f"{kind} {name} {given}: is {KINDS[kind][name](**given)}")
+        except (LogicError, ComputeError) as error:
+            lines.append(f"{kind} {name} {given}: {error}")
+    return "\n".join([*lines, ""])
+
+
+REFUSALS = (refusals, refused_settings)

@@ -104,6 +104,7 @@ _SPOILED = {
     "another update": _line_of("clients.jsonl", 2, update_blake3=["0" * 64]),
     "no update": _line_of("clients.jsonl", 2, update_blake3=[]),
     "no chain": _line_of("rounds.jsonl", 2, chain=None),
+    "no chain of round 1": _line_of("rounds.jsonl", 1, chain=None),
     "no round 2": _without("rounds.jsonl", 2),
     "no clients of round 2": _without("clients.jsonl", 2),
     "no journal of round 2": _without("journal.jsonl", 2),
