@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from fedmx.history.values import compared, first_other
+from fedmx.history.values import OtherValues, compared, first_other
 
 FINITE = arrays.arrays(
     np.float32,
@@ -75,3 +75,4 @@ def test_the_first_array_that_differs_is_told() -> None:
     assert str(found) == "steps 4 against 5"
     found = first_other(one, {"update": one["update"]})
     assert str(found) == "steps: only one of the two has it"
+    assert found == OtherValues("steps", 0, 0, "only one of the two has it")

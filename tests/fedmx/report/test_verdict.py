@@ -138,6 +138,12 @@ def test_the_verdict_names_the_outcome_of_a_run(
     assert ('class="status done"' in page) == (kind != "bad"), "only a useful model is green"
 
 
+def test_the_best_round_is_the_first_of_the_highest_accuracy(tmp_path: Path) -> None:
+    best = RunSummary.of(run_of(tmp_path, [0.0, 0.5, None, 0.5])).best
+    assert best is not None
+    assert (best.round, best.accuracy) == (2, 0.5)
+
+
 def test_one_bad_round_is_no_trend(tmp_path: Path) -> None:
     losses: list[float | None] = [2.0, 1.0, 0.5, 0.5, 0.5, 0.5, 3.0]
     assert verdict(RunSummary.of(run_of(tmp_path, [0.6] * 7, losses))).words.startswith("best")

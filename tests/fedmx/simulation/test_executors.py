@@ -127,9 +127,12 @@ def test_any_order_of_replies_and_any_deaths_give_the_same_bits(
     assert not backend.shared, "every shared buffer is released"
 
 
+@pytest.mark.parametrize("depth", [1, 2])
 def test_a_worker_that_dies_after_an_interrupted_round_is_said_to_be_replaced(
-    caplog: pytest.LogCaptureFixture,
+    depth: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(parallel, "MIN_QUEUED", 0)  # with a depth of 2, workers hold two jobs
+
     class Interrupted(MemoryCrew):
         interrupted = False
 
@@ -139,7 +142,7 @@ def test_a_worker_that_dies_after_an_interrupted_round_is_said_to_be_replaced(
                 raise KeyboardInterrupt
             return super().wait()
 
-    backend = Interrupted(3, lambda number: 0, deaths=2)
+    backend = Interrupted(3, lambda number: 0, deaths=2, depth=depth)
     with caplog.at_level(logging.INFO, "fedmx.executors"), pytest.raises(KeyboardInterrupt):
         outcome(backend)
     assert caplog.messages == ["a worker died; another replaces it"] * 2

@@ -408,6 +408,20 @@ def test_a_question_ends_with_the_last_answer_whatever_it_is() -> None:
     assert waiting.memory((), 5.0)["offences"] == {2: 1}
 
 
+def test_a_client_that_is_silent_again_is_suspended_by_how_long_its_question_waited() -> None:
+    waiting = began(Patience(10.0))
+    port = Port({2: 7}, waiting, None)
+    for began_s, lost_s in ((2.0, 4.0), (5.0, 9.0)):
+        port.now_s = began_s
+        steps = port.ask(ASKED, [2])
+        next(steps)
+        with pytest.raises(StopIteration):
+            steps.send((ClientLost(1, 2, "cable cut"), lost_s))
+    ends_s = 9.0 + SUSPENDED_TIMES * 4.0
+    assert waiting.suspended(np.nextafter(ends_s, 0.0)) == {2}
+    assert waiting.suspended(ends_s) == set()
+
+
 def test_who_joins_or_leaves_changes_what_the_round_knows_and_not_what_it_was_given() -> None:
     given = {0: 5, 1: 6}
     port = Port(given, began(None), None)
