@@ -250,12 +250,14 @@ def test_a_cpu_with_half_units_reads_half_a_block(monkeypatch: pytest.MonkeyPatc
         assert rewriting.read_block() == read
 
 
-def test_a_kernel_of_two_convolutions_is_not_padded() -> None:
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_kernel_of_two_convolutions_is_not_padded(bias: bool) -> None:
     class Twice(mx.gluon.HybridBlock):
         def __init__(self) -> None:
             super().__init__()
             with self.name_scope():
-                self.kernel, self.last = nn.Conv2D(6, 3, padding=1), nn.Conv2D(16, 3)
+                self.kernel = nn.Conv2D(6, 3, padding=1, use_bias=bias)
+                self.last = nn.Conv2D(16, 3)
 
         def hybrid_forward(self, F: Any, x: Any) -> Any:
             return self.last(self.kernel(self.kernel(x)))
