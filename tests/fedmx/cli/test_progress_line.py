@@ -242,7 +242,7 @@ class Terminal(io.StringIO):
         return re.findall(r"\x1b\[2K([^\r\n\x1b]*)\n", self.getvalue())[:-1]
 
 
-def test_what_stays_on_a_terminal_are_the_log_every_tenth_round_and_what_did_not_count(
+def test_the_log_every_tenth_round_and_uncounted_updates_stay_on_a_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal = Terminal()

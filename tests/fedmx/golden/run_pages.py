@@ -172,7 +172,7 @@ def _exported(runs: Path) -> list[str]:
 
 
 def _not_exported(run: Path) -> list[str]:
-    """Return what is said about models that cannot be exported."""
+    """Return the refusals of models that cannot be exported."""
     text = trial().replace("model: 2nn", "engine: numpy\n  model: 2nn")
     served, words, other = (
         RunFolder.create(".", name, text, {**FACTS, "classes": 10}, files).path.rename(name)

@@ -255,7 +255,7 @@ def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
         (f"OSError: {'x' * 400}", f"OSError: {'x' * 291}"),
     ],
 )
-def test_the_line_that_says_what_happened_is_shown_of_an_error(text: str, line: str) -> None:
+def test_an_error_of_ray_is_shown_by_its_most_informative_line(text: str, line: str) -> None:
     assert _error_line(RuntimeError(text)) == line
 
 

@@ -366,7 +366,7 @@ def test_a_task_in_flight_goes_on_in_the_next_round() -> None:
     assert (clock.run_s, clock.elapsed_s, clock.waited_s) == (15.0, 0.0, 0.0)
 
 
-def test_what_is_waited_for_clients_counts_once_also_where_tasks_may_outlive_a_round(
+def test_waiting_for_clients_counts_once_also_where_tasks_may_outlive_a_round(
     tmp_path: Path,
 ) -> None:
     trace = traced(tmp_path, "0,0,off\n0,40,on\n0,50,off\n0,70,on\n1,0,off\n1,40,on\n")
