@@ -185,7 +185,8 @@ def _input_text(experiment: Experiment, engine: Engine) -> str:
     if normalise.mean != 0:
         value = f"{value} - {_numbers(normalise.mean)}"
     if normalise.std != 1:
-        value = f"({value}) / {_numbers(normalise.std)}"
+        value = value if value == "x" else f"({value})"
+        value = f"{value} / {_numbers(normalise.std)}"
     per = ", by channel" if channels else ""
     return (
         f"float32 {whole}: {value}{per}, where x are the values that the data set "
