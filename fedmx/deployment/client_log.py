@@ -41,7 +41,7 @@ class ClientLog:
         for who, number in self._left_out.items():
             self._log.warning(
                 "lines_left_out",
-                "… and {lines} more lines about {who}",
+                "further lines about {who} are left out: {lines}",
                 lines=f"{number:,}",
                 who=who,
             )

@@ -129,7 +129,7 @@ def test_a_client_has_so_many_lines_a_minute_and_the_rest_is_counted(
         assert caplog.messages == []
         clock.now_s += 0.001
         log.flush()
-        assert caplog.messages == ["… and 4,211 more lines about client 7"]
+        assert caplog.messages == ["further lines about client 7 are left out: 4,211"]
         caplog.clear()
         log.info("client 7", "note", "client 7: again")
         log.flush(now=True)
@@ -145,7 +145,7 @@ def test_names_without_end_share_the_lines_of_one(
             log.info(f"10.0.{number // 256}.{number % 256}", "note", "no TLS")
         assert len(caplog.messages) == MOST_NAMES + 1
         log.flush(now=True)
-    assert caplog.messages[-1] == f"… and 49 more lines about {OTHERS}"
+    assert caplog.messages[-1] == f"further lines about {OTHERS} are left out: 49"
 
 
 def test_a_server_that_is_closed_while_it_is_flooded_closes(certificates: Certificates) -> None:
