@@ -114,7 +114,7 @@ def _tensors(file: Path, engine: Engine) -> Tensors:
         head = start.read(9)
     # A safetensors file begins with the length of its header, which may look like a pickle's first
     # bytes, and then with the header's brace.
-    if head.startswith(_PICKLES) and not head.endswith(b"{", 8):
+    if head.startswith(_PICKLES) and head[8:] != b"{":
         raise ComputeError(
             "is a pickle, which fedmx does not load; in PyTorch, write the model by "
             "safetensors.torch.save_file(model.state_dict(), FILE)"

@@ -296,7 +296,7 @@ def revoke(folder: Path, certificates: Sequence[Path]) -> Path:
 Newest: TypeAlias = "dict[bytes, tuple[int, datetime.datetime]]"
 """The number and the date of the newest list that was read, by the public key of its authority.
 
-Authorities may have the same name: all of `make_ca` have.
+Authorities may share a name: `make_ca` gives all of them the same one.
 """
 
 

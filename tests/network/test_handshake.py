@@ -58,15 +58,20 @@ def test_an_end_is_authenticated_by_its_certificate_or_the_token(
     assert (client.terms.authenticated, server.terms.authenticated) == (on_client, on_server)
 
 
-def test_a_proof_is_an_hmac_of_the_words_so_far_with_their_lengths() -> None:
-    client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
-    server = ServerSession(CODEC, 0.0, token=b"secret")
-    sent = drained(server)
-    client.receive_data(sent, 0.0)
-    answer = drained(client)
-    server.receive_data(answer, 0.0)
+def wire_of_a_handshake(token: bytes) -> bytes:
+    """The bytes of both ends, up to the server's welcome."""
+    client = ClientSession("client-7", CODEC, 0.0, token=token)
+    server = ServerSession(CODEC, 0.0, token=token)
+    greeting = drained(server)
+    client.receive_data(greeting, 0.0)
+    hello = drained(client)
+    server.receive_data(hello, 0.0)
     server.admit()
-    (*frames,) = FrameReader().feed(sent + answer + drained(server))
+    return greeting + hello + drained(server)
+
+
+def test_a_proof_is_an_hmac_of_the_words_so_far_with_their_lengths() -> None:
+    frames = FrameReader().feed(wire_of_a_handshake(b"secret"))
     greeting, hello, welcome = (CONTROL.decode(one.payload) for one in frames)  # type: ignore[union-attr]
 
     def proof(role: bytes, *words: object) -> bytes:
@@ -108,14 +113,7 @@ def test_only_a_verified_client_is_admitted_and_only_once() -> None:
 
 
 def test_the_token_is_never_on_the_wire() -> None:
-    client = ClientSession("client-7", CODEC, 0.0, token=b"a very secret token")
-    server = ServerSession(CODEC, 0.0, token=b"a very secret token")
-    wire = drained(server)
-    client.receive_data(wire, 0.0)
-    answer = drained(client)
-    server.receive_data(answer, 0.0)
-    server.admit()
-    wire += answer + drained(server)
+    wire = wire_of_a_handshake(b"a very secret token")
     assert len(wire) > 200
     assert b"a very secret token" not in wire
 

@@ -85,9 +85,9 @@ class VirtualClock:
         # The clients that were looked at, those that were there, and from when to when.
         self._available = (NOBODY, NOBODY, 0.0, 0.0)
         self._dropout = dropout
-        # Time of the run at which the round under way began, or the first one of those whose tasks
-        # are in flight, and at which the round before it ended.
-        self._base_s = self._ended_s = 0.0
+        # Times of the run. While tasks are in flight, both are the begin of their first round.
+        self._base_s = 0.0  # the begin of the current round
+        self._ended_s = 0.0  # the end of the round before; the run waits from here to the begin
         self._begun = False  # whether a round was begun and not settled
         self._continues = False  # whether the tasks of the last round may outlive it
         self._reset()
