@@ -41,7 +41,8 @@ TROUBLED = re.compile(
     r"client \d+: connected, but no answer within .*"
     r"|(client-\d+: )?'client-\d+' is connected from .* have replaced it .*"
     r"|client \d+: (suspended|disconnected, and not back within) .*"
-    r"|(… )?and \d+ more( lines about .*)?"
+    r"|further lines about .* are left out: [\d,]+"
+    r"|and \d+ more"
 )
 REPEATED = re.compile(r"client \d+: sent an (update|offer) that it was not asked for")
 
