@@ -122,11 +122,15 @@ class Normalise:
             if value in ((), []):
                 raise NormaliseError(f"normalise: {name} is empty; give a number per channel")
         if not math.isfinite(self.scale) or self.scale <= 0:
-            raise NormaliseError(f"normalise: scale must be greater than 0, not {self.scale}")
+            raise NormaliseError(
+                f"normalise: scale must be greater than 0 and finite, not {self.scale}"
+            )
         if not all(math.isfinite(mean) for mean in _values(self.mean)):
             raise NormaliseError(f"normalise: mean must be finite, not {self.mean}")
         if not all(math.isfinite(std) and std > 0 for std in _values(self.std)):
-            raise NormaliseError(f"normalise: std must be greater than 0, not {self.std}")
+            raise NormaliseError(
+                f"normalise: std must be greater than 0 and finite, not {self.std}"
+            )
 
     def apply(self, x: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         """Return a normalised copy of `x` (n, channels, ...), float32 and of the same shape.

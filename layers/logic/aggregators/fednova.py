@@ -55,7 +55,7 @@ class FedNova(Aggregator):
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:
-            raise LogicError(f"mu must be 0 or more, not {self.mu}")
+            raise LogicError(f"mu must be 0 or more and finite, not {self.mu}")
         if self.effective not in ("auto", "a", "steps"):
             raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
 

@@ -178,7 +178,7 @@ class NormClip(Aggregator):
 
     def __post_init__(self) -> None:
         if not 0 < self.norm < math.inf:
-            raise LogicError(f"norm must be greater than 0, not {self.norm}")
+            raise LogicError(f"norm must be greater than 0 and finite, not {self.norm}")
 
     @property
     def provides(self) -> frozenset[Trait]:

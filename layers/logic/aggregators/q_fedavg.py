@@ -49,7 +49,7 @@ class QFedAvg(Aggregator):
 
     def __post_init__(self) -> None:
         if not 0 <= self.q < math.inf:
-            raise LogicError(f"q must be 0 or more, not {self.q}")
+            raise LogicError(f"q must be 0 or more and finite, not {self.q}")
 
     def inspect(self, update: Update) -> None:
         """Reject an update whose loss has no power q."""

@@ -125,7 +125,7 @@ class Astraea(Selector):
 def check_above(above: float) -> None:
     """Raise `LogicError` unless `above` is a finite number greater than 0."""
     if not 0 < above < math.inf:
-        raise LogicError(f"above must be above 0, not {above}")
+        raise LogicError(f"above must be above 0 and finite, not {above}")
 
 
 @dataclass(frozen=True)

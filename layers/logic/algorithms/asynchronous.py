@@ -140,7 +140,7 @@ class _ByStaleness(Aggregator):
             )
         for name in ("a", "b"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be 0 or more, not {getattr(self, name)}")
+                raise LogicError(f"{name} must be 0 or more and finite, not {getattr(self, name)}")
         if self.staleness_limit is not None and self.staleness_limit < 0:
             raise LogicError(f"staleness_limit must be 0 or more, not {self.staleness_limit}")
 

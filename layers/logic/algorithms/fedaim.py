@@ -114,7 +114,7 @@ class FedAimSplit(Selector):
         if self.mediators < 1:
             raise LogicError(f"mediators must be 1 or more, not {self.mediators}")
         if self.threshold is not None and not 0 < self.threshold < math.inf:
-            raise LogicError(f"threshold must be above 0, not {self.threshold}")
+            raise LogicError(f"threshold must be above 0 and finite, not {self.threshold}")
         for name, value, known in (
             ("distance", self.distance, tuple(DISTANCES)),
             ("reference", self.reference, ("uniform", "pooled")),
@@ -292,7 +292,7 @@ class FedAim(Aggregator):
     def __post_init__(self) -> None:
         for name in ("divergence", "tolerance", "steepness"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be 0 or more, not {getattr(self, name)}")
+                raise LogicError(f"{name} must be 0 or more and finite, not {getattr(self, name)}")
         if not 0 <= self.amplitude <= 1:
             raise LogicError(f"amplitude must be between 0 and 1, not {self.amplitude}")
         if self.bins < 2:

@@ -116,7 +116,9 @@ class FedCS(Selector):
             raise LogicError(f"candidates must be between 0 and 1, not {self.candidates}")
         for name in ("select_s", "distribute_s", "aggregate_s"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be 0 s or more, not {getattr(self, name)}")
+                raise LogicError(
+                    f"{name} must be 0 s or more and finite, not {getattr(self, name)}"
+                )
 
     @property
     def _fixed_s(self) -> float:

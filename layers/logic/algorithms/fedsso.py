@@ -96,7 +96,9 @@ class FedSSO(Selector):
         if not 0 <= self.beta <= 1:
             raise LogicError(f"fedsso: beta must be between 0 and 1, not {self.beta}")
         if not 0 < self.learning_rate < math.inf:
-            raise LogicError(f"fedsso: learning_rate must be above 0, not {self.learning_rate}")
+            raise LogicError(
+                f"fedsso: learning_rate must be above 0 and finite, not {self.learning_rate}"
+            )
         if self.min_samples < 2:
             raise LogicError(f"fedsso: min_samples must be 2 or more, not {self.min_samples}")
         if not 0 < self.xi < 1:

@@ -115,7 +115,7 @@ class OfflineKP(Selector):
 
     def __post_init__(self) -> None:
         if not 0 < self.resolution_s < np.inf:
-            raise LogicError(f"resolution_s must be above 0, not {self.resolution_s}")
+            raise LogicError(f"resolution_s must be above 0 and finite, not {self.resolution_s}")
 
     def check(self, logic: Parts) -> None:
         """Refuse a table that is too large."""

@@ -152,20 +152,22 @@ class Oort(Selector):
             ("new_candidates", 1, np.inf),
             ("clip", 0, 1),
             ("pacer_delta", 0, 100),
-            ("pacer_step", 1, np.inf),
             ("most_barred", 0, 1),
         ):
             value = getattr(self, name)
             if not least <= value <= most or value == np.inf:
-                limits = f"from {least} to {most}" if most < np.inf else f"{least} or more"
+                limits = (
+                    f"from {least} to {most}" if most < np.inf else f"{least} or more and finite"
+                )
                 raise LogicError(f"{name} must be {limits}, not {value}")
         for name, most in (("decay", 1), ("cutoff", 1), ("percentile", 100)):
             if not 0 < getattr(self, name) <= most:
                 raise LogicError(
                     f"{name} must be above 0, at most {most}, not {getattr(self, name)}"
                 )
-        if self.most_rounds is not None and self.most_rounds < 1:
-            raise LogicError(f"most_rounds must be 1 or more, not {self.most_rounds}")
+        for name in ("pacer_step", "most_rounds"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise LogicError(f"{name} must be 1 or more, not {value}")
 
     def surveys(self) -> tuple[Question, ...]:
         """Ask every client how long it will take, if time counts."""

@@ -33,7 +33,7 @@ PERSONAL = "personal"
 def _above_zero(**settings: float | None) -> None:
     for name, value in settings.items():
         if value is not None and not 0 < value < math.inf:
-            raise LogicError(f"{name} must be greater than 0, not {value}")
+            raise LogicError(f"{name} must be greater than 0 and finite, not {value}")
 
 
 def _at_least(least: int, **settings: int | None) -> None:
@@ -224,7 +224,7 @@ class DittoTrainer(LocalSgd):
 
     def __post_init__(self) -> None:
         if not 0 <= self.lam < math.inf:
-            raise LogicError(f"lam must be at least 0, not {self.lam}")
+            raise LogicError(f"lam must be at least 0 and finite, not {self.lam}")
         _above_zero(personal_rate=self.personal_rate)
         _at_least(1, personal_epochs=self.personal_epochs, personal_steps=self.personal_steps)
 

@@ -94,7 +94,8 @@ class Scaffold(Hook):
             raise LogicError(f"correct must be 'gradient' or 'step', not {self.correct!r}")
         if not 0 < self.server_learning_rate < math.inf:
             raise LogicError(
-                f"server_learning_rate must be greater than 0, not {self.server_learning_rate}"
+                "server_learning_rate must be greater than 0 and finite, "
+                f"not {self.server_learning_rate}"
             )
 
     @property

@@ -84,7 +84,7 @@ class Chance(Availability):
         if not 0 < self.share <= 1:
             raise LogicError(f"share must be above 0 and at most 1, not {self.share}")
         if not 0 < self.span_s < math.inf:
-            raise LogicError(f"span_s must be above 0, not {self.span_s}")
+            raise LogicError(f"span_s must be above 0 and finite, not {self.span_s}")
 
     def of(self, clients: int, seed: int) -> Presence:
         """Return the presence that the seed draws."""

@@ -118,7 +118,7 @@ class Lognormal(Devices):
     def __post_init__(self) -> None:
         for name in ("samples_per_s", "up_bytes_per_s", "down_bytes_per_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be above 0, not {getattr(self, name)}")
+                raise LogicError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
         if not 0 <= self.sigma <= 10:
             raise LogicError(f"sigma must be between 0 and 10, not {self.sigma}")
 
@@ -156,7 +156,9 @@ class Tiers(Devices):
             for name, value in tier.items():
                 number = isinstance(value, int | float) and not isinstance(value, bool)
                 if not number or not 0 < value < math.inf:
-                    raise LogicError(f"tiers.{place}.{name} must be a number above 0, not {value}")
+                    raise LogicError(
+                        f"tiers.{place}.{name} must be a number above 0 and finite, not {value}"
+                    )
 
     def draw(self, clients: int, seed: int) -> Fleet:
         """Give each kind its share of the clients, up to rounding, in a random order."""
@@ -197,7 +199,7 @@ class Knapsack(Devices):
             raise LogicError(f"speed=[{low}, {high}] must be two bounds above 0, lower first")
         for name in ("cycles", "bits", "upload_s"):
             if not 0 < getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be above 0, not {getattr(self, name)}")
+                raise LogicError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
 
     def draw(self, clients: int, seed: int) -> Fleet:
         """Draw every client's speed."""

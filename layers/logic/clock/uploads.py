@@ -131,7 +131,7 @@ class Parallel(Uploads):
 
     def __post_init__(self) -> None:
         if self.bytes_per_s is not None and not 0 < self.bytes_per_s < math.inf:
-            raise LogicError(f"bytes_per_s must be above 0, not {self.bytes_per_s}")
+            raise LogicError(f"bytes_per_s must be above 0 and finite, not {self.bytes_per_s}")
 
     def open(self, turns: Sequence[int] | None) -> Channel:
         """Return a channel without uploads."""

@@ -67,7 +67,7 @@ class FedProx(Hook):
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:
-            raise LogicError(f"mu must be 0 or more, not {self.mu}")
+            raise LogicError(f"mu must be 0 or more and finite, not {self.mu}")
 
     def check(self, logic: Parts) -> None:
         """Check that no step goes beyond the received model, near which it holds the client.

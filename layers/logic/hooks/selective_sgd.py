@@ -101,7 +101,7 @@ class SelectiveSgd(Hook):
             LogicError: epsilon is no budget, or the changes have no bound or are not drawn.
         """
         if not 0 < epsilon < math.inf:
-            raise LogicError(f"epsilon must be greater than 0, not {epsilon}")
+            raise LogicError(f"epsilon must be greater than 0 and finite, not {epsilon}")
         if self.choice != "random":
             raise LogicError(
                 "epsilon draws among the changes above the threshold; set choice: random"

@@ -51,7 +51,8 @@ class FedAvgM(Hook):
     def __post_init__(self) -> None:
         if not 0 < self.server_learning_rate < math.inf:
             raise LogicError(
-                f"server_learning_rate must be greater than 0, not {self.server_learning_rate}"
+                "server_learning_rate must be greater than 0 and finite, "
+                f"not {self.server_learning_rate}"
             )
         if not 0 <= self.momentum < 1:
             raise LogicError(f"momentum must be at least 0 and below 1, not {self.momentum}")
@@ -176,7 +177,7 @@ class FedYogi(Hook):
 def _check(rate: float, tau: float, **betas: float) -> None:
     for name, value in (("server_learning_rate", rate), ("tau", tau)):
         if not 0 < value < math.inf:
-            raise LogicError(f"{name} must be greater than 0, not {value}")
+            raise LogicError(f"{name} must be greater than 0 and finite, not {value}")
     for name, value in betas.items():
         if not 0 <= value < 1:
             raise LogicError(f"{name} must be at least 0 and below 1, not {value}")

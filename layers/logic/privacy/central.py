@@ -133,7 +133,7 @@ def check_settings(clip: float, delta: float, epsilon: float | None, noise: floa
     if epsilon is not None and not 0 < epsilon < math.inf:
         raise LogicError(f"epsilon must be above 0 and finite, not {epsilon}")
     if noise is not None and not LEAST_NOISE <= noise < math.inf:
-        raise LogicError(f"noise must be {LEAST_NOISE} or more, not {noise}")
+        raise LogicError(f"noise must be {LEAST_NOISE} or more and finite, not {noise}")
 
 
 def check_delta(delta: float, clients: int) -> None:

@@ -105,7 +105,7 @@ class Logic:
         if self.deadline_s is not None and not self.deadline_s > 0:
             raise LogicError(f"deadline_s must be above 0, not {self.deadline_s}")
         if not 1 <= self.over_select < np.inf:
-            raise LogicError(f"over_select must be 1 or more, not {self.over_select}")
+            raise LogicError(f"over_select must be 1 or more and finite, not {self.over_select}")
         if self.max_update is not None and not 0 < self.max_update < np.inf:
             raise LogicError(f"max_update must be above 0 or null, not {self.max_update}")
         object.__setattr__(self, "hooks", in_order(self.hooks))

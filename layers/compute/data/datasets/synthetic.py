@@ -73,7 +73,9 @@ class Synthetic:
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
             if not 0 <= getattr(self, name) < np.inf:
-                raise DataError(f"synthetic: {name} must be 0 or more, not {getattr(self, name)}")
+                raise DataError(
+                    f"synthetic: {name} must be 0 or more and finite, not {getattr(self, name)}"
+                )
         if self.clients < 1:
             raise DataError(f"synthetic: clients must be 1 or more, not {self.clients}")
         if self.seed < 0:
@@ -175,7 +177,7 @@ class Blobs:
         if not self.shape or min(self.shape) < 1:
             raise DataError(f"blobs: shape must be numbers from 1, not {list(self.shape)}")
         if not 0 <= self.spread < np.inf:
-            raise DataError(f"blobs: spread must be 0 or more, not {self.spread}")
+            raise DataError(f"blobs: spread must be 0 or more and finite, not {self.spread}")
 
     def sizes(self) -> npt.NDArray[np.int64] | int:
         """Return each client's number of samples; see `FederatedData.sizes`."""

@@ -54,7 +54,9 @@ class Biased(Rule):
         if not 0 <= self.share <= 1:
             raise PartitionError(f"biased: share must be between 0 and 1, not {self.share}")
         if self.threshold is not None and not 0 < self.threshold < math.inf:
-            raise PartitionError(f"biased: threshold must be above 0, not {self.threshold}")
+            raise PartitionError(
+                f"biased: threshold must be above 0 and finite, not {self.threshold}"
+            )
         if self.distance not in DISTANCES:
             known = ", ".join(DISTANCES)
             raise PartitionError(f"biased: distance must be one of {known}, not {self.distance!r}")

@@ -96,9 +96,13 @@ class NormalSizes:
 
     def __post_init__(self) -> None:
         if self.mean is not None and not 1 <= self.mean < math.inf:
-            raise PartitionError(f"normal-sizes: mean must be 1 or more, not {self.mean}")
+            raise PartitionError(
+                f"normal-sizes: mean must be 1 or more and finite, not {self.mean}"
+            )
         if not 0 <= self.spread < math.inf:
-            raise PartitionError(f"normal-sizes: spread must be 0 or more, not {self.spread}")
+            raise PartitionError(
+                f"normal-sizes: spread must be 0 or more and finite, not {self.spread}"
+            )
         check_least(self.least, "normal-sizes: least")
 
     def split(
