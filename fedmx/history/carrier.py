@@ -221,8 +221,8 @@ class JournalClients:
             for one, other in itertools.zip_longest(mine[1:], recorded[1:]):
                 if one != other and mine[0] == recorded[0] in ("tasks", "verdicts", "cancel"):
                     client = (one or other)[0]
-                    what = f"{mine[0]}: {one} here, {other} in the journal"
-                    raise self._differs(what, client)
+                    here, there = one or "nothing", other or "nothing"
+                    raise self._differs(f"{mine[0]}: {here} here, {there} in the journal", client)
             raise self._differs(f"{mine} here, {recorded} in the journal")
 
     def _carry(self, command: Command) -> None:

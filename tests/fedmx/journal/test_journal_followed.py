@@ -198,14 +198,14 @@ def one_task_more(record: Record) -> Told:
     """A task of a client that gets none."""
     (tasks,) = [one for one in record["entries"][6][2:] if one[0] == "tasks"]
     tasks.append([17, 0])
-    return "tasks: None here, [17, 0] in the journal", 17
+    return "tasks: nothing here, [17, 0] in the journal", 17
 
 
 def one_task_less(record: Record) -> Told:
     """A task that the journal does not have."""
     (tasks,) = [one for one in record["entries"][6][2:] if one[0] == "tasks"]
     client, accepted = tasks.pop()
-    return f"tasks: {[client, accepted]} here, None in the journal", client
+    return f"tasks: {[client, accepted]} here, nothing in the journal", client
 
 
 def no_tasks(record: Record) -> Told:
