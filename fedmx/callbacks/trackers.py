@@ -13,6 +13,7 @@ from typing import Any, Literal
 from fedmx.callbacks.builtin import BEST
 from fedmx.errors import FedmxError
 from fedmx.report.summary import as_text, read_settings
+from fedmx.run.folder import RunFolder
 from fedmx.run.identity import Ending
 from fedmx.server.callback import Callback, Running
 from fedmx.server.round import Round
@@ -23,6 +24,14 @@ def name_of(run: Running) -> str:
     if run.folder is not None:
         return run.folder.name
     return "fedmx" if run.experiment is None else run.experiment.name
+
+
+def id_of(folder: RunFolder) -> str:
+    """Return the id of a run, which a resumed run keeps.
+
+    A run folder of an older fedmx has no id of its own; its name stands in.
+    """
+    return str(folder.facts.get("run", folder.name))
 
 
 def settings_of(run: Running) -> dict[str, str]:
@@ -86,7 +95,7 @@ class Tracker(Callback):
             self._sent = record["round"]
 
 
-_TAG = "fedmx.run"  # the run folder of an MLflow run
+_TAG = "fedmx.run"  # the run's id in fedmx
 _MOST_PARAMS = 100  # the limit of MLflow for one call
 _LONGEST = 500  # characters of a value, accepted by every version of MLflow
 _STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "failed": "FAILED"}
@@ -96,8 +105,8 @@ _STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "fa
 class MLflowLogger(Tracker):
     """Logs a run to MLflow; ``pip install fedmx[mlflow]``.
 
-    A resumed run continues its MLflow run, found by the name of the run folder; rounds that MLflow
-    already has are not logged again.
+    A resumed run continues its MLflow run, found by the id in run.json; rounds that MLflow already
+    has are not logged again.
 
     Attributes:
         experiment: the experiment in MLflow; created if it does not exist.
@@ -132,18 +141,19 @@ class MLflowLogger(Tracker):
             number = number or self._client.create_experiment(self.experiment)
         except MlflowException as error:
             raise FedmxError(f"MLflowLogger: {str(error).splitlines()[0]}") from error
-        self._run, sent, name, found = run, 0, name_of(run), []
+        self._run, sent, tags, found = run, 0, {}, []
         if run.folder is not None:
-            found = self._client.search_runs([number], f"tags.`{_TAG}` = '{name}'", max_results=1)
+            tags = {_TAG: id_of(run.folder)}
+            wanted = f"tags.`{_TAG}` = '{tags[_TAG]}'"
+            found = self._client.search_runs([number], wanted, max_results=1)
         if found:
             self.run_id = found[0].info.run_id
             history = self._client.get_metric_history(self.run_id, "up_bytes")
             sent = max((one.step for one in history), default=0)
             self._client.update_run(self.run_id, status="RUNNING")
         else:
-            made = self._client.create_run(
-                number, run_name=self.run_name or name, tags={_TAG: name}
-            )
+            name = self.run_name or name_of(run)
+            made = self._client.create_run(number, run_name=name, tags=tags)
             self.run_id = made.info.run_id
             self._log_settings(settings_of(run))
         self._go_on(run, sent)
@@ -177,8 +187,8 @@ class MLflowLogger(Tracker):
 class WandbLogger(Tracker):
     """Logs a run to Weights & Biases; ``pip install fedmx[wandb]``.
 
-    The run's id is the name of the run folder, so a resumed run continues the same W&B run. Offline
-    files hold all rounds, including those before a resume.
+    The W&B run has the id in run.json, so a resumed run continues it. Offline files hold all
+    rounds, including those before a resume.
 
     Attributes:
         project: the project.
@@ -208,12 +218,11 @@ class WandbLogger(Tracker):
             import wandb
         except ImportError:
             raise FedmxError("WandbLogger needs wandb; pip install fedmx[wandb]") from None
-        name = name_of(run)
         try:
             self._wandb = wandb.init(
                 project=self.project,
-                name=self.name or name,
-                id=None if run.folder is None else name,
+                name=self.name or name_of(run),
+                id=None if run.folder is None else id_of(run.folder),
                 resume=None if run.folder is None else "allow",
                 mode=self.mode,
                 dir=None if self.folder is None else str(self.folder),

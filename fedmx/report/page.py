@@ -202,8 +202,8 @@ def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
 
 
 def _fact_texts(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts for readers: no letters in a time, no brackets."""
-    texts = dict(facts)
+    """Return facts for readers: no random id, no letters in a time, no brackets."""
+    texts = {key: value for key, value in facts.items() if key != "run"}
     started = str(facts.get("started", ""))
     if started.endswith("+00:00"):
         texts["started"] = started[:19].replace("T", " ") + " UTC"

@@ -30,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import hashlib
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -238,7 +239,8 @@ class RunFolder(RunRecords):
             parent: the folder of all runs; it is made if it does not exist.
             name: the experiment's name.
             experiment_yaml: the experiment with all defaults.
-            facts: values that JSON can hold; the time ``started`` is added if it is missing.
+            facts: values that JSON can hold; ``run``, a random id, and the time ``started`` are
+                added if they are missing.
             files: further files of the folder, by name.
             fill: writes the run's initial content, such as records of earlier rounds. It gets the
                 folder under the name that it has until it is complete.
@@ -247,7 +249,8 @@ class RunFolder(RunRecords):
             RunError: the folder cannot be made.
         """
         now = datetime.datetime.now().astimezone()
-        all_facts = plain({"started": now.isoformat(timespec="seconds"), **facts}, "facts")
+        own = {"run": uuid.uuid4().hex, "started": now.isoformat(timespec="seconds")}
+        all_facts = plain({**own, **facts}, "facts")
         all_files = {EXPERIMENT: experiment_yaml.encode(), **(files or {})}
         digests = {file: hashlib.sha256(content).hexdigest() for file, content in all_files.items()}
         identity = Identity(all_facts, digests)

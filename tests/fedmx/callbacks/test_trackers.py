@@ -6,7 +6,7 @@ import json
 import math
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedmx import (
     simulate,
 )
 from fedmx.callbacks.trackers import Tracker, files_of, name_of, numbers_in, settings_of
+from fedmx.run.identity import new_folder
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport, Traffic
 
@@ -156,16 +157,23 @@ def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_logs_no_round_twice(
     assert not client.list_artifacts(found.info.run_id)
 
 
-def test_another_run_is_another_one_in_mlflow_with_the_name_that_it_was_given(
-    tmp_path: Path, store: str
+def test_two_runs_whose_folders_have_one_name_are_two_runs_in_mlflow(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("fedmx.run.folder.new_folder", _of_one_name)
     first, second = (
-        run(tmp_path / "runs", MLflowLogger(tracking_uri=store, run_name=name, files=False))
-        for name in (None, "mine")
+        run(tmp_path / machine, MLflowLogger(tracking_uri=store, run_name=name, files=False))
+        for machine, name in (("one", None), ("another", "mine"))
     )
+    assert first.name == second.name
     _, found = runs_in(store)
     names = {one.data.tags["fedmx.run"]: one.info.run_name for one in found}
-    assert names == {first.name: first.name, second.name: "mine"}
+    assert names == {first.facts["run"]: first.name, second.facts["run"]: "mine"}
+
+
+def _of_one_name(parent: Path, name: str, time: str, fill: Callable[[Path], None]) -> Path:
+    """Make the folder of a run that starts in the same second as all others."""
+    return new_folder(parent, name, "20260131-093000", fill)
 
 
 def test_mlflow_takes_many_and_long_settings(tmp_path: Path, store: str) -> None:
@@ -244,7 +252,8 @@ def test_wandb_has_the_settings_and_the_numbers_of_all_rounds(
     folder, path = offline
     records = list(records_in(path))
     (begun,) = [one.run for one in records if one.WhichOneof("record_type") == "run"][:1]
-    assert (begun.project, begun.run_id, begun.display_name) == ("fedmx", folder.name, folder.name)
+    assert (begun.project, begun.run_id) == ("fedmx", folder.facts["run"])
+    assert begun.display_name == folder.name
     settings = {one.key: json.loads(one.value_json) for one in begun.config.update}
     assert settings["compute.model"] == "logistic"
     rounds = [

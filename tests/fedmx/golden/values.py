@@ -171,7 +171,12 @@ LEDGER = ClientLedger(
     ClientState(2, {"stc": {"residual": floats(0.25, -0.5)}}),
     ClientState(3, {"stc": {"residual": floats(0.125, 0.0)}, "dgc": {"rounds": 3}}),
 )
-FACTS = {"started": "2026-01-31T09:30:00+01:00", "seed": 7, "mode": "simulation"}
+FACTS = {
+    "run": "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "started": "2026-01-31T09:30:00+01:00",
+    "seed": 7,
+    "mode": "simulation",
+}
 JOURNAL = Journal(
     3,
     {0: 500, 4: 600, 5: 600, 7: 10},
