@@ -63,11 +63,12 @@ def client_certificates(
     from fedmx.deployment.client_sessions import identity
     from layers.network import make_client_certificate
 
-    made = [make_client_certificate(folder, identity(number)) for number in dict.fromkeys(ids)]
-    first, last = made[0].certificate, made[-1].certificate
-    to = f" to {last.name}" if len(made) > 1 else ""
-    who = "client" if len(made) == 1 else f"{len(made)} clients"
-    _print_line(who, f"{first}{to} and .key")
+    numbers = sorted(set(ids))
+    first, *others = [make_client_certificate(folder, identity(one)).certificate for one in numbers]
+    names = [str(first), *(other.name for other in others)]
+    is_range = len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1))
+    who = "client" if not others else f"{len(numbers)} clients"
+    _print_line(who, f"{f'{names[0]} to {names[-1]}' if is_range else ', '.join(names)} and .key")
 
 
 @certs.command("request")

@@ -61,7 +61,7 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
     if wrong and wrong[-1] == _NEVER:
         return Verdict("; ".join(wrong), "bad")
     if target is not None:
-        yet = "yet " if going else ""
+        yet = "" if run.ended else "yet "  # a failed run can be resumed
         rest = f"target {target_percent(target)} not {yet}reached, best {where}"
     else:
         rest = f"best {where}, {mebibytes(best.bytes)}"
