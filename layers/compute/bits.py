@@ -34,7 +34,8 @@ PORTABLE_ENVIRONMENT: Mapping[str, str] = {
         "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR X86_V4"
     ),
 }
-NUMPYS_NOTICE = "ignore:During parsing environment variable:RuntimeWarning"
+# The category of numpy's warning about other names depends on its version.
+NUMPYS_NOTICE = "ignore:During parsing environment variable"
 NEEDED = ("avx2", "fma")
 _DECIDING = (
     "MXNET_",

@@ -86,8 +86,10 @@ def test_a_log_that_cannot_be_written_ends_no_run(full: bool, tmp_path: Path) ->
 
 
 @pytest.mark.needs_mxnet
-def test_a_run_is_done_where_warnings_are_errors(tmp_path: Path) -> None:
-    done = in_a_shell("run small.yaml", "", tmp_path, PYTHONWARNINGS="error")
+@pytest.mark.parametrize("bits", ["native", "portable"])
+def test_a_run_is_done_where_warnings_are_errors(bits: str, tmp_path: Path) -> None:
+    words = f"run small.yaml --set compute.bits={bits}"
+    done = in_a_shell(words, "", tmp_path, PYTHONWARNINGS="error")
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == 0
 
