@@ -66,9 +66,10 @@ def client_certificates(
     numbers = sorted(set(ids))
     first, *others = [make_client_certificate(folder, identity(one)).certificate for one in numbers]
     names = [str(first), *(other.name for other in others)]
-    is_range = len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1))
-    who = "client" if not others else f"{len(numbers)} clients"
-    _print_line(who, f"{f'{names[0]} to {names[-1]}' if is_range else ', '.join(names)} and .key")
+    if others and numbers[-1] - numbers[0] == len(others):
+        names = [f"{names[0]} to {names[-1]}"]
+    who = f"{len(numbers)} clients" if others else "client"
+    _print_line(who, f"{', '.join(names)} and .key")
 
 
 @certs.command("request")

@@ -328,7 +328,9 @@ class OnlineKP(Selector):
         if (self.L0 is None) != (self.U is None):
             raise LogicError(f"L0 and U are given together or not at all: {self.L0} and {self.U}")
         if self.L0 is not None and self.U is not None and not 0 < self.L0 <= self.U < math.inf:
-            raise LogicError(f"L0 must be above 0 and U not below it, not {self.L0} and {self.U}")
+            raise LogicError(
+                f"L0 must be above 0, and U finite and not below it, not {self.L0} and {self.U}"
+            )
 
     def inquire(
         self,

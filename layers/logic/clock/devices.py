@@ -87,7 +87,9 @@ class Range(Devices):
         for name in ("samples_per_s", "up_bytes_per_s", "down_bytes_per_s"):
             low, high = getattr(self, name)
             if not 0 < low <= high < math.inf:
-                raise LogicError(f"{name}=[{low}, {high}] must be two bounds above 0, lower first")
+                raise LogicError(
+                    f"{name}=[{low}, {high}] must be two finite bounds above 0, lower first"
+                )
 
     def draw(self, clients: int, seed: int) -> Fleet:
         """Draw every device."""
@@ -196,7 +198,9 @@ class Knapsack(Devices):
     def __post_init__(self) -> None:
         low, high = self.speed
         if not 0 < low <= high < math.inf:
-            raise LogicError(f"speed=[{low}, {high}] must be two bounds above 0, lower first")
+            raise LogicError(
+                f"speed=[{low}, {high}] must be two finite bounds above 0, lower first"
+            )
         for name in ("cycles", "bits", "upload_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise LogicError(f"{name} must be above 0 and finite, not {getattr(self, name)}")

@@ -161,7 +161,7 @@ class Plan:
             raise LogicError(f"enough={self.enough} lanes end no round; it must be 1 or more")
         for name, given_s in (("before_s", self.before_s), ("after_s", self.after_s)):
             if not 0 <= given_s < math.inf:
-                raise LogicError(f"{name}={given_s} of a plan must be 0 s or more")
+                raise LogicError(f"{name}={given_s} of a plan must be 0 s or more and finite")
         for name, given in (("groups", self.groups), ("weights", self.weights)):
             if given and len(given) != len(self.lanes):
                 raise LogicError(f"a plan of {len(self.lanes)} lanes has {len(given)} {name}")

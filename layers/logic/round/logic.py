@@ -107,7 +107,9 @@ class Logic:
         if not 1 <= self.over_select < np.inf:
             raise LogicError(f"over_select must be 1 or more and finite, not {self.over_select}")
         if self.max_update is not None and not 0 < self.max_update < np.inf:
-            raise LogicError(f"max_update must be above 0 or null, not {self.max_update}")
+            raise LogicError(
+                f"max_update must be above 0 and finite, or null, not {self.max_update}"
+            )
         object.__setattr__(self, "hooks", in_order(self.hooks))
         check_together(self, self._conditions())
         check_order(self.hooks)
