@@ -145,11 +145,8 @@ class Experiment(Section):
         text = read_text(path)
         folder = folder or Path(path).resolve().parent
         tree, origin = parse_text(text, str(path), folder)
-        # Not at the top, since it takes long, and a file that cannot be read needs no parts.
-        from fedmx.experiment.early import part_problems
-
         limit = None if modules is None else frozenset(modules)
-        return cls._of(tree, overrides, replace(origin, modules=limit), part_problems)
+        return cls._of(tree, overrides, replace(origin, modules=limit))
 
     @classmethod
     def parse(
@@ -179,7 +176,7 @@ class Experiment(Section):
         """
         tree, origin = parse_text(text, source, folder)
         limit = None if modules is None else frozenset(modules)
-        return cls._of(tree, overrides, replace(origin, modules=limit), varied=varied)
+        return cls._of(tree, overrides, replace(origin, modules=limit), varied)
 
     @classmethod
     def from_dict(cls, tree: Mapping[str, Any], overrides: Sequence[str] = ()) -> Experiment:
@@ -331,7 +328,6 @@ class Experiment(Section):
         tree: Mapping[str, Any],
         overrides: Sequence[str],
         source: Source,
-        check: Callable[[Mapping[str, Any], Source], Sequence[str]] = lambda *_: (),
         varied: Sequence[str] = (),
     ) -> Experiment:
         """Return the experiment of a mapping.
@@ -340,7 +336,6 @@ class Experiment(Section):
             tree: the mapping.
             overrides: ``PATH=VALUE`` texts.
             source: of the mapping.
-            check: returns the problems of the parts that the mapping names.
             varied: further overrides, the values of a sweep's cell.
 
         Raises:
@@ -356,7 +351,10 @@ class Experiment(Section):
             experiment._fill(values, source)
         except ExperimentError as error:
             problems += error.problems
-        problems += [one for one in check(values, source) if one not in problems]
+        # Not at the top, since it takes long, and a file that cannot be read needs no parts.
+        from fedmx.experiment.early import part_problems
+
+        problems += [one for one in part_problems(values, source) if one not in problems]
         if problems:
             raise ExperimentError.of(source.name, problems)
         return experiment

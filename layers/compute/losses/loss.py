@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from layers.compute.errors import ComputeError
+from layers.settings import Settings
 
 A = TypeVar("A")
 
@@ -56,7 +57,7 @@ class Given:
         return self.own.losses(F, self)
 
 
-class Loss(ABC):
+class Loss(Settings, ABC):
     """A loss; its settings are the fields of a frozen dataclass.
 
     The engine compiles it into the training graph, with the model. Evaluation does not use it: test
@@ -65,6 +66,8 @@ class Loss(ABC):
     Attributes:
         FITS: the names of the models' own losses that the loss can go with.
     """
+
+    refusal = ComputeError
 
     FITS: ClassVar[tuple[str, ...]] = ("softmax", "sigmoid")
 

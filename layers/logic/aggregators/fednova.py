@@ -56,8 +56,6 @@ class FedNova(Aggregator):
     def __post_init__(self) -> None:
         if not 0 <= self.mu < math.inf:
             raise LogicError(f"mu must be 0 or more and finite, not {self.mu}")
-        if self.effective not in ("auto", "a", "steps"):
-            raise LogicError(f"effective must be auto, a or steps, not {self.effective!r}")
 
     def check(self, logic: Parts) -> None:
         """Refuse local solvers whose ||a||_1 differs or is not known."""

@@ -134,10 +134,6 @@ class _ByStaleness(Aggregator):
     staleness_limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.staleness not in ("constant", "polynomial", "hinge"):
-            raise LogicError(
-                f"staleness must be constant, polynomial or hinge, not {self.staleness!r}"
-            )
         for name in ("a", "b"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise LogicError(f"{name} must be 0 or more and finite, not {getattr(self, name)}")

@@ -99,8 +99,6 @@ class FineTuning(LocalSgd):
     def __post_init__(self) -> None:
         _at_least(1, tune_epochs=self.tune_epochs)
         _at_least(0, tune_steps=self.tune_steps)
-        if self.tune not in ("all", "head", "body"):
-            raise LogicError(f"tune must be all, head or body, not {self.tune!r}")
 
     def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
         """Tune the received model."""
@@ -404,8 +402,6 @@ class PerFedAvgTrainer(Trainer):
     personal_steps: int = 1
 
     def __post_init__(self) -> None:
-        if self.order not in ("first", "hessian-free"):
-            raise LogicError(f"order must be first or hessian-free, not {self.order!r}")
         _above_zero(alpha=self.alpha, delta=self.delta)
         _at_least(1, personal_steps=self.personal_steps)
 

@@ -88,10 +88,6 @@ class Scaffold(Hook):
     provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS, Trait.COUNTS_CLIENTS})
 
     def __post_init__(self) -> None:
-        if self.option not in ("I", "II"):
-            raise LogicError(f"option must be I or II, not {self.option!r}")
-        if self.correct not in ("gradient", "step"):
-            raise LogicError(f"correct must be 'gradient' or 'step', not {self.correct!r}")
         if not 0 < self.server_learning_rate < math.inf:
             raise LogicError(
                 "server_learning_rate must be greater than 0 and finite, "

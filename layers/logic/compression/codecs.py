@@ -105,10 +105,6 @@ class QuantisedCodec:
 
     bits: Literal[8, 16] = 8
 
-    def __post_init__(self) -> None:
-        if self.bits not in (8, 16):
-            raise LogicError(f"bits must be 8 or 16, not {self.bits}")
-
     @property
     def levels(self) -> int:
         """L, the largest encoded value."""

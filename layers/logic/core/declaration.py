@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError
+from layers.settings import Settings
 
 
 class Need(Enum):
@@ -122,11 +123,13 @@ RENAMED: Mapping[str, Need | Trait] = {
 these attributes is refused."""
 
 
-class Part:
+class Part(Settings):
     """A part of a logic: its declarations are sets in the class, or properties.
 
     A part whose declarations depend on its settings writes them as properties.
     """
+
+    refusal = LogicError
 
     held_out: float = 0.0
     """Share of the training samples that are taken out, for the server alone to train on."""

@@ -16,6 +16,7 @@ from layers.logic.core.hook import Hook
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
+from layers.settings import check
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ def settings_of_parts(
     """
 
     def decorate(make: MakesPreset) -> MakesPreset:
-        own = inspect.signature(make).parameters
+        signature, hints = inspect.signature(make), typing.get_type_hints(make)
+        own = signature.parameters
         taken = _taken(make, own, fixed)
 
         @functools.wraps(make)
@@ -107,9 +109,10 @@ def settings_of_parts(
             _check_known(make.__name__, settings, {**own, **taken}, fixed)
             own_settings = {name: value for name, value in settings.items() if name in own}
             part_settings = {name: value for name, value in settings.items() if name not in own}
-            return _with_settings(make(*args, **own_settings), part_settings, make.__name__)
+            given = signature.bind_partial(*args, **own_settings).arguments
+            check(given, hints, LogicError)
+            return _with_settings(make(**given), part_settings, make.__name__)
 
-        hints = typing.get_type_hints(make)
         parameters = [one.replace(annotation=hints[name]) for name, one in own.items()]
         parameters += [one.parameter for one in taken.values()]
         decorated: Any = preset

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from layers.logic.core.preset import Preset
+from layers.logic.errors import LogicError
+from layers.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,10 @@ class Budget:
     epsilon: float | None
 
 
-class Privacy(ABC):
+class Privacy(Settings, ABC):
     """The privacy of a run; its settings are the attributes of a frozen dataclass."""
+
+    refusal = LogicError
 
     @property
     @abstractmethod

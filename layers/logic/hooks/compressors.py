@@ -45,7 +45,6 @@ class Quantise(CodecHook):
     def __post_init__(self) -> None:
         if not (self.up or self.down):
             raise LogicError("quantise with neither up nor down does nothing; set one to true")
-        QuantisedCodec(self.bits)
 
     def codecs(self) -> tuple[Codec | None, Codec | None]:
         """Return the codecs of updates and of the model's changes."""

@@ -85,8 +85,6 @@ class SelectiveSgd(Hook):
     def __post_init__(self) -> None:
         check_share("download", self.download)
         check_share("upload", self.upload)
-        if self.choice not in ("largest", "random"):
-            raise LogicError(f"choice must be 'largest' or 'random', not {self.choice!r}")
         if self.threshold < 0:
             raise LogicError(f"threshold must be at least 0, not {self.threshold}")
         if self.clip is not None and not self.clip > 0:

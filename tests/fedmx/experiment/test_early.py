@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tests.fedmx.experiment.texts import LEAST
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = {"model": "lenet5", "data": "digits"}
+RIGHT = {"rounds": 1, "clients": 2, "compute": DIGITS}
 
 
 def own_data(dtype: type = np.float32) -> Dataset:
@@ -58,6 +60,34 @@ class Misspelt(Hook):
 def test_a_wrong_part_is_named_when_the_experiment_is_made(given: Any, said: str) -> None:
     with pytest.raises(ExperimentError, match=said):
         Experiment(**{"rounds": 1, "clients": 2, "compute": DIGITS, **given})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tree, _: Experiment(**tree),
+        lambda tree, _: Experiment.from_dict(tree),
+        lambda tree, _: Experiment.parse(json.dumps(tree)),
+        lambda tree, _: Experiment.from_dict(RIGHT).with_overrides(
+            [f"logic={json.dumps(tree['logic'])}"]
+        ),
+        lambda tree, file: (file.write_text(json.dumps(tree)), Experiment.read(file)),
+    ],
+    ids=["constructor", "from_dict", "parse", "with_overrides", "read"],
+)
+@pytest.mark.parametrize(
+    ("logic", "setting"),
+    [
+        ({"selector": {"name": "uniform", "fraction": 7}}, "fraction"),
+        ({"aggregator": {"name": "mean", "weights": "sampels"}}, "weights"),
+        ({"hooks": [{"name": "fedprox", "mu": -1}]}, "mu"),
+    ],
+)
+def test_every_way_to_make_an_experiment_refuses_the_same_settings(
+    make: Callable[[Any, Path], Any], logic: Any, setting: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExperimentError, match=rf"logic\..*{setting}"):
+        make({**RIGHT, "logic": logic}, tmp_path / "e.yaml")
 
 
 def test_all_problems_are_named_at_once() -> None:

@@ -12,20 +12,20 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmx import Experiment, ExperimentError
+from fedmx import Experiment, ExperimentError, Hook
 from fedmx.components.component import Component
 from fedmx.experiment.keys import keys_of
 from tests.fedmx.experiment.texts import LEAST, ROOT, WHOLE, refused
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Hook):
     deviation: float = 0.1
     layers: tuple[int, ...] = (1, 2)
 
 
 @dataclass(frozen=True)
-class Named:
+class Named(Hook):
     name: str = "x"
 
 
@@ -81,9 +81,9 @@ def test_an_experiment_cannot_be_changed() -> None:
     ],
 )
 def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
-    experiment = Experiment.parse(LEAST + f"logic: {{preset: {{name: fedavg, x: {text}}}}}")
-    assert experiment.logic.preset is not None
-    assert experiment.logic.preset.settings == {"x": value}
+    given = LEAST + f"logic: {{hooks: [{{name: 'own:Hook', x: {text}}}]}}"
+    (hook,) = Experiment.parse(given, modules=["own"]).logic.hooks
+    assert hook.settings == {"x": value}
 
 
 def test_all_means_every_sample_and_every_client() -> None:
@@ -260,6 +260,7 @@ def test_an_override_reaches_into_a_component() -> None:
             "logic.hooks.0=clip",
             "logic.hooks.0.norm=2",
             'logic.hooks.1={name: "own:Noise", deviation: 1e-3}',
+            "compute.partition=dirichlet",
             "compute.partition.alpha=1",
             "compute.normalise.mean=[0.1, 0.2]",
             "compute.normalise.mean.1=0.3",

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields
+from typing import Literal, get_args, get_origin, get_type_hints
 
 import pytest
 
+from layers.compute.data.partitions import PARTITIONS
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES
-from layers.logic import AGGREGATORS, ATTACKS, HOOKS, PRIVACY, SELECTORS, TRAINERS, LogicError
+from layers.logic import (
+    AGGREGATORS,
+    ATTACKS,
+    HOOKS,
+    PRESETS,
+    PRIVACY,
+    SELECTORS,
+    TRAINERS,
+    LogicError,
+)
 
 TINY = 5e-324  # the least number above 0
 BELOW_0, ABOVE_1, BELOW_1 = -TINY, math.nextafter(1, 2), math.nextafter(1, 0)
@@ -27,10 +38,6 @@ NOT_NEGATIVE = {"refused": (BELOW_0, INF, NAN), "accepted": (0.0, LARGEST)}
 FROM_0, FROM_1, FROM_2 = ({"refused": (least - 1,), "accepted": (least,)} for least in (0, 1, 2))
 
 
-def one_of(*names: str):
-    return {"refused": ("none of them",), "accepted": names}
-
-
 BUDGET = {
     "clip": POSITIVE,
     "delta": PART,
@@ -40,9 +47,8 @@ BUDGET = {
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
 COHORT = {"fraction": SHARE_OR_0, "count": FROM_1, "clients": SHARE_OR_0}
 FREE = "every value of its type is accepted"
-TUNED = {"tune_epochs": FROM_1, "tune_steps": FROM_0, "tune": one_of("all", "head", "body")}
+TUNED = {"tune_epochs": FROM_1, "tune_steps": FROM_0}
 STALENESS = {
-    "staleness": one_of("constant", "polynomial", "hinge"),
     "a": NOT_NEGATIVE,
     "b": NOT_NEGATIVE,
     "staleness_limit": FROM_0,
@@ -57,26 +63,22 @@ GIVEN = {
         "amplitude": SHARE_OR_0,
         "steepness": NOT_NEGATIVE,
         "bins": FROM_2,
-        "loss_rule": one_of("signed_rel", "abs_rel", "signed_abs"),
     },
     ("aggregator", "fedasync"): {**STALENESS, "alpha": SHARE},
     ("aggregator", "fedbuff"): STALENESS,
     ("aggregator", "fedfv"): {"alpha": SHARE_OR_0, "tau": FROM_0},
-    ("aggregator", "fednova"): {"mu": NOT_NEGATIVE, "effective": one_of("auto", "a", "steps")},
+    ("aggregator", "fednova"): {"mu": NOT_NEGATIVE},
     ("aggregator", "fltrust"): {"held_out": PART},
     ("aggregator", "geometric-median"): {
         "iterations": FROM_1,
-        "weights": FREE,
         "smoothing": POSITIVE,
     },
     ("aggregator", "krum"): {"byzantine": FROM_0},
     ("aggregator", "majority-vote"): {"step": POSITIVE_OR_ENDLESS},
-    ("aggregator", "mean"): {"weights": FREE},
     ("aggregator", "multi-krum"): {"byzantine": FROM_0, "keep": FROM_1},
     ("aggregator", "nearest-neighbour-mixing"): {"byzantine": FROM_0, "rule": FREE},
-    ("aggregator", "norm-clip"): {"norm": POSITIVE, "weights": FREE},
+    ("aggregator", "norm-clip"): {"norm": POSITIVE},
     ("aggregator", "q-fedavg"): {"q": NOT_NEGATIVE},
-    ("aggregator", "stratified"): {"mean": one_of("stratified", "literal")},
     ("aggregator", "trimmed-mean"): {
         "trim": {"refused": (BELOW_0, 0.5, NAN), "accepted": (0.0, BELOW_HALF)},
     },
@@ -96,8 +98,6 @@ GIVEN = {
     ("attack", "inner-product"): {"epsilon": POSITIVE},
     ("attack", "label-flipping"): {"classes": FROM_2},
     ("attack", "mimic"): {"place": FROM_0},
-    ("attack", "min-max"): {"direction": one_of("unit_vec", "sign", "std")},
-    ("attack", "min-sum"): {"direction": one_of("unit_vec", "sign", "std")},
     ("attack", "scaling"): {"scale": POSITIVE},
     ("attack", "sign-flip"): {"scale": POSITIVE},
     ("hook", "clip"): {"norm": POSITIVE_OR_ENDLESS},
@@ -139,14 +139,11 @@ GIVEN = {
         "zoom": DECAY,
     },
     ("hook", "scaffold"): {
-        "option": one_of("I", "II"),
         "server_learning_rate": POSITIVE,
-        "correct": one_of("gradient", "step"),
     },
     ("hook", "selective-sgd"): {
         "download": SHARE,
         "upload": SHARE,
-        "choice": one_of("largest", "random"),
         "threshold": {"refused": (BELOW_0,), "accepted": (0.0,)},
         "clip": POSITIVE_OR_ENDLESS,
         "epsilon": {"refused": (0.0, 1.0, INF, NAN), "accepted": (None,)},  # not with `largest`
@@ -177,10 +174,6 @@ GIVEN = {
         "mediators": FROM_1,
         "classes": FROM_2,
         "threshold": {"refused": (0.0, 4.51, INF, NAN), "accepted": (TINY, 4.5)},
-        "distance": one_of("emd", "l1"),
-        "reference": one_of("uniform", "pooled"),
-        "schedule": one_of("greedy", "balanced", "random"),
-        "reveal": one_of("histogram", "distance"),
     },
     ("selector", "fedcs"): {
         "candidates": SHARE_OR_0,
@@ -193,16 +186,12 @@ GIVEN = {
         "learning_rate": POSITIVE,
         "min_samples": FROM_2,
         "xi": PART,
-        "noise": one_of("stratum", "drop", "singletons"),
         "sketch": FROM_0,
     },
     ("selector", "offline-kp"): {
-        "stop": FREE,
-        "output": FREE,
-        "solver": FREE,
         "resolution_s": POSITIVE,
     },
-    ("selector", "online-kp"): {"L0": FREE, "U": FREE, "value": FREE},
+    ("selector", "online-kp"): {"L0": FREE, "U": FREE},
     ("selector", "oort"): {
         "alpha": NOT_NEGATIVE,
         "exploration": SHARE_OR_0,
@@ -228,7 +217,6 @@ GIVEN = {
     ("selector", "poisson"): {"probability": SHARE},
     ("selector", "power-of-choice"): {
         "candidates": FROM_1,
-        "loss": FREE,
         "samples": FROM_0,
     },
     ("loss", "distillation"): {
@@ -265,12 +253,19 @@ GIVEN = {
     ("trainer", "fine-tuning"): TUNED,
     ("trainer", "per-fedavg"): {
         "alpha": POSITIVE,
-        "order": one_of("first", "hessian-free"),
         "delta": POSITIVE,
         "personal_steps": FROM_1,
     },
     ("trainer", "pfedme"): {"lam": POSITIVE, "inner_steps": FROM_1, "inner_rate": POSITIVE},
 }
+
+
+def listed(made, setting: str) -> tuple:
+    """The values that the annotation of a setting lists, if it is a Literal."""
+    hint = get_type_hints(made)[setting]
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
 KINDS = {
     "aggregator": AGGREGATORS,
     "attack": ATTACKS,
@@ -281,11 +276,13 @@ KINDS = {
     "trainer": TRAINERS,
 }
 NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a default
-# A setting that is true or false takes both, and all cohorts and attacks have the same limits.
+# A setting that is true or false takes both, and one that lists its values has a test of its own.
+# All cohorts and attacks have the same limits.
 LIMITS = {
     (kind, name): {
         one.name: GIVEN.get((kind, name), {}).get(
-            one.name, FREE if one.type == "bool" else COHORT.get(one.name)
+            one.name,
+            FREE if one.type == "bool" or listed(part, one.name) else COHORT.get(one.name),
         )
         for one in fields(part)
         if one.init
@@ -362,6 +359,26 @@ def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
             make(**needed | {setting: value})
     for value in limits["accepted"]:
         assert getattr(make(**needed | {setting: value}), setting) == value
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "setting", "values"),
+    [
+        pytest.param(kind, name, setting, listed(made, setting), id=f"{kind}-{name}-{setting}")
+        for kind, all_made in {**KINDS, "preset": PRESETS, "partition": PARTITIONS}.items()
+        for name, made in all_made.items()
+        for setting in get_type_hints(made)
+        if listed(made, setting)
+    ],
+)
+def test_a_setting_that_lists_its_values_accepts_these_alone(kind, name, setting, values) -> None:
+    make = {**KINDS, "preset": PRESETS, "partition": PARTITIONS}[kind][name]
+    needed = NEEDED.get(kind, {})
+    for wrong in (f"{values[0]}x", None, True, [values[0]]):
+        with pytest.raises((LogicError, ComputeError), match=f"{setting} must be {values[0]!r}"):
+            make(**needed | {setting: wrong})
+    for value in values:
+        make(**needed | {setting: value})
 
 
 @pytest.mark.parametrize(("kind", "name", "refused", "accepted"), TOGETHER)

@@ -57,9 +57,6 @@ class Biased(Rule):
             raise PartitionError(
                 f"biased: threshold must be above 0 and finite, not {self.threshold}"
             )
-        if self.distance not in DISTANCES:
-            known = ", ".join(DISTANCES)
-            raise PartitionError(f"biased: distance must be one of {known}, not {self.distance!r}")
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layers.compute.errors import PartitionError
+from layers.settings import Settings
 
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
@@ -65,13 +66,14 @@ class DecidesByTraining(Protocol):
         """
 
 
-class Rule(ABC):
+class Rule(Settings, ABC):
     """A partition that needs a fixed number of samples for each client.
 
     Attributes:
         NAME: its name in messages.
     """
 
+    refusal = PartitionError
     NAME: ClassVar[str]
 
     def split(
