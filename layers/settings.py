@@ -42,7 +42,7 @@ class Settings:
 
 
 @functools.cache
-def hints_of(part: type) -> Mapping[str, Any]:
+def hints_of(part: Any) -> Mapping[str, Any]:
     """Return the type of each annotated attribute of a class and its base classes.
 
     An attribute whose annotation cannot be evaluated, such as one with a type-only import, is left
