@@ -24,7 +24,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check the settings; a class that checks more overrides this."""
-        check(vars(self), hints_of(type(self)), self.refusal)
+        part: type = type(self)
+        check(vars(self), hints_of(part), self.refusal)
 
     def __init_subclass__(cls, **given: Any) -> None:
         """Check the settings before the `__post_init__` of the class, if it has one."""
@@ -42,7 +43,7 @@ class Settings:
 
 
 @functools.cache
-def hints_of(part: Any) -> Mapping[str, Any]:
+def hints_of(part: type) -> Mapping[str, Any]:
     """Return the type of each annotated attribute of a class and its base classes.
 
     An attribute whose annotation cannot be evaluated, such as one with a type-only import, is left

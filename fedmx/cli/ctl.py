@@ -34,7 +34,8 @@ def ctl(
         raise FedmxError(unknown("command", command, (*OF_THE_RUN, *OF_A_CLIENT)))
     if (client is None) is (command in OF_A_CLIENT):
         needs = "needs a client's number" if client is None else "takes no client"
-        raise FedmxError(f"fedmx ctl RUN {command}: {needs}, as in fedmx ctl RUN kick 7")
+        right = f"{command} 7" if client is None else command
+        raise FedmxError(f"fedmx ctl RUN {command}: {needs}, as in fedmx ctl RUN {right}")
     folder = RunFolder.open(path)
     if folder.facts.get("mode") != "server":
         raise RunError(f"{path}: this is a simulation; fedmx ctl is for a server's run")

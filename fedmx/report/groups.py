@@ -21,7 +21,16 @@ from fedmx.report.quantities import (
     plain,
     target_percent,
 )
-from fedmx.report.summary import ABSENT, SIZES, TOLERANCE, Compression, Point, RunSummary, as_text
+from fedmx.report.summary import (
+    ABSENT,
+    SIZES,
+    TOLERANCE,
+    Compression,
+    Point,
+    RunSummary,
+    as_text,
+    compared,
+)
 
 _SAME_RESULT = ("name", "executor", "run")  # what does not change a result
 _FIRST = "logic"  # the section that is compared most often comes first in a name
@@ -148,7 +157,7 @@ def word(path: str, value: str) -> str:
     if value == ABSENT:
         return ""
     key = path.rpartition(".")[2]
-    if value == "null":
+    if value in ("null", "none"):
         return f"no {key}"
     if "/" in value:
         value = PurePath(value).name or value
@@ -362,7 +371,7 @@ def _target_rows(
 ) -> list[FigureRow]:
     """Return the rounds, bytes and time up to a target, by the clocks that the runs have."""
     quantities: list[tuple[str, list[float | None], Show]] = [
-        ("bytes", [p.bytes if p else math.inf for p in points], mebibytes),
+        ("bytes up and down", [p.bytes if p else math.inf for p in points], mebibytes),
         ("machine time", [p.time_s if p else math.inf for p in points], duration),
         ("virtual time", [p.virtual_s if p else math.inf for p in points], duration),
     ]
@@ -391,16 +400,14 @@ def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[F
     texts = [one.per_round if one else NOTHING for one in sizes]
     rows = [FigureRow(label, texts, bytes_per_round, mebibytes)]
     if any(one and abs(one.ratio - 1) > TOLERANCE for one in sizes):
-        in_float32 = [
-            f"{one.float32_per_round}, {_times(one.ratio)}" if one else NOTHING for one in sizes
-        ]
+        against_float32 = [one.against_float32 if one else NOTHING for one in sizes]
         ratios = [one.ratio if one else None for one in sizes]
-        rows.append(FigureRow(f"{label} in float32", in_float32, ratios, _times))
+        rows.append(FigureRow(f"{label} against float32", against_float32, ratios, _compared))
     return rows
 
 
-def _times(ratio: float | None) -> str:
-    return NOTHING if ratio is None else f"{plain(ratio)} x as much"
+def _compared(ratio: float | None) -> str:
+    return NOTHING if ratio is None else compared(ratio)
 
 
 def _lowest(runs: Sequence[RunSummary], setting: str) -> float | None:

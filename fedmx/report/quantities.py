@@ -53,6 +53,11 @@ def mebibytes(size_bytes: float | None) -> str:
     return f"{size:,.{decimals}f} MiB"
 
 
+def both_ways(size_bytes: float) -> str:
+    """Return the size of what went up and down together; a size alone is one direction."""
+    return f"{mebibytes(size_bytes)} up and down"
+
+
 def duration(seconds: float | None) -> str:
     """Return a time: ``0.423 s``, ``2.15 s``, ``12.3 s``, ``12 min 3 s`` or ``3 h 20 min``."""
     if seconds is None:

@@ -9,7 +9,15 @@ from typing import Literal
 
 from fedmx.report.groups import Cell, Group, compare_groups, not_reached, rounds_text
 from fedmx.report.html import Child, Html, element, join, turned
-from fedmx.report.quantities import duration, finite, mebibytes, number, percent, target_percent
+from fedmx.report.quantities import (
+    both_ways,
+    duration,
+    finite,
+    mebibytes,
+    number,
+    percent,
+    target_percent,
+)
 from fedmx.report.summary import SIZES, Point, RunSummary
 from fedmx.report.svg import sample
 
@@ -52,7 +60,7 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
     assert best is not None
     if target is not None and (reached := run.reached(target)) is not None:
         what = f"target {target_percent(target)} after {_rounds(reached.round)}"
-        words = "; ".join([f"{what}, {mebibytes(reached.bytes)}", *wrong])
+        words = "; ".join([f"{what}, {both_ways(reached.bytes)}", *wrong])
         return Verdict(words, "bad" if _useless(run) else "plain" if wrong else "good")
     if run.status == "failed":
         wrong.insert(0, f"failed after {_rounds(run.rounds)}")
@@ -64,7 +72,7 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
         yet = "" if run.ended else "yet "  # a failed run can be resumed
         rest = f"target {target_percent(target)} not {yet}reached, best {where}"
     else:
-        rest = f"best {where}, {mebibytes(best.bytes)}"
+        rest = f"best {where}, {both_ways(best.bytes)}"
     bad = _useless(run) or run.status == "failed"
     words = "; ".join([*wrong, rest])
     if going:
@@ -105,7 +113,7 @@ def _together(runs: Sequence[RunSummary], target: float, *, yet: bool) -> str:
     sizes = sorted(point.bytes for point in points)
     who = "" if len(points) == len(runs) else f" in {len(points)} of {len(runs)} seeds"
     after = _rounds(rounds[0]) if rounds[0] == rounds[-1] else f"{rounds[0]} to {rounds[-1]} rounds"
-    return f"{what}{who} after {after}, {_span([mebibytes(size) for size in sizes])}"
+    return f"{what}{who} after {after}, {_span([mebibytes(size) for size in sizes])} up and down"
 
 
 def _span(texts: Sequence[str]) -> str:
@@ -272,7 +280,7 @@ def _target_card(label: str, run: RunSummary, point: Point | None) -> Html:
     if point is None:
         return _card(label, not_reached(run))
     clock, seconds = ("virtual", point.virtual_s) if point.virtual else ("machine", point.time_s)
-    size, time = (one.replace(" ", "\u00a0") for one in (mebibytes(point.bytes), duration(seconds)))
+    size, time = (one.replace(" ", "\u00a0") for one in (both_ways(point.bytes), duration(seconds)))
     return _card(label, f"round {point.round}", f"{size}, {time} of {clock} time")
 
 

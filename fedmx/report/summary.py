@@ -326,19 +326,19 @@ class Compression:
         return mebibytes(self.sent_bytes / self.rounds)
 
     @property
-    def float32_per_round(self) -> str:
-        """The mean size of a round's messages in float32, with its unit."""
-        return mebibytes(self.float32_bytes / self.rounds)
+    def against_float32(self) -> str:
+        """How the size compares with float32, and the mean size of a round in float32."""
+        return f"{compared(self.ratio)} (float32: {mebibytes(self.float32_bytes / self.rounds)})"
 
     def __str__(self) -> str:
-        ratio = self.ratio
-        if abs(ratio - 1) < TOLERANCE:
-            comparison = "as large as"
-        elif ratio > 1:
-            comparison = f"{plain(ratio)} x smaller than"
-        else:
-            comparison = f"{plain(1 / ratio)} x larger than"
-        return f"{self.per_round} a round, {comparison} float32 ({self.float32_per_round})"
+        return f"{self.per_round} a round, {self.against_float32}"
+
+
+def compared(ratio: float) -> str:
+    """Return how the size of messages compares with float32, by `Compression.ratio`."""
+    if abs(ratio - 1) < TOLERANCE:
+        return "as large"
+    return f"{plain(ratio)} x smaller" if ratio > 1 else f"{plain(1 / ratio)} x larger"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.attack import Attack, Collusion
-from layers.logic.core.declaration import RENAMED, Need, Part, Trait, with_inner
+from layers.logic.core.declaration import Need, Part, Trait, with_inner
 from layers.logic.core.hook import ClientSide, Hook, ServerSide
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import Trainer
@@ -202,13 +202,6 @@ def _check_attributes(part: type, root: type) -> None:
     """
     theirs = [name for name, value in _methods(root).items() if not callable(value)]
     for name, holder, own in _own_names(part, root):
-        if name in RENAMED and issubclass(root, Part):
-            one = RENAMED[name]
-            field = "requires" if isinstance(one, Need) else "provides"
-            raise LogicError(
-                f"{part.__name__}.{name} has no effect; write {field} = frozenset({{{one}}})"
-                f"{at_place(holder)}"
-            )
         if name in theirs or not _is_plain(own) or name in getattr(part, FIELDS, {}):
             continue
         near = difflib.get_close_matches(name, theirs, 1, NEAR)

@@ -103,26 +103,6 @@ class Condition(Enum):
 Declared: TypeAlias = "Need | Trait | Condition"
 
 
-RENAMED: Mapping[str, Need | Trait] = {
-    "received_loss": Need.RECEIVED_LOSS,
-    "received_gradient": Need.RECEIVED_GRADIENT,
-    "rms_loss": Need.RMS_LOSS,
-    "by_steps": Need.STEPS,
-    "each_client": Need.EACH_CLIENT,
-    "serial_uploads": Need.SERIAL_UPLOADS,
-    "by_number": Trait.BY_NUMBER,
-    "by_samples": Trait.BY_SAMPLES,
-    "by_slices": Trait.BY_SLICES,
-    "robust": Trait.ROBUST,
-    "encodes_update": Trait.ENCODES_UPDATE,
-    "encodes_model": Trait.ENCODES_MODEL,
-    "changes_update": Trait.READS_UPDATE,
-    "memory_outlives_settings": Trait.MEMORY_FITS,
-}
-"""The declarations by the names of the attributes that they replace; a part that still has one of
-these attributes is refused."""
-
-
 class Part(Settings):
     """A part of a logic: its declarations are sets in the class, or properties.
 

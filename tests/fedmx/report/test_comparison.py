@@ -28,10 +28,10 @@ from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
 from fedmx.report.differences import differences_section
-from fedmx.report.groups import Cell, Group, compare_groups
+from fedmx.report.groups import Cell, Group, compare_groups, word
 from fedmx.report.html import Html
 from fedmx.report.paper import escape, latex_table
-from fedmx.report.summary import RunSummary
+from fedmx.report.summary import ABSENT, RunSummary
 from fedmx.report.svg import (
     COLOURS,
     PAPER,
@@ -128,6 +128,20 @@ def test_names_are_as_short_as_possible(tmp_path: Path) -> None:
     assert names(slow, other, little) == ["fedavg", "fedprox, mu 1", "fedprox, mu 0.1"]
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        ("logic.hooks", "none", "no hooks"),
+        ("clock.deadline_s", "null", "no deadline_s"),
+        ("logic.hooks", "trimmed:Trimmed", "trimmed:Trimmed"),
+        ("logic.preset.mu", "0.1", "mu 0.1"),
+        ("logic.preset.mu", ABSENT, ""),
+    ],
+)
+def test_a_name_says_which_setting_is_not_given(path: str, value: str, named: str) -> None:
+    assert word(path, value) == named
+
+
 def test_runs_with_the_same_seed_are_not_one_group(tmp_path: Path) -> None:
     twice = [make(tmp_path / "a"), make(tmp_path / "b")]
     assert len(Comparison.of(twice).groups) == 2
@@ -195,7 +209,7 @@ def test_means_are_over_the_seeds_that_have_finished(tmp_path: Path) -> None:
 def test_a_seed_that_misses_the_target_leaves_no_mean(tmp_path: Path) -> None:
     runs = [make(tmp_path, seed=seed, accuracies=(0.2, 0.2 * seed)) for seed in (1, 2, 3)]
     compared = Comparison.of(runs, 0.4)
-    for label in ("To 40 %: rounds", "To 40 %: bytes"):
+    for label in ("To 40 %: rounds", "To 40 %: bytes up and down"):
         (cell,) = cells_of(compared)[label]
         assert (cell.text, cell.range) == ("–", "2 of 3 reached it")
     latex = latex_table(compared.groups, 0.4)
@@ -220,7 +234,9 @@ def test_bytes_a_round_have_a_mean_over_the_seeds(tmp_path: Path) -> None:
         run.rounds = lambda rows=rows: rows  # type: ignore[method-assign]
     cells = cells_of(Comparison.of(runs))
     assert cells["Down a round"] == [Cell("1.00 MiB")]
-    assert cells["Down a round in float32"] == [Cell("6 x as much", "4 x as much to 8 x as much")]
+    assert cells["Down a round against float32"] == [
+        Cell("6 x smaller", "4 x smaller to 8 x smaller")
+    ]
 
 
 def loss_axes(tmp_path: Path, losses: Sequence[float], train: Sequence[float]) -> Axes:

@@ -50,8 +50,14 @@ def run_of(
 @pytest.mark.parametrize(
     ("accuracies", "losses", "target", "words", "kind"),
     [
-        ([0.5, 0.7, 0.8, 0.9], None, 0.8, "target 80 % after 3 rounds, 3.00 MiB", "good"),
-        ([0.9], None, 0.8, "target 80 % after 1 round, 1.00 MiB", "good"),
+        (
+            [0.5, 0.7, 0.8, 0.9],
+            None,
+            0.8,
+            "target 80 % after 3 rounds, 3.00 MiB up and down",
+            "good",
+        ),
+        ([0.9], None, 0.8, "target 80 % after 1 round, 1.00 MiB up and down", "good"),
         (
             [0.5, 0.7, 0.6],
             None,
@@ -59,62 +65,63 @@ def run_of(
             "target 80 % not reached, best 70.00 % after 2 rounds",
             "plain",
         ),
-        ([0.5, 0.7, 0.6], None, None, "best 70.00 % after 2 rounds, 2.00 MiB", "plain"),
+        ([0.5, 0.7, 0.6], None, None, "best 70.00 % after 2 rounds, 2.00 MiB up and down", "plain"),
         ([0.1, 0.11, 0.09], None, None, "never above chance", "bad"),
         (
             [0.5, 0.7, 0.1, 0.1],
             None,
             None,
-            "at chance since round 3; best 70.00 % after 2 rounds, 2.00 MiB",
+            "at chance since round 3; best 70.00 % after 2 rounds, 2.00 MiB up and down",
             "bad",
         ),
         (
             [0.5, 0.1, 0.1, 0.7],
             None,
             None,
-            "best 70.00 % after 4 rounds, 4.00 MiB",
+            "best 70.00 % after 4 rounds, 4.00 MiB up and down",
             "plain",
         ),
         (
             [0.6] * 7,
             RISEN,
             None,
-            "loss rises since round 4; best 60.00 % after 1 round, 1.00 MiB",
+            "loss rises since round 4; best 60.00 % after 1 round, 1.00 MiB up and down",
             "plain",
         ),
         (
             [0.3, 0.3, 0.3, 0.3],
             [2.0, 4.0, 9.0, 30.0],
             None,
-            "loss rises since round 1; best 30.00 % after 1 round, 1.00 MiB",
+            "loss rises since round 1; best 30.00 % after 1 round, 1.00 MiB up and down",
             "bad",
         ),
         (
             [0.3, 0.3],
             [1.0, 9.0],
             None,
-            "loss rises since round 1; best 30.00 % after 1 round, 1.00 MiB",
+            "loss rises since round 1; best 30.00 % after 1 round, 1.00 MiB up and down",
             "bad",
         ),
         (
             [0.3, 0.3, 0.3, 0.3, 0.3],
             [2.0, 1.0, 3.0, 4.0, 9.0],
             None,
-            "loss rises since round 2; best 30.00 % after 1 round, 1.00 MiB",
+            "loss rises since round 2; best 30.00 % after 1 round, 1.00 MiB up and down",
             "bad",
         ),
         (
             [0.5, 0.3, 0.3],
             [1.0, None, None],
             None,
-            "the loss is not a number since round 2; best 50.00 % after 1 round, 1.00 MiB",
+            "the loss is not a number since round 2; best 50.00 % after 1 round, "
+            "1.00 MiB up and down",
             "bad",
         ),
         (
             [0.5, 0.1],
             None,
             0.4,
-            "target 40 % after 1 round, 1.00 MiB; at chance since round 2",
+            "target 40 % after 1 round, 1.00 MiB up and down; at chance since round 2",
             "bad",
         ),
         ([None, None], [None, None], None, "no round was evaluated", "plain"),
@@ -191,7 +198,7 @@ def test_a_loss_rises_if_its_last_values_are_a_quarter_above_its_lowest(
 
 def test_a_failed_run_names_its_last_round(tmp_path: Path) -> None:
     found = verdict(RunSummary.of(run_of(tmp_path, [0.5, 0.6], status="failed")))
-    assert found.words == "failed after 2 rounds; best 60.00 % after 2 rounds, 2.00 MiB"
+    assert found.words == "failed after 2 rounds; best 60.00 % after 2 rounds, 2.00 MiB up and down"
     assert found.bad
 
 
@@ -199,8 +206,8 @@ def test_a_failed_run_names_its_last_round(tmp_path: Path) -> None:
     ("target", "words"),
     [
         (0.9, "after 2 of 9 rounds: target 90 % not yet reached, best 60.00 % after 2 rounds"),
-        (None, "after 2 of 9 rounds: best 60.00 % after 2 rounds, 2.00 MiB"),
-        (0.6, "target 60 % after 2 rounds, 2.00 MiB"),
+        (None, "after 2 of 9 rounds: best 60.00 % after 2 rounds, 2.00 MiB up and down"),
+        (0.6, "target 60 % after 2 rounds, 2.00 MiB up and down"),
     ],
 )
 def test_an_unfinished_run_has_not_missed_its_target(
@@ -221,13 +228,17 @@ def test_the_verdict_of_a_group_counts_its_seeds(tmp_path: Path) -> None:
         return Group("fedavg", tuple(found), {})
 
     fine = group([0.5, 0.8], [0.8], [0.4, 0.5, 0.9])
-    assert group_verdict(fine, 0.8).words == "target 80 % after 1 to 3 rounds, 1.00 MiB to 3.00 MiB"
+    assert (
+        group_verdict(fine, 0.8).words
+        == "target 80 % after 1 to 3 rounds, 1.00 MiB to 3.00 MiB up and down"
+    )
     assert group_verdict(fine, 0.8).kind == "good"
     assert group_verdict(fine).words == "best 80.00 % to 90.00 %"
     one_lost = group([0.5, 0.8], [0.8, 0.1, 0.1], [0.1, 0.1])
     assert group_verdict(one_lost, 0.8).words == (
-        "2 of 3 seeds went wrong: target 80 % after 1 round, 1.00 MiB / never above chance; "
-        "target 80 % in 2 of 3 seeds after 1 to 2 rounds, 1.00 MiB to 2.00 MiB"
+        "2 of 3 seeds went wrong: target 80 % after 1 round, 1.00 MiB up and down / "
+        "never above chance; "
+        "target 80 % in 2 of 3 seeds after 1 to 2 rounds, 1.00 MiB to 2.00 MiB up and down"
     )
     assert group_verdict(one_lost, 0.8).bad
     missed = group([0.5], [0.6])

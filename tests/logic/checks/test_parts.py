@@ -144,10 +144,6 @@ class Encodes(Hook):
     provide = frozenset()
 
 
-class Older(Mean):
-    each_client = True
-
-
 class Mixed(Hook):
     requires = frozenset({Trait.ROBUST})
 
@@ -233,10 +229,6 @@ def test_a_mistake_in_a_hook_is_named_with_its_file_and_line(name: str) -> None:
         (
             {"aggregator": Finishes()},
             "Finishes.finnish is not an aggregator method; did you mean 'finish'?",
-        ),
-        (
-            {"aggregator": Older()},
-            "Older.each_client has no effect; write requires = frozenset({Need.EACH_CLIENT})",
         ),
         ({"hooks": [Mixed()]}, "Mixed.requires must be a set of fedmx.Need"),
         (
