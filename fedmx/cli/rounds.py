@@ -8,6 +8,7 @@ import json
 import math
 import os
 import pdb
+import shutil
 import sys
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -37,8 +38,9 @@ from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.shell_line import shell_line
+from layers.compute.errors import ComputeError
 from layers.logic import BrokenModel
-from layers.logic.errors import ImpossiblePlan
+from layers.logic.errors import ClientFailed, ImpossiblePlan, LogicError, PartFailed
 
 
 @dataclass(frozen=True)
@@ -113,12 +115,17 @@ def run_loop(
         text = error_text(error)
         if text is None or not opened or server.recorder is None:
             raise  # a bug, or the run did not start
-        # These fail in round 1 again, however often the run is resumed.
-        is_hopeless = isinstance(error, BrokenModel) and error.report.round == 1
-        is_hopeless |= isinstance(error, ImpossiblePlan) and server.state.round == 0
-        raise FedmxError(
-            text if is_hopeless else f"{text}{_hint(experiment, opened[0])}"
-        ) from error
+        again = _happens_again(error)
+        new = callable(folder) and not server.state.round and not server.network.foreign
+        if again and new and opened[0].path.is_dir():
+            shutil.rmtree(opened[0].path)
+            raise FedmxError(f"{text}; the run folder, which has no round, is removed") from error
+        hint = _hint(experiment, opened[0])
+        if again == "settings":
+            hint = _fork_hint(server, opened[0])
+        elif again and hint:
+            hint = f"; correct the code, then{hint.removeprefix(';')}"
+        raise FedmxError(f"{text}{hint}") from error
     (show or _print_result)(_result(server, opened[0], last))
 
 
@@ -136,6 +143,27 @@ def print_document(result: Result) -> None:
         "report": str(folder.report_path),
     }
     typer.echo(json.dumps(plain_record(found, "the result")))
+
+
+def _happens_again(error: Exception) -> Literal["", "code", "settings"]:
+    """Return what must change before a resumed run can get past an error; empty: nothing."""
+    if isinstance(error, ComputeError | ImpossiblePlan):
+        return "settings"
+    if isinstance(error, BrokenModel):
+        return "settings" if error.report.round == 1 else ""
+    if not isinstance(error, ClientFailed | PartFailed):
+        return ""
+    if isinstance(error.__cause__, OSError | MemoryError):
+        return ""
+    return "settings" if isinstance(error.__cause__, ComputeError | LogicError) else "code"
+
+
+def _fork_hint(server: Server, folder: RunFolder) -> str:
+    """Return how to go on with other settings from the last round; empty without a round."""
+    if not server.state.round:
+        return ""
+    words = ("fork", folder.path, "--round", str(server.state.round), "--set", "KEY=VALUE")
+    return f"; a resumed run fails alike, so change a setting: {shell_line('fedmx', *words)}"
 
 
 def _hint(experiment: Experiment, folder: RunFolder) -> str:

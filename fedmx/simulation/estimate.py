@@ -13,9 +13,12 @@ import numpy as np
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
+from fedmx.errors import ExperimentError
 from fedmx.protocol.loopback import carried
 from fedmx.simulation.executors.executor import SerialExecutor
-from layers.logic import ClientLedger, Task, TimerFired
+from layers.compute.data.dataset import Samples
+from layers.compute.errors import ComputeError
+from layers.logic import ClientLedger, Task, TimerFired, Training
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.round.exchange import SendTask
 from layers.logic.round.round import RoundMachine
@@ -85,6 +88,7 @@ def estimate(assembly: Assembly) -> Estimate:
     client = int(list(sizes)[int(np.abs(numbers - np.median(numbers)).argmin())])
     training = logic.training_of(1)
 
+    _try_smallest_batch(assembly, numbers, training)
     pipeline = logic.server_pipeline(state, logic.clients or 0)
     seed = derive(logic.seed, "train", 1, client)
     one_step = dataclasses.replace(training, steps=1)
@@ -118,6 +122,30 @@ def estimate(assembly: Assembly) -> Estimate:
         * (1 if sys.platform == "darwin" else 1024),
         rounds=experiment.rounds,
     )
+
+
+def _try_smallest_batch(assembly: Assembly, numbers: np.ndarray, training: Training) -> None:
+    """Take a step on the smallest mini-batch of any client.
+
+    Raises:
+        ExperimentError: the model cannot train on so few samples.
+    """
+    engine, sizes = assembly.engine, np.maximum(numbers, 1)
+    batch = np.minimum(training.batch_size or sizes, sizes)
+    last = (sizes - 1) % batch + 1
+    last += np.where((last < engine.least_batch) & (sizes > batch), batch, 0)  # it is joined
+    smallest = np.minimum(batch, last)
+    client = list(assembly.sizes())[int(smallest.argmin())]
+    number, samples = int(smallest.min()), assembly.samples_of(client)
+    few = Samples(samples.x[:number], samples.y[:number])
+    one_step = dataclasses.replace(training, steps=1, batch_size=0)
+    try:
+        engine.train(few, one_step, 0, loss=engine.loss_alone)
+    except ComputeError as error:
+        raise ExperimentError(
+            f"client {client}, {len(samples)} samples: {error}; raise compute.train.batch_size, or "
+            "leave the client out (without)"
+        ) from error
 
 
 def _cohort(assembly: Assembly, state: ServerState) -> tuple[int | None, int | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -177,6 +178,33 @@ def test_a_gpu_is_for_torch_and_promises_no_portable_bits(engine: str, bits: str
     compute = {**NUMPY["compute"], "engine": engine, "bits": bits, "device": "cuda"}
     with pytest.raises(ExperimentError, match=r"compute\.device: cuda.*torch.*native"):
         simulate(Experiment.parse(json.dumps({**kinds.TREE, "compute": compute})))
+
+
+NORMED = """
+from torch import nn
+def net(classes) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 8), nn.BatchNorm1d(8), nn.Linear(8, classes))
+"""
+
+
+@pytest.mark.needs_torch
+def test_batch_norm_never_meets_a_mini_batch_of_one_sample(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
+    (tmp_path / "normed.py").write_text(NORMED)
+    compute = {"model": "normed:net", "engine": "torch", "train": {"batch_size": 10}}
+    compute |= {"data": "digits", "normalise": {"scale": 16}}
+    tree = {"rounds": 1, "clients": 131, "compute": compute, "logic": {"min_updates": 131}}
+    tree["logic"]["selector"] = {"name": "uniform", "count": 131}  # of 11 samples each
+    (tmp_path / "e.yaml").write_text(json.dumps(tree))
+    words = ("run", "e.yaml", "--own-modules")
+    done = fedmx(*words, cwd=tmp_path)
+    assert done.code == 0, done.err
+    for more in ((), ("--dry-run",)):
+        alone = fedmx(*words, "--set", "compute.train.batch_size=1", *more, cwd=tmp_path)
+        assert alone.code == 2
+        assert re.search(r"fedmx: client \d+.* mini-batch of 1:", alone.err)
+        assert "resume" not in alone.err
+    assert len(list((tmp_path / "runs").iterdir())) == 1, "a run that made no round left a folder"
 
 
 @pytest.mark.needs_torch

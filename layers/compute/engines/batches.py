@@ -76,6 +76,7 @@ class Batches:
         plan: epochs or steps, batch size, learning rate, momentum, weight decay.
         seed: for shuffling.
         dimension: the number of weights.
+        least: the fewest samples of a mini-batch, if there are as many.
         one_thread: the context in which the engine's operators run.
         begin: called before the first mini-batch.
 
@@ -89,12 +90,14 @@ class Batches:
         plan: TrainingPlan,
         seed: int,
         dimension: int,
+        least: int,
         one_thread: OneThread,
         begin: Callable[[], None],
     ):
         samples = len(feed.y)
         self.feed = feed
-        self._batch, self._steps = batch_of(plan, samples), steps_of(plan, samples)
+        self._batch, self._steps = batch_of(plan, samples), steps_of(plan, samples, least)
+        self._least = least
         self._seed = seed
         self._one_thread = one_thread
         self._begin = begin
@@ -107,7 +110,8 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         with self._one_thread.kept():
             self._begin()
-            for rows in shuffled(len(self.feed.y), self._batch, self._steps, self._seed):
+            samples, batch = len(self.feed.y), self._batch
+            for rows in shuffled(samples, batch, self._steps, self._seed, self._least):
                 yield Batch(self, rows)
 
     def report(self) -> TrainReport:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
@@ -21,7 +22,7 @@ from layers.compute.engines.graphs import GraphCache, Scorer, Step
 from layers.compute.engines.layout import FlatVector, Layout, aligned
 from layers.compute.engines.objective import Feed, Objective, array_name, reference_name
 from layers.compute.engines.one_thread import OneThread
-from layers.compute.engines.training import TrainingPlan, batch_of, shuffled, steps_of
+from layers.compute.engines.training import TrainingPlan, batch_of, shuffled, starts, steps_of
 from layers.compute.errors import ComputeError, unknown
 from layers.compute.losses import CROSS_ENTROPIES, CrossEntropy, Loss
 from layers.compute.losses.loss import Outputs, name_of
@@ -58,6 +59,7 @@ class Engine(ABC):
     in neither vector, because it belongs to the model that every process builds.
 
     Attributes:
+        least_batch: the fewest samples of a mini-batch of a larger set: 2 for a model with buffers.
         NAME: the engine's name in an experiment.
         example_shape: the shape of one input, without the batch.
         example_dtype: the dtype of the model's inputs.
@@ -114,6 +116,8 @@ class Engine(ABC):
             raise ComputeError("the model has no trainable parameter")
         self.layout, self.buffers_layout = weights.layout, buffers.layout
         self._weights, self._buffers, self._gradient = weights, buffers, gradient
+        # BatchNorm cannot normalise one sample by its own statistics.
+        self.least_batch = 2 if buffers.array.size else 1
 
     def _check_output(self, shape: tuple[int, ...]) -> None:
         """Check the shape of the model's output for two inputs.
@@ -245,13 +249,15 @@ class Engine(ABC):
                 the loss lacks a reference model or an array, or does not fit the model.
         """
         x, y = self._check(samples)
-        batch, steps = batch_of(plan, len(y)), steps_of(plan, len(y))
+        batch, steps = batch_of(plan, len(y)), steps_of(plan, len(y), self.least_batch)
         rows = None  # those that the references see
         if steps * batch < len(y):
-            rows = np.unique(np.concatenate([EMPTY, *shuffled(len(y), batch, steps, seed)]))
+            drawn = shuffled(len(y), batch, steps, seed, self.least_batch)
+            rows = np.unique(np.concatenate([EMPTY, *drawn]))
         feed = self._feed(loss or self.loss, x, y, rows, references, arrays)
         size = self._weights.array.size
-        return Batches(feed, plan, seed, size, self._one_thread, lambda: self._draw_from(seed))
+        begin = partial(self._draw_from, seed)
+        return Batches(feed, plan, seed, size, self.least_batch, self._one_thread, begin)
 
     def step(self, batch: Batch, correct: GradientHook | None = None) -> None:
         """Take a step of SGD from the loaded weights, with the velocity of the batch's training.
@@ -317,8 +323,7 @@ class Engine(ABC):
         buffers = self._buffers.array.copy()
         with self._one_thread:
             self._draw_from(self._seed)
-            for start in range(0, len(y), BATCH):
-                rows = np.arange(start, min(start + BATCH, len(y)))
+            for rows in np.split(np.arange(len(y)), starts(len(y), BATCH, self.least_batch)[1:]):
                 feed.run(rows)
                 total += (len(rows) / len(y)) * self._gradient.array
         self._buffers.array[...] = buffers

@@ -41,8 +41,8 @@ class TrainingPlan(Protocol):
         """The factor of the weights that are added to the gradient."""
 
 
-def steps_of(plan: TrainingPlan, samples: int) -> int:
-    """Return how many mini-batches a plan has for this many samples.
+def steps_of(plan: TrainingPlan, samples: int, least: int = 1) -> int:
+    """Return how many mini-batches a plan has for this many samples; see `starts`.
 
     Raises:
         ComputeError: `steps` is negative, or it is not given and `epochs` is less than 1.
@@ -53,7 +53,7 @@ def steps_of(plan: TrainingPlan, samples: int) -> int:
         return plan.steps
     if plan.epochs < 1:
         raise ComputeError(f"plan: epochs={plan.epochs} is not at least 1, and steps is not given")
-    return plan.epochs * -(-samples // batch_of(plan, samples))
+    return plan.epochs * len(starts(samples, batch_of(plan, samples), least))
 
 
 def batch_of(plan: TrainingPlan, samples: int) -> int:
@@ -67,19 +67,27 @@ def batch_of(plan: TrainingPlan, samples: int) -> int:
     return min(plan.batch_size or samples, samples)
 
 
-def shuffled(samples: int, batch: int, steps: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the rows of `steps` mini-batches, shuffled in every epoch.
+def starts(samples: int, batch: int, least: int = 1) -> range:
+    """Return where the mini-batches of an epoch begin; the last one has the remaining rows.
 
-    The last mini-batch of an epoch has the remaining rows.
+    Fewer than `least` remaining rows join the mini-batch before them.
     """
+    return range(0, max(samples - least + 1, 1), batch)
+
+
+def shuffled(
+    samples: int, batch: int, steps: int, seed: int, least: int = 1
+) -> Iterator[np.ndarray]:
+    """Yield the rows of `steps` mini-batches, shuffled in every epoch; see `starts`."""
     rng = np.random.default_rng(seed)
     while steps > 0:
         order = rng.permutation(samples)
-        for start in range(0, samples, batch):
+        begins = starts(samples, batch, least)
+        for begin, end in zip(begins, (*begins[1:], samples), strict=True):
             if steps == 0:
                 return
             steps -= 1
-            yield order[start : start + batch]
+            yield order[begin:end]
 
 
 class Sgd:

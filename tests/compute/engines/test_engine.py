@@ -15,7 +15,7 @@ from mxnet.gluon import nn
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.engine import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.compute.engines.training import shuffled
+from layers.compute.engines.training import shuffled, steps_of
 from layers.compute.errors import ComputeError
 from layers.compute.losses import Sigmoid
 from tests.compute.engines.toys import (
@@ -90,6 +90,23 @@ def test_every_epoch_uses_every_sample_once_in_a_new_order(n: int, batch: int, s
     assert sorted(first) == sorted(second) == list(range(n))
     if n > 20:
         assert first.tolist() != second.tolist()
+
+
+@given(n=st.integers(1, 60), batch=st.integers(2, 20), seed=st.integers(0, 2**64))
+def test_a_model_that_needs_two_samples_never_gets_one_if_there_are_two(
+    n: int, batch: int, seed: int
+) -> None:
+    batch = min(batch, n)
+    epoch = plan(batch_size=batch, epochs=1)
+    rows = list(shuffled(n, batch, steps_of(epoch, n, 2), seed, 2))
+    assert sorted(np.concatenate(rows)) == list(range(n))
+    assert min(map(len, rows)) >= min(n, 2)
+    joined = n % batch == 1 and n > batch
+    assert len(rows) == steps_of(epoch, n) - joined
+    if not joined:
+        assert [one.tolist() for one in rows] == [
+            one.tolist() for one in shuffled(n, batch, len(rows), seed)
+        ]
 
 
 def test_steps_override_epochs_and_wrap_around(toy: MXNetEngine) -> None:

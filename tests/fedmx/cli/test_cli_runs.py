@@ -100,7 +100,7 @@ def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_
     assert "Final accuracy" in result.out
     assert "Up a round" in result.out
     assert "float32" not in result.out, "it is as large, so the row says nothing"
-    assert "a round, as large as float32 (" in (run / "report.html").read_text()
+    assert "a round, as large (float32: " in (run / "report.html").read_text()
     assert result.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
     assert (tmp_path / "page.html").stat().st_size > 1000
     assert "is a folder" in fedmx("report", run, "-o", tmp_path, cwd=tmp_path).error_text
@@ -188,16 +188,14 @@ def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Pat
 def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     (folder / "fail").touch()
     result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
-    run = run_in(folder)
     line = 1 + GATE.splitlines().index('            raise ZeroDivisionError("on purpose")')
     assert result.code == 2
     assert re.search(
         rf"^fedmx: client \d, round 1: ZeroDivisionError: on purpose \({folder}/gate.py:{line}\); "
-        r"--debug shows the traceback; "
-        rf"continue with: fedmx resume {run.relative_to(folder)} --own-modules$",
+        r"--debug shows the traceback; the run folder, which has no round, is removed$",
         result.err.splitlines()[-1],
     )
-    assert RunFolder.open(run).status == "failed"
+    assert list((folder / "runs").iterdir()) == []
 
 
 def test_a_first_round_that_breaks_the_model_is_answered_with_what_can_help(folder: Path) -> None:
@@ -205,10 +203,10 @@ def test_a_first_round_that_breaks_the_model_is_answered_with_what_can_help(fold
     result = fedmx("run", "small.yaml", "--own-modules", *words, cwd=folder)
     assert result.code == 2
     last = result.err.splitlines()[-1]
-    assert last.endswith(
+    assert (
         "change the setting and run the experiment again: lower the learning rate, use an "
         "aggregator that tolerates bad updates"
-    )
+    ) in last
     assert "checkpoints" not in last
     assert "fedmx resume" not in last
 
@@ -251,12 +249,14 @@ def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder:
 @pytest.mark.needs_mxnet
 def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
     (folder / "fail").touch()
+    later = GATE.replace('(HERE / "fail").exists()', "update.round == 2")
+    (folder / "gate.py").write_text(later)
     said = fedmx(
         "run", "small.yaml", "--own-modules", "--set", "run.folder=my runs", cwd=folder
     ).err
     (run,) = (folder / "my runs").iterdir()
     words = ["fedmx", "resume", f"my runs/{run.name}", "--own-modules"]
-    assert shlex.split(said.rpartition("; continue with: ")[2]) == words
+    assert shlex.split(said.rpartition("; correct the code, then continue with: ")[2]) == words
 
 
 def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) -> None:

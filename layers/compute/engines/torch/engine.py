@@ -276,7 +276,12 @@ class _Step:
             given.send()
         inputs = {name: one.tensor for name, one in self._inputs.items()}
         engine._of_gradient.tensor.zero_()  # the backward pass adds to it
-        outputs = self._layers.outputs(self._x.tensor)
+        try:
+            outputs = self._layers.outputs(self._x.tensor)
+        except ValueError as error:  # as BatchNorm raises for a single value of a channel
+            raise ComputeError(
+                f"the model cannot train on a mini-batch of {len(self.x)}: {one_line(error)}"
+            ) from error
         head = self._objective.head(OPERATORS, outputs, self._y.tensor, inputs, len(self.x))
         head.backward(torch.ones_like(head))
         engine._of_gradient.fetch()
