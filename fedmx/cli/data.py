@@ -16,7 +16,7 @@ from fedmx.cli.options import (
     permitted,
     show_help_without_command,
 )
-from fedmx.cli.output import show_table
+from fedmx.cli.output import say, show_table
 
 DEFAULT_CLIENTS = 100  # for a data set that is named without an experiment
 app = typer.Typer(help="Show data sets and their partitions among clients.")
@@ -69,12 +69,15 @@ def show(
         experiment = permitted(Experiment.read(file, overrides), module, own_modules)
 
     from fedmx.assembly.assembly import Assembly
+    from fedmx.assembly.doubts import of_data
     from fedmx.cli.datasets import files_with_progress
     from fedmx.report.partition import count, table
 
     with files_with_progress() as files:
         assembly = Assembly(experiment, files)
         labels = [assembly.labels_of(client) for client in range(experiment.clients)]
+        for doubt in of_data(assembly):
+            say("data_doubtful", f"{doubt}; is this intended?", what=doubt)
     counts = count(labels, assembly.data.dataset.classes)
     if as_json:
         samples = {"data": experiment.compute.data.name, "samples": counts.tolist()}

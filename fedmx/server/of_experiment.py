@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.assembly.doubts import doubts
 from fedmx.errors import ExperimentError
 from fedmx.log import Log
 from fedmx.server.callback import Callback
@@ -53,7 +54,8 @@ def server_of(
     """
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
-    for doubt in possible_mistakes((logic.selector, logic.aggregator, *logic.hooks, logic.trainer)):
+    parts = (logic.selector, logic.aggregator, *logic.hooks, logic.trainer)
+    for doubt in (*possible_mistakes(parts), *doubts(assembly, simulated=not clients.foreign)):
         log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
     _check_patience(assembly, clients)
     evaluate, stop = experiment.compute.evaluate, experiment.stop

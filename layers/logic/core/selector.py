@@ -69,6 +69,11 @@ class Selector(Part, ABC):
     """What it does with all clients, for which more would be too many; ends a sentence."""
 
     @property
+    def fewest_clients(self) -> int:
+        """The fewest clients of an experiment that its settings are for; `count`, if it has one."""
+        return getattr(self, "count", None) or 1
+
+    @property
     def follows(self) -> frozenset[Trait]:
         """Whether it asks for the labels."""
         asked = {question.name for question in self.surveys()}

@@ -145,6 +145,12 @@ class Logic:
                 f"{self.selector.why_limited}; use fewer clients, or a selector that needs the "
                 "cohort alone, such as uniform or by-size"
             )
+        fewest = self.selector.fewest_clients
+        if self.clients is not None and self.clients < fewest:
+            raise LogicError(
+                f"{name} takes {fewest:,} clients in a round, and there are {self.clients:,}; "
+                "lower its count"
+            )
         least = self.aggregator.least_updates
         if self.min_updates < least:
             raise LogicError(

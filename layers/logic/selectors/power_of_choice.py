@@ -65,6 +65,11 @@ class PowerOfChoice(Selector):
         if self.samples < 0:
             raise LogicError(f"samples must be 0 or more, not {self.samples}")
 
+    @property
+    def fewest_clients(self) -> int:
+        """As many as are asked or drawn."""
+        return max(super().fewest_clients, self.candidates or 1)
+
     def inquire(
         self,
         population: Population,

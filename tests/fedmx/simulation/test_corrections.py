@@ -22,7 +22,7 @@ def test_every_experiment_of_an_algorithms_page_can_be_run(page: str) -> None:
         logic = yaml.safe_load(block)["logic"]
         waits = not any(name in block for name in ASYNCHRONOUS)
         clock = {"clock": {"deadline_s": 600 if waits else None}}
-        simulate(experiment(logic, clients=10, **clock))
+        simulate(experiment(logic, clients=20, **clock))
 
 
 @pytest.mark.parametrize(

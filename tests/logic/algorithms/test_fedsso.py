@@ -302,7 +302,7 @@ def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
         ({"min_samples": 1}, "min_samples must be 2 or more, not 1"),
         ({"xi": 1.0}, "xi must be between 0 and 1"),
         ({"sketch": -1}, "sketch must be 0 or more values, not -1"),
-        ({"noise": "loud"}, "stratum, drop or singletons, not 'loud'"),
+        ({"noise": "loud"}, "'drop' or 'singletons', not 'loud'"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(settings, reason) -> None:

@@ -111,7 +111,7 @@ def test_a_plan_that_comes_back_to_a_stratum_is_refused() -> None:
 
 
 def test_a_mean_that_there_is_not_is_refused() -> None:
-    with pytest.raises(LogicError, match="stratified or literal, not 'median'"):
+    with pytest.raises(LogicError, match="'literal', not 'median'"):
         Stratified("median")
 
 

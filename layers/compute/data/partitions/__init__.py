@@ -13,7 +13,13 @@ from importlib import import_module
 import numpy as np
 
 from layers.compute.data.dataset import Dataset
-from layers.compute.data.partitions.partition import DecidesByTraining, Indices, Labels, Partition
+from layers.compute.data.partitions.partition import (
+    DecidesByTraining,
+    Indices,
+    Labels,
+    Partition,
+    checked,
+)
 from layers.compute.errors import PartitionError
 
 __all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
@@ -55,16 +61,18 @@ def divide(
         rows: indices into the training split; only these are divided. None: all.
 
     Raises:
-        PartitionError: the samples cannot be divided so.
+        PartitionError: the samples cannot be divided so, or the partition returned something else.
     """
     test = dataset.test
     labels, users = dataset.train.y, dataset.train.users
     if rows is not None:
         labels, users = labels[rows], None if users is None else users[rows]
-    parts = partition.split(labels, users, clients, np.random.default_rng(seed))
+    parts = checked(partition, labels, users, clients, np.random.default_rng(seed))
     if isinstance(partition, DecidesByTraining):
         partition = partition.for_tests(labels, clients, np.random.default_rng(seed))
     return (
         parts if rows is None else [rows[part] for part in parts],
-        partition.split(test.y, test.users, clients, np.random.default_rng(seed), allow_empty=True),
+        checked(
+            partition, test.y, test.users, clients, np.random.default_rng(seed), allow_empty=True
+        ),
     )

@@ -66,6 +66,42 @@ class DecidesByTraining(Protocol):
         """
 
 
+def checked(
+    partition: Partition,
+    labels: Labels,
+    users: Indices | None,
+    clients: int,
+    rng: np.random.Generator,
+    **how: bool,
+) -> Sequence[Indices]:
+    """Return the parts of a partition, after a check; see `Partition.split`.
+
+    Raises:
+        PartitionError: there is not one array of existing indices for each client.
+    """
+    parts = partition.split(labels, users, clients, rng, **how)
+    name = f"{type(partition).__name__}.split"
+    if len(parts) != clients:
+        raise PartitionError(
+            f"{name} returned {len(parts)} parts for {clients} clients; return one for each"
+        )
+    if isinstance(parts, GroupedRows):
+        return parts
+    arrays = [np.asarray(part) for part in parts]
+    for client, rows in enumerate(arrays):
+        if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+            raise PartitionError(
+                f"{name} returned {rows.dtype} of shape {rows.shape} for client {client}; return "
+                "the indices of its samples, whole numbers (n,)"
+            )
+        if rows.size and not (rows.min() >= 0 and rows.max() < len(labels)):
+            raise PartitionError(
+                f"{name} returned index {rows.max() if rows.min() >= 0 else rows.min()} for client "
+                f"{client}; indices are from 0 to {len(labels) - 1}"
+            )
+    return [rows.astype(np.int64, copy=False) for rows in arrays]
+
+
 class Rule(Settings, ABC):
     """A partition that needs a fixed number of samples for each client.
 
