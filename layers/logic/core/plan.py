@@ -28,6 +28,7 @@ class Population:
         in_flight: the clients that still work on an earlier task, which the plan of the last round
             kept.
         total: N, the number of clients of the experiment; None: of the clients with samples.
+        seed: of the run, for draws that stay the same in all rounds.
         secret: the server's secret for the selection of this round, for a selector whose choice
             nobody may foresee.
     """
@@ -39,6 +40,7 @@ class Population:
     over_select: float = 1.0
     in_flight: tuple[int, ...] = ()
     total: int | None = None
+    seed: int = 0
     secret: Secret = field(
         default_factory=lambda: Secret.elsewhere("the server"), repr=False, compare=False
     )

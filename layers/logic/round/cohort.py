@@ -76,6 +76,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
         over_select=logic.over_select,
         in_flight=tuple(one for one in state.in_flight if one not in excluded),
         total=None if logic.clients is None else logic.clients - len(excluded),
+        seed=logic.seed,
         secret=logic.secret.part("select", state.round + 1),
     )
     questions = logic.selector.surveys()

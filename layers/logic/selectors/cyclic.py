@@ -23,7 +23,7 @@ class Cyclic(Selector):
     participation"; all clients of a group take part.
 
     Of `period` clients with consecutive numbers, each takes part in another round of the cycle. The
-    order is shuffled, and the same for every seed. No other client replaces one that is not there.
+    order is drawn from the experiment's seed. No other client replaces one that is not there.
 
     Attributes:
         period: R, the number of rounds of a cycle; about N / R clients take part in a round.
@@ -52,6 +52,7 @@ class Cyclic(Selector):
             return Plan(())
         # Row by row, so that no client's place depends on how many there are.
         rows = int(clients.max()) // self.period + 1
-        order = generator(0, "cyclic").random((rows, self.period)).argsort(axis=1, kind="stable")
+        draws = generator(population.seed, "cyclic").random((rows, self.period))
+        order = draws.argsort(axis=1, kind="stable")
         places = order[clients // self.period, clients % self.period]
         return Plan(single_lanes(clients[places == (round - 1) % self.period].tolist()))

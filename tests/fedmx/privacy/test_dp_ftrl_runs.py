@@ -84,6 +84,7 @@ def test_a_fork_goes_on_in_the_tree_and_counts_what_was_released(run: RunFolder)
     ("changed", "key"),
     [
         ("logic.selector.period=2", "privacy"),
+        ("seed=5", "seed"),
         ("without=[1]", "privacy"),
         ("clients=5", "clients"),
         ("logic.selector=poisson", "privacy"),

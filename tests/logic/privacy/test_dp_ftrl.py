@@ -91,8 +91,8 @@ def test_the_account_knows_how_often_a_client_is_in_a_node() -> None:
 
 
 def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> None:
-    def rounds_of(clients: Any, period: int) -> dict[int, int]:
-        population = Population(dict.fromkeys(clients, 3))
+    def rounds_of(clients: Any, period: int, seed: int = 0) -> dict[int, int]:
+        population = Population(dict.fromkeys(clients, 3), seed=seed)
         rng = np.random.default_rng(0)
         plans = [Cyclic(period).select(population, {}, one + 1, rng) for one in range(2 * period)]
         assert [one.lanes for one in plans[:period]] == [one.lanes for one in plans[period:]]
@@ -105,6 +105,7 @@ def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> Non
     assert sizes.max() <= 101
     assert [everybody[one] for one in range(10)] != [everybody[one] for one in range(10, 20)]
     assert [everybody[one] for one in range(10)] == [5, 6, 4, 8, 0, 1, 9, 2, 3, 7]
+    assert rounds_of(range(1003), 10, seed=1) != everybody
     some = [one for one in range(700) if one % 3]
     assert rounds_of(some, 10) == {one: everybody[one] for one in some}
     assert Cyclic(3).select(Population({}), {}, 1, np.random.default_rng(0)).lanes == ()
