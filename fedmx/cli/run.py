@@ -23,6 +23,7 @@ from fedmx.cli.options import (
 )
 from fedmx.cli.output import say
 from fedmx.cli.process import restart_on
+from fedmx.shell_line import shell_line
 from fedmx.version import __version__, fits
 
 if TYPE_CHECKING:
@@ -135,7 +136,12 @@ def resume(
 
     folder = RunFolder.open(path)
     if folder.status == "done":
-        raise RunError(f"{path}: the run is done ({folder.reason}); there is nothing to resume")
+        records, more = folder.rounds(), ""
+        if records:
+            done = records[-1]["round"]
+            words = ("fork", path, "--round", str(done), "--set", f"rounds={2 * done}")
+            more = f"; for more rounds: {shell_line('fedmx', *words)}"
+        raise RunError(f"{path}: the run is done ({folder.reason}): nothing to resume{more}")
     before = folder.facts.get("fedmx")
     if isinstance(before, str) and not fits(before) and not allow_version:
         raise RunError(

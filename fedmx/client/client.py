@@ -14,7 +14,6 @@ from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
 from fedmx.components.text import first_line, shown
-from fedmx.components.user_code import reason_of
 from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.protocol.messages import (
@@ -32,6 +31,7 @@ from fedmx.protocol.messages import (
 from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
+from layers.logic.errors import reason_of
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,
@@ -132,9 +132,7 @@ class Client:
                 log.info("connected", "connected to {address}", address=self.network.address)
                 self._missing_assets = set()
             elif isinstance(event, Disconnected):
-                log.warning(
-                    "disconnected", "disconnected: {reason}; reconnecting", reason=event.reason
-                )
+                log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
                 self._missing_assets = set()
             elif isinstance(event, Retrying):
                 log.info(

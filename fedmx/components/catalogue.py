@@ -196,6 +196,8 @@ def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
         name: the unknown name.
         names: the names of this kind.
     """
+    if noun == "data set" and name.endswith(".npz"):
+        return f"unknown data set {name!r}; a file is {{name: arrays, path: {name}}}"
     listed = [f"{key}NAME" if key.endswith(":") else key for key in names]
     return f"{unknown(noun, name, listed)}, or your own as package.module:Name"
 

@@ -90,7 +90,8 @@ class Setting:
                 value = adapter.validate_python(value)
             except ValidationError as error:
                 details = error.errors(include_url=False)
-                if len(details) == 1 and not details[0]["type"].startswith("is_instance"):
+                whole = ("is_instance", "missing", "too_")  # what is wrong is the value as a whole
+                if len(details) == 1 and not details[0]["type"].startswith(whole):
                     where = dotted(details[0]["loc"])
                     text = value_problem(details[0])
                     raise ValueError(f"{where}: {text}" if where else text) from None

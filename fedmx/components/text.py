@@ -72,7 +72,11 @@ def in_words(annotation: object) -> str:
         if issubclass(kind, Mapping):
             return "a mapping"
         if issubclass(kind, Sequence | set | frozenset):
-            return "a list of numbers" if {*arguments} <= {int, float, ...} else "a list"
+            fixed = kind is tuple and arguments and ... not in arguments
+            number = f"{len(arguments)} " if fixed else ""
+            if {*arguments} <= {int, float, ...}:
+                return f"a list of {number}numbers"
+            return f"a list of {number}values" if fixed else "a list"
         return with_article(kind.__name__)
     return _TYPES.get(kind, str(annotation))
 

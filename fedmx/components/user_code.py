@@ -154,12 +154,6 @@ def not_allowed(name: str, modules: Collection[str] | None) -> str:
     )
 
 
-def reason_of(error: BaseException) -> str:
-    """Return in one line why a part of an experiment failed, without round, client and place."""
-    what = getattr(error, "what", None)
-    return what if isinstance(what, str) else f"{type(error).__name__}: {error}"
-
-
 def place_of(error: BaseException) -> str:
     """Return ``FILE:LINE`` where an exception was raised, or an empty text if no file is known.
 

@@ -338,7 +338,8 @@ class TrainKeys(TypedDict, total=False):
     steps: int | None
     """Local steps, instead of epochs; 0 returns the model untrained."""
     batch_size: int | Literal["all"]
-    """Samples in a step; all is all samples of the client."""
+    """Samples in a step; all is all samples of the client. A last one alone joins the step
+    before it if the model has buffers (BatchNorm)."""
     learning_rate: float
     """Learning rate."""
     momentum: float

@@ -130,7 +130,8 @@ class TrainSection(Section):
     steps: WholeNumber | None = None
     """Local steps, instead of epochs; 0 returns the model untrained."""
     batch_size: CountOrAll = 10
-    """Samples in a step; `all` is all samples of the client."""
+    """Samples in a step; `all` is all samples of the client. A last one alone joins the step before
+    it if the model has buffers (BatchNorm)."""
     learning_rate: Positive = 0.1
     """Learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1), Takes("number in [0, 1)")] = 0.0

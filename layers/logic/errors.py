@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
+
 
 class LogicError(Exception):
     """Something that the logic layer was given is wrong; the message says what and where."""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return in one line why a part failed, without round, client and place."""
+    if isinstance(error, PartFailed):
+        return error.what
+    hint = ""
+    if isinstance(error, FrozenInstanceError):
+        hint = "; return a changed copy, as in replace(update, delta=0.5 * update.delta)"
+    return f"{type(error).__name__}: {error}{hint}"
 
 
 class Rejected(LogicError):

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.participant import Participant
-from fedmx.components.user_code import reason_of
 from fedmx.errors import FedmxError
 from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
@@ -27,6 +26,7 @@ from layers.logic import (
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import RoundMemory
 from layers.logic.core.survey import HOOKS
+from layers.logic.errors import reason_of
 from layers.logic.round.pipeline import Trace
 from layers.logic.secrets import Secret
 from layers.network import wire_size
@@ -194,7 +194,7 @@ class SerialExecutor:
                 participant = self.participant(client, ledgers.get(client, ClientLedger()))
                 answer, up_bytes = carried(participant.answer(asked))
             except Exception as error:
-                what = f"survey {question.name!r}: {type(error).__name__}: {error}"
+                what = f"survey {question.name!r}: {reason_of(error)}"
                 raise ClientFailed(client, 0, what) from error
             within = participant.ledger.within
             answers.append(AnswerResult(answer, Traffic(down_bytes, up_bytes), within))

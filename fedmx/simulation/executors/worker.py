@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.components.user_code import place_of, reason_of
+from fedmx.components.user_code import place_of
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC
 from fedmx.run.checkpoint import decode_tree, encode_tree
@@ -25,6 +25,7 @@ from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import Dataset, Files, Raw
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.logic import Answer, ClientLedger, Question, Task, Update
+from layers.logic.errors import reason_of
 from layers.network import MessageCodec, Payload, wire_size
 
 # --- messages --------------------------------------------------------------------------------

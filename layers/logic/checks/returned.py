@@ -18,7 +18,7 @@ from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientContext, ClientSide, Context, ServerSide
 from layers.logic.core.messages import Layout, Task, Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, NotUsable, PartFailed
+from layers.logic.errors import LogicError, NotUsable, PartFailed, reason_of
 from layers.logic.numeric.vectors import largest
 
 NOT_FINITE = "made a model with values that are not finite"
@@ -94,8 +94,8 @@ def guarded(
     except (LogicError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        what = f"failed: {type(error).__name__}: {error}"
-        raise PartFailed(f"{_name(method)} {what}", "", round, client) from error
+        what = f"{_name(method)} failed: {reason_of(error)}"
+        raise PartFailed(what, "", round, client) from error
 
 
 def _plainly(

@@ -16,7 +16,7 @@ from layers.logic.core.report import ClientReport, Times, Traffic
 from layers.logic.core.selector import SELECT, PendingOffers, Selector
 from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd
-from layers.logic.errors import CannotTrain, PartFailed, Rejected
+from layers.logic.errors import CannotTrain, Rejected, reason_of
 from layers.logic.numeric.vectors import largest
 from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
@@ -223,12 +223,9 @@ class Collection:
         except Exception as error:
             if not self._foreign:
                 raise
-            what = (
-                error.what if isinstance(error, PartFailed) else f"{type(error).__name__}: {error}"
-            )
             trace = traceback.format_exc()
             self._failed.setdefault(_place_of(error), set()).add(update.client)
-            reason = f"the server's side of a hook failed on it: {what}"
+            reason = f"the server's side of a hook failed on it: {reason_of(error)}"
             return self._drop(ClientReport(update.client, "rejected", reason, trace))
         report = ClientReport(
             update.client,

@@ -17,6 +17,9 @@ from fedmx.components.text import in_words, with_article
         (Hook | None, "a Hook or null"),
         (int | str, "a whole number or text"),
         (tuple[float, ...], "a list of numbers"),
+        (tuple[int, int], "a list of 2 numbers"),
+        (tuple[str, float], "a list of 2 values"),
+        (tuple[str, ...], "a list"),
     ],
 )
 def test_a_type_is_said_in_words_with_its_article(annotation: Any, words: str) -> None:

@@ -441,7 +441,7 @@ def test_what_would_spoil_the_variates_is_refused_when_the_logic_is_built() -> N
             a_logic(alone(0), hooks=hooks)
     a_logic(alone(0), hooks=[Scaffold(dense=True), Codec()])
     a_logic(alone(0), hooks=[Clip(), Scaffold(), GradientReply()])
-    with pytest.raises(LogicError, match="option.*'III'"):
+    with pytest.raises(LogicError, match=r"option.*'III'"):
         Scaffold("III")
     with pytest.raises(LogicError, match="greater than 0"):
         Scaffold(server_learning_rate=0.0)
