@@ -70,6 +70,7 @@ setup(
         "scipy>=1.15",  # the first whose bootstrap takes `rng`
         "threadpoolctl",
         "PyYAML>=6",
+        "annotated-types>=0.6",
         "pydantic>=2",
         "msgpack>=1",
         "blake3>=1",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Gt
 
-from fedmx import AGGREGATE, Aggregator, BufferMedian, LogicError, Need, ServerState, Trait
+from fedmx import AGGREGATE, Aggregator, BufferMedian, Need, ServerState, Trait
 
 
 class Total:
@@ -22,13 +24,9 @@ class Total:
 class CenteredClip(Aggregator):
     """v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), w <- w + v."""
 
-    radius: float = 1.0
+    radius: Annotated[float, Gt(0)] = 1.0
     requires = frozenset({Need.EACH_CLIENT})  # a lane of several clients would only give their sum
     provides = frozenset({Trait.ROBUST})  # hooks that would undo it, such as scaffold, are refused
-
-    def __post_init__(self) -> None:
-        if not self.radius > 0:
-            raise LogicError(f"radius must be above 0, not {self.radius}")
 
     def init(self, state: ServerState) -> Total:
         return Total(state)

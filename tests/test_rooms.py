@@ -21,8 +21,9 @@ PARTS = ("fedmx", "layers")
 # What each layer may import from outside, besides Python's own library.
 OUTSIDE = {
     "layers/network": {"cryptography", "msgpack", "numpy"},
-    "layers/logic": {"numpy", "sklearn"},
+    "layers/logic": {"annotated_types", "numpy", "sklearn"},
     "layers/compute": {
+        "annotated_types",
         "gluoncv",
         "mxnet",
         "numpy",

@@ -9,6 +9,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from layers.settings import range_words
+
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
@@ -62,7 +64,8 @@ def in_words(annotation: object) -> str:
         return "a value"
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return in_words(arguments[0])
+        limits = range_words(arguments[1:])
+        return f"{in_words(arguments[0])} {limits}".rstrip()
     if origin in (typing.Union, types.UnionType):
         return " or ".join(dict.fromkeys(in_words(argument) for argument in arguments))
     if origin is typing.Literal:
@@ -74,7 +77,11 @@ def in_words(annotation: object) -> str:
         if issubclass(kind, Sequence | set | frozenset):
             fixed = kind is tuple and arguments and ... not in arguments
             number = f"{len(arguments)} " if fixed else ""
-            if {*arguments} <= {int, float, ...}:
+            kinds = {
+                typing.get_args(one)[0] if typing.get_origin(one) is typing.Annotated else one
+                for one in arguments
+            }
+            if kinds <= {int, float, ...}:
                 return f"a list of {number}numbers"
             return f"a list of {number}values" if fixed else "a list"
         return with_article(kind.__name__)
@@ -137,6 +144,7 @@ _KINDS = {
     "int": "must be a whole number",
     "float": "must be a number",
     "finite": "must be a finite number",
+    "predicate": "must be a finite number",
     "bool": "must be true or false",
     "string": "must be text",
     "path": "must be a path",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import cos, isfinite, pi
+from math import cos, pi
 from typing import Protocol
 
 from layers.compute.errors import ComputeError
+from layers.settings import Count, Positive, Settings, Share, WholeNumber
 
 
 class Schedule(Protocol):
@@ -26,18 +27,16 @@ class Constant:
         return base
 
 
+class _Settings(Settings):
+    refusal = ComputeError
+
+
 @dataclass(frozen=True)
-class Step:
+class Step(_Settings):
     """The base rate times `gamma` after every `every` rounds: `base * gamma ** (t // every)`."""
 
-    every: int = 100
-    gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ComputeError(f"schedule step: every={self.every} is not at least 1 round")
-        if not (isfinite(self.gamma) and self.gamma > 0):
-            raise ComputeError(f"schedule step: gamma={self.gamma} is not a positive number")
+    every: Count = 100
+    gamma: Positive = 0.1
 
     def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return `base * gamma ** (t // every)`."""
@@ -45,18 +44,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Inverse:
+class Inverse(_Settings):
     """The base rate divided by the round's number: `base / (1 + start + t)`.
 
     Attributes:
         start: the number of the first round, for an algorithm that takes steps before it.
     """
 
-    start: int = 0
-
-    def __post_init__(self) -> None:
-        if self.start < 0:
-            raise ComputeError(f"schedule inverse: start={self.start} is not 0 or more")
+    start: WholeNumber = 0
 
     def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return `base / (1 + start + t)`."""
@@ -64,14 +59,10 @@ class Inverse:
 
 
 @dataclass(frozen=True)
-class Cosine:
+class Cosine(_Settings):
     """Half a cosine from the base rate down to `floor * base` (Loshchilov & Hutter 2017, eq. 5)."""
 
-    floor: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.floor <= 1:
-            raise ComputeError(f"schedule cosine: floor={self.floor} is not between 0 and 1")
+    floor: Share = 0.0
 
     def learning_rate(self, base: float, t: int, rounds: int) -> float:
         """Return the rate; from round `rounds` on it is `floor * base`."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from layers.compute.losses.loss import Given, Loss, not_negative, share
+from layers.compute.losses.loss import Given, Loss
+from layers.settings import NotNegative, Share
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,7 @@ class LabelSmoothing(Loss):
     NAME = "label-smoothing"
     FITS = ("softmax",)
 
-    epsilon: float = 0.1
-
-    def __post_init__(self) -> None:
-        share(self, epsilon=self.epsilon)
+    epsilon: Share = 0.1
 
     def losses(self, F: Any, given: Given) -> Any:
         """Return -(1 - epsilon) log p[y] - epsilon mean(log p)."""
@@ -49,10 +47,7 @@ class Focal(Loss):
 
     NAME = "focal"
 
-    gamma: float = 2.0
-
-    def __post_init__(self) -> None:
-        not_negative(self, gamma=self.gamma)
+    gamma: NotNegative = 2.0
 
     def losses(self, F: Any, given: Given) -> Any:
         """Return (1 - exp(-c))^gamma c, with the cross-entropy c."""
@@ -80,11 +75,8 @@ class LogitAdjustment(Loss):
     NAME = "logit-adjustment"
     FITS = ("softmax",)
 
-    tau: float = 1.0
-    smoothing: float = 1.0
-
-    def __post_init__(self) -> None:
-        not_negative(self, tau=self.tau, smoothing=self.smoothing)
+    tau: NotNegative = 1.0
+    smoothing: NotNegative = 1.0
 
     def inputs(
         self, y: np.ndarray, classes: int, arrays: Mapping[str, np.ndarray]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -130,43 +129,6 @@ class Loss(Settings, ABC):
 def name_of(loss: Loss) -> str:
     """Return what messages call a loss: its name in an experiment file, or that of its class."""
     return getattr(loss, "NAME", type(loss).__name__)
-
-
-def not_negative(loss: Loss, **settings: float) -> None:
-    """Check that settings are 0 or more, and finite.
-
-    Raises:
-        ComputeError: one is not.
-    """
-    for name, value in settings.items():
-        if not 0 <= value < math.inf:
-            raise ComputeError(
-                f"loss {name_of(loss)}: {name} must be 0 or more and finite, not {value}"
-            )
-
-
-def positive(loss: Loss, **settings: float) -> None:
-    """Check that settings are above 0 and finite.
-
-    Raises:
-        ComputeError: one is not.
-    """
-    for name, value in settings.items():
-        if not 0 < value < math.inf:
-            raise ComputeError(
-                f"loss {name_of(loss)}: {name} must be above 0 and finite, not {value}"
-            )
-
-
-def share(loss: Loss, **settings: float) -> None:
-    """Check that settings are from 0 to 1.
-
-    Raises:
-        ComputeError: one is not.
-    """
-    for name, value in settings.items():
-        if not 0 <= value <= 1:
-            raise ComputeError(f"loss {name_of(loss)}: {name} must be from 0 to 1, not {value}")
 
 
 def check_array(loss: Loss, name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:

@@ -13,10 +13,8 @@ from layers.compute.losses.loss import (
     Given,
     Loss,
     check_array,
-    not_negative,
-    positive,
-    share,
 )
+from layers.settings import NotNegative, Positive, Share
 
 
 @dataclass(frozen=True)
@@ -39,12 +37,8 @@ class Distillation(Loss):
     FITS = ("softmax",)
 
     reference: str | None = "received"
-    weight: float = 0.5
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        share(self, weight=self.weight)
-        positive(self, temperature=self.temperature)
+    weight: Share = 0.5
+    temperature: Positive = 1.0
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -108,13 +102,9 @@ class Moon(Loss):
 
     NAME = "moon"
 
-    mu: float = 1.0
-    temperature: float = 0.5
+    mu: NotNegative = 1.0
+    temperature: Positive = 0.5
     layer: str = LAST
-
-    def __post_init__(self) -> None:
-        not_negative(self, mu=self.mu)
-        positive(self, temperature=self.temperature)
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -152,11 +142,8 @@ class FedProto(Loss):
 
     NAME = "fedproto"
 
-    lam: float = 1.0
+    lam: NotNegative = 1.0
     layer: str = LAST
-
-    def __post_init__(self) -> None:
-        not_negative(self, lam=self.lam)
 
     @property
     def layers(self) -> tuple[str, ...]:

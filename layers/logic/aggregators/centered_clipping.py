@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,8 +11,8 @@ from layers.logic.aggregators.median import StoredUpdates, coordinate_median
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import distance
+from layers.settings import Count, Positive
 
 
 @dataclass(frozen=True)
@@ -34,17 +33,11 @@ class CenteredClipping(Aggregator):
 
     name = "centered-clipping"
 
-    radius: float = 1.0
-    iterations: int = 1
+    radius: Positive = 1.0
+    iterations: Count = 1
 
     requires = frozenset({Need.EACH_CLIENT})
     provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.radius < math.inf:
-            raise LogicError(f"radius must be above 0 and finite, not {self.radius}")
-        if self.iterations < 1:
-            raise LogicError(f"iterations must be 1 or more, not {self.iterations}")
 
     def init(self, state: ServerState) -> StoredUpdates:
         """Start with nothing."""

@@ -14,7 +14,8 @@ from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Update
 from layers.logic.core.state import Memory, ServerState, frozen
-from layers.logic.errors import LogicError, Rejected
+from layers.logic.errors import Rejected
+from layers.settings import Share, WholeNumber
 
 NARROW = 1 << 12  # values of each of up to 20 vectors at a time
 WIDE = 1 << 14  # values of two vectors and a sum at a time
@@ -54,16 +55,10 @@ class FedFV(Aggregator):
 
     name = "fedfv"
 
-    alpha: float = 0.1
-    tau: int = 1
+    alpha: Share = 0.1
+    tau: WholeNumber = 1
 
     requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise LogicError(f"alpha must be between 0 and 1, not {self.alpha}")
-        if self.tau < 0:
-            raise LogicError(f"tau must be 0 or more, not {self.tau}")
 
     def inspect(self, update: Update) -> None:
         """Reject an update without the loss by which updates are ordered."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +16,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.numeric.vectors import accumulation
+from layers.settings import NotNegative
 
 
 @dataclass
@@ -47,15 +47,11 @@ class FedNova(Aggregator):
 
     name = "fednova"
 
-    mu: float = 0.0
+    mu: NotNegative = 0.0
     effective: Literal["auto", "a", "steps"] = "auto"
 
     requires = frozenset({Need.EACH_CLIENT, Need.STEPS})
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < math.inf:
-            raise LogicError(f"mu must be 0 or more and finite, not {self.mu}")
 
     def check(self, logic: Parts) -> None:
         """Refuse local solvers whose ||a||_1 differs or is not known."""

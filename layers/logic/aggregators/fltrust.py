@@ -16,6 +16,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import inner, norm
 from layers.logic.seeds import derive
+from layers.settings import Fraction
 
 
 @dataclass
@@ -51,14 +52,10 @@ class FLTrust(Aggregator):
 
     name = "fltrust"
 
-    held_out: float = 0.01
+    held_out: Fraction = 0.01
 
     requires = frozenset({Need.EACH_CLIENT})
     provides = frozenset({Trait.ROBUST})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
 
     def begin(self, state: ServerState, context: ServerContext) -> _Trusting:
         """Start with nothing.

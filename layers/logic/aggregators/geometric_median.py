@@ -20,8 +20,8 @@ from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import distance
+from layers.settings import Count, Positive
 
 ENOUGH = 2.5e-10  # norm of a subgradient at which the sum is within 5e-10 of the least, relatively
 SAME = 1e-12  # an update counts as equal to z within this share of the mean distance
@@ -58,17 +58,11 @@ class GeometricMedian(Aggregator):
 
     name = "geometric-median"
 
-    iterations: int = 1000
+    iterations: Count = 1000
     weights: Literal["uniform", "samples"] = "uniform"
-    smoothing: float | None = None
+    smoothing: Positive | None = None
 
     requires = frozenset({Need.EACH_CLIENT})
-
-    def __post_init__(self) -> None:
-        if self.iterations < 1:
-            raise LogicError(f"iterations must be 1 or more, not {self.iterations}")
-        if self.smoothing is not None and not 0 < self.smoothing < math.inf:
-            raise LogicError(f"smoothing must be above 0, finite, or null, not {self.smoothing}")
 
     @property
     def provides(self) -> frozenset[Trait]:

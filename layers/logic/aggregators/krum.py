@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -20,9 +19,9 @@ from layers.logic.aggregators.median import (
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
 from layers.logic.storage import Vector
+from layers.settings import Count, Positive, WholeNumber
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,10 @@ class Krum(Aggregator):
 
     name = "krum"
 
-    byzantine: int = 1
+    byzantine: WholeNumber = 1
 
     requires = frozenset({Need.EACH_CLIENT})
     provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
-
-    def __post_init__(self) -> None:
-        _check_number(self.byzantine)
 
     @property
     def least_updates(self) -> int:
@@ -85,16 +81,11 @@ class MultiKrum(Aggregator):
 
     name = "multi-krum"
 
-    byzantine: int = 1
-    keep: int | None = None
+    byzantine: WholeNumber = 1
+    keep: Count | None = None
 
     requires = frozenset({Need.EACH_CLIENT})
     provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
-
-    def __post_init__(self) -> None:
-        _check_number(self.byzantine)
-        if self.keep is not None and self.keep < 1:
-            raise LogicError(f"keep must be 1 or more, not {self.keep}")
 
     @property
     def least_updates(self) -> int:
@@ -140,11 +131,6 @@ def squared_distances(vectors: Sequence[Vector]) -> np.ndarray:
     return distances + distances.T
 
 
-def _check_number(byzantine: int) -> None:
-    if byzantine < 0:
-        raise LogicError(f"byzantine must be 0 or more, not {byzantine}")
-
-
 @dataclass
 class _Sum:
     delta: np.ndarray
@@ -171,14 +157,10 @@ class NormClip(Aggregator):
 
     name = "norm-clip"
 
-    norm: float = 1.0
+    norm: Positive = 1.0
     weights: Literal["samples", "uniform"] = "samples"
 
     requires = frozenset({Need.EACH_CLIENT})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.norm < math.inf:
-            raise LogicError(f"norm must be greater than 0 and finite, not {self.norm}")
 
     @property
     def provides(self) -> frozenset[Trait]:

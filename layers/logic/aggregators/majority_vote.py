@@ -11,7 +11,7 @@ from layers.logic.aggregators.median import BufferMedian
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
+from layers.settings import Bound
 
 
 @dataclass
@@ -36,11 +36,7 @@ class MajorityVote(Aggregator):
 
     name = "majority-vote"
 
-    step: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.step is not None and not self.step > 0:
-            raise LogicError(f"step must be greater than 0, not {self.step}")
+    step: Bound | None = None
 
     @property
     def provides(self) -> frozenset[Trait]:

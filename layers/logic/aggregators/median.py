@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Lt
 
 from layers.logic.aggregators.mean import stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
 from layers.logic.storage import StoredVector, Vector
 
 VALUES = 1 << 12  # values of each update at a time, so that some dozens stay in the cache
@@ -165,12 +166,8 @@ class TrimmedMean(Aggregator):
 
     name = "trimmed-mean"
 
-    trim: float = 0.1
+    trim: Annotated[float, Ge(0), Lt(0.5)] = 0.1
     sparse: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.trim < 0.5:
-            raise LogicError(f"trim must be at least 0 and below 0.5, not {self.trim}")
 
     @property
     def requires(self) -> frozenset[Need]:

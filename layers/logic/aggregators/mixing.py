@@ -24,6 +24,7 @@ from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.storage import Vector
+from layers.settings import Count, WholeNumber
 
 MEDIAN = Median()
 
@@ -133,12 +134,8 @@ class Bucketing(Mixing):
 
     name = "bucketing"
 
-    size: int = 2
+    size: Count = 2
     rule: Aggregator = MEDIAN
-
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise LogicError(f"size must be 1 or more, not {self.size}")
 
     @property
     def least_updates(self) -> int:
@@ -168,12 +165,8 @@ class NearestNeighbourMixing(Mixing):
     name = "nearest-neighbour-mixing"
     mixes_buffers = False
 
-    byzantine: int = 1
+    byzantine: WholeNumber = 1
     rule: Aggregator = MEDIAN
-
-    def __post_init__(self) -> None:
-        if self.byzantine < 0:
-            raise LogicError(f"byzantine must be 0 or more, not {self.byzantine}")
 
     @property
     def least_updates(self) -> int:

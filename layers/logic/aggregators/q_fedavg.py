@@ -12,8 +12,9 @@ from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Update
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, Rejected
+from layers.logic.errors import Rejected
 from layers.logic.numeric.vectors import norm
+from layers.settings import NotNegative
 
 LEAST_LOSS = 1e-10  # added to every loss, so that its power q - 1 is defined
 
@@ -42,14 +43,10 @@ class QFedAvg(Aggregator):
 
     name = "q-fedavg"
 
-    q: float = 1.0
+    q: NotNegative = 1.0
 
     requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
     provides = frozenset({Trait.BY_SLICES})
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.q < math.inf:
-            raise LogicError(f"q must be 0 or more and finite, not {self.q}")
 
     def inspect(self, update: Update) -> None:
         """Reject an update whose loss has no power q."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le, Lt
 
 from layers.arithmetic import cos_sin
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.mediators import (
     LABELS,
     LabelHistograms,
-    check_classes,
     greedy_fill,
     kept_lines,
     lines_of,
@@ -33,6 +33,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.distances import kullback_leibler, uniform
+from layers.settings import Count, Decay, Positive, Share
 
 MOST = 100.0  # without a limit one absurd histogram would let all clients train without end
 
@@ -64,24 +65,15 @@ class Astraea(Selector):
 
     name = "astraea"
 
-    gamma: int = 10
-    classes: int = 10
-    above: float | None = None
-    mediator_epochs: int = 1
+    gamma: Count = 10
+    classes: Annotated[int, Ge(2)] = 10
+    above: Positive | None = None
+    mediator_epochs: Count = 1
 
     provides = frozenset({Trait.ONLY_LABELS})
 
     most_clients = 10_000
     why_limited = "every client takes part in every round, and mediators are filled from all"
-
-    def __post_init__(self) -> None:
-        check_classes(self.classes)
-        if self.gamma < 1:
-            raise LogicError(f"gamma must be 1 or more, not {self.gamma}")
-        if self.mediator_epochs < 1:
-            raise LogicError(f"mediator_epochs must be 1 or more, not {self.mediator_epochs}")
-        if self.above is not None:
-            check_above(self.above)
 
     def surveys(self) -> tuple[Question, ...]:
         """Ask for the histogram of the labels."""
@@ -122,12 +114,6 @@ class Astraea(Selector):
         return Plan(lanes, passes=self.mediator_epochs)
 
 
-def check_above(above: float) -> None:
-    """Raise `LogicError` unless `above` is a finite number greater than 0."""
-    if not 0 < above < math.inf:
-        raise LogicError(f"above must be above 0 and finite, not {above}")
-
-
 @dataclass(frozen=True)
 class Rebalance(Hook):
     """The server sends a ratio for each class, and clients add or drop samples by it.
@@ -154,18 +140,14 @@ class Rebalance(Hook):
 
     name = "rebalance"
 
-    above: float = 3.0
+    above: Positive = 3.0
     augment: bool = False
-    shift: float = 0.1
-    rotation: float = 10.0
-    shear: float = 10.0
-    zoom: float = 0.1
+    shift: Share = 0.1
+    rotation: Annotated[float, Ge(0), Le(180)] = 10.0
+    shear: Annotated[float, Ge(0), Lt(90)] = 10.0
+    zoom: Decay = 0.1
 
     requires = frozenset({Need.LABELS})
-
-    def __post_init__(self) -> None:
-        check_above(self.above)
-        self._augmentation  # noqa: B018 (it checks the amounts)
 
     @property
     def _augmentation(self) -> Augmentation:
@@ -280,16 +262,6 @@ class Augmentation:
     rotation: float = 10.0
     shear: float = 10.0
     zoom: float = 0.1
-
-    def __post_init__(self) -> None:
-        for name, most in (("shift", 1), ("rotation", 180)):
-            if not 0 <= getattr(self, name) <= most:
-                raise LogicError(f"{name} must be from 0 to {most}, not {getattr(self, name)}")
-        for name, most in (("shear", 90), ("zoom", 1)):
-            if not 0 <= getattr(self, name) < most:
-                raise LogicError(
-                    f"{name} must be 0 or more and below {most}, not {getattr(self, name)}"
-                )
 
     def new_images(self, images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return as many new images, the n-th made from the n-th; the same bits on every numpy.

@@ -21,7 +21,6 @@ from (Stich and Karimireddy 2020, delayed gradients with error feedback).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -38,6 +37,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.draws import draw_uniform
+from layers.settings import Count, NotNegative, PositiveShare, WholeNumber
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,13 @@ class Concurrent(Selector):
 
     name = "concurrent"
 
-    concurrency: int = 10
-    buffer: int = 5
-    refill_at: int = 1
+    concurrency: Count = 10
+    buffer: Count = 5
+    refill_at: Count = 1
 
     provides = frozenset({Trait.REFILLS})
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "buffer", "refill_at"):
-            if getattr(self, name) < 1:
-                raise LogicError(f"{name} must be 1 or more, not {getattr(self, name)}")
         if self.refill_at > self.concurrency:
             raise LogicError(
                 f"refill_at {self.refill_at} places are never open with concurrency "
@@ -129,16 +126,9 @@ class _ByStaleness(Aggregator):
     """What FedBuff and FedAsync share: s(tau), and the largest tau."""
 
     staleness: StalenessKind = "polynomial"
-    a: float = 0.5
-    b: float = 4.0
-    staleness_limit: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("a", "b"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be 0 or more and finite, not {getattr(self, name)}")
-        if self.staleness_limit is not None and self.staleness_limit < 0:
-            raise LogicError(f"staleness_limit must be 0 or more, not {self.staleness_limit}")
+    a: NotNegative = 0.5
+    b: NotNegative = 4.0
+    staleness_limit: WholeNumber | None = None
 
     @property
     def most_staleness(self) -> int | None:
@@ -216,12 +206,7 @@ class FedAsync(_ByStaleness):
 
     name = "fedasync"
 
-    alpha: float = 0.6
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.alpha <= 1:
-            raise LogicError(f"alpha must be above 0 and at most 1, not {self.alpha}")
+    alpha: PositiveShare = 0.6
 
     def init(self, state: ServerState) -> _Mixture:
         """Start with the global model."""

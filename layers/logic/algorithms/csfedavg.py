@@ -19,7 +19,8 @@ from layers.logic.core.report import RoundReport
 from layers.logic.core.selector import Selector
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
-from layers.logic.selectors.uniform import check_size, cohort_size
+from layers.logic.selectors.uniform import cohort_size
+from layers.settings import Count, Fraction, PositiveShare, Share
 
 METRIC = "divergence"
 
@@ -47,21 +48,13 @@ class CsFedAvg(Selector):
 
     name = "csfedavg"
 
-    fraction: float = 0.1
-    count: int | None = None
-    candidates: float = 0.4
-    entering: float = 0.2
-    exploring: float = 0.0
+    fraction: Share = 0.1
+    count: Count | None = None
+    candidates: PositiveShare = 0.4
+    entering: PositiveShare = 0.2
+    exploring: Share = 0.0
 
     requires = frozenset({Need.DIVERGENCE})
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
-        for name in ("candidates", "entering"):
-            if not 0 < getattr(self, name) <= 1:
-                raise LogicError(f"{name} must be above 0, at most 1, not {getattr(self, name)}")
-        if not 0 <= self.exploring <= 1:
-            raise LogicError(f"exploring must be between 0 and 1, not {self.exploring}")
 
     def select(
         self,
@@ -122,13 +115,9 @@ class Divergence(Hook):
 
     name = "divergence"
 
-    held_out: float = 0.01
+    held_out: Fraction = 0.01
 
     provides = frozenset({Trait.MEASURES_DIVERGENCE})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.held_out < 1:
-            raise LogicError(f"held_out must lie between 0 and 1, not {self.held_out}")
 
     def server(self) -> ServerSide:
         """Return the side that trains and compares."""

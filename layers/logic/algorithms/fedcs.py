@@ -20,6 +20,7 @@ from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import draw_uniform
 from layers.logic.selectors.uniform import cohort_size
+from layers.settings import NotNegative, Share
 
 TIMES = "times"
 """The question, a key of `layers.logic.core.survey.QUESTIONS`."""
@@ -103,22 +104,13 @@ class FedCS(Selector):
 
     name = "fedcs"
 
-    candidates: float = 1.0
-    select_s: float = 0.0
-    distribute_s: float = 0.0
+    candidates: Share = 1.0
+    select_s: NotNegative = 0.0
+    distribute_s: NotNegative = 0.0
     multicast: bool = False
-    aggregate_s: float = 0.0
+    aggregate_s: NotNegative = 0.0
 
     requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.candidates <= 1:
-            raise LogicError(f"candidates must be between 0 and 1, not {self.candidates}")
-        for name in ("select_s", "distribute_s", "aggregate_s"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise LogicError(
-                    f"{name} must be 0 s or more and finite, not {getattr(self, name)}"
-                )
 
     @property
     def _fixed_s(self) -> float:

@@ -17,6 +17,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
 from layers.logic.selectors.uniform import Uniform
+from layers.settings import Fraction, PositiveShare, WholeNumber
 
 ASSET = "shared"
 
@@ -46,17 +47,9 @@ class FedShare(Hook):
 
     name = "fedshare"
 
-    shared: float = 0.05
-    part: float = 1.0
-    warm_up: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.shared < 1:
-            raise LogicError(f"shared must lie between 0 and 1, not {self.shared}")
-        if not 0 < self.part <= 1:
-            raise LogicError(f"part must be above 0 and at most 1, not {self.part}")
-        if self.warm_up < 0:
-            raise LogicError(f"warm_up must be 0 or more, not {self.warm_up}")
+    shared: Fraction = 0.05
+    part: PositiveShare = 1.0
+    warm_up: WholeNumber = 0
 
     @property
     def assets(self) -> Mapping[str, Asset]:

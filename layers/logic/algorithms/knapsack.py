@@ -20,6 +20,7 @@ from layers.logic.core.selector import Inquiry, PendingOffers, Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.numeric.knapsack import Table, cells_down, cells_up, solve_exact
+from layers.settings import Positive
 
 if TYPE_CHECKING:
     from layers.logic.core.report import ClientReport, RoundReport
@@ -106,16 +107,12 @@ class OfflineKP(Selector):
     stop: Literal["strict", "non_increase"] = "strict"
     output: Literal["best", "last"] = "best"
     solver: Literal["exact", "dp"] = "exact"
-    resolution_s: float = 1.0
+    resolution_s: Positive = 1.0
     ask_times: bool = True
 
     requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
     most_clients = 10_000
     why_limited = "every client trains in every round"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.resolution_s < np.inf:
-            raise LogicError(f"resolution_s must be above 0 and finite, not {self.resolution_s}")
 
     def check(self, logic: Parts) -> None:
         """Refuse a table that is too large."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
 from layers.arithmetic import power, sum_in_order, total
 from layers.logic.aggregators.mean import Mean
@@ -22,9 +23,9 @@ from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.selector import SELECT, SURVEY, Selector, column, with_numbers
 from layers.logic.core.survey import Question
-from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import draw_uniform, draw_weighted
-from layers.logic.selectors.uniform import check_size, cohort_size
+from layers.logic.selectors.uniform import cohort_size
+from layers.settings import FINITE, Count, NotNegative, PositiveShare, Share
 
 if TYPE_CHECKING:
     from layers.logic.core.report import ClientReport, RoundReport
@@ -123,51 +124,24 @@ class Oort(Selector):
 
     name = "oort"
 
-    fraction: float = 0.1
-    count: int | None = None
-    alpha: float = 2.0
-    exploration: float = 0.9
-    decay: float = 0.98
-    least_exploration: float = 0.3
-    cutoff: float = 0.05
-    candidates: float = 10.0
-    new_candidates: float = 5.0
-    clip: float = 0.9
-    percentile: float = 30.0
-    pacer_delta: float = 5.0
-    pacer_step: int = 20
-    most_rounds: int | None = None
-    most_barred: float = 0.3
+    fraction: Share = 0.1
+    count: Count | None = None
+    alpha: NotNegative = 2.0
+    exploration: Share = 0.9
+    decay: PositiveShare = 0.98
+    least_exploration: Share = 0.3
+    cutoff: PositiveShare = 0.05
+    candidates: NotNegative = 10.0
+    new_candidates: Annotated[float, Ge(1), FINITE] = 5.0
+    clip: Share = 0.9
+    percentile: Annotated[float, Gt(0), Le(100)] = 30.0
+    pacer_delta: Annotated[float, Ge(0), Le(100)] = 5.0
+    pacer_step: Count = 20
+    most_rounds: Count | None = None
+    most_barred: Share = 0.3
     ask_times: bool = True
 
     requires = frozenset({Need.RMS_LOSS})
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
-        for name, least, most in (
-            ("alpha", 0, np.inf),
-            ("exploration", 0, 1),
-            ("least_exploration", 0, 1),
-            ("candidates", 0, np.inf),
-            ("new_candidates", 1, np.inf),
-            ("clip", 0, 1),
-            ("pacer_delta", 0, 100),
-            ("most_barred", 0, 1),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= most or value == np.inf:
-                limits = (
-                    f"from {least} to {most}" if most < np.inf else f"{least} or more and finite"
-                )
-                raise LogicError(f"{name} must be {limits}, not {value}")
-        for name, most in (("decay", 1), ("cutoff", 1), ("percentile", 100)):
-            if not 0 < getattr(self, name) <= most:
-                raise LogicError(
-                    f"{name} must be above 0, at most {most}, not {getattr(self, name)}"
-                )
-        for name in ("pacer_step", "most_rounds"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise LogicError(f"{name} must be 1 or more, not {value}")
 
     def surveys(self) -> tuple[Question, ...]:
         """Ask every client how long it will take, if time counts."""

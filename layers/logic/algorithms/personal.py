@@ -6,7 +6,6 @@ own test samples (`compute.evaluate.personal`). All arithmetic on models is floa
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -25,21 +24,10 @@ from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.seeds import derive
 from layers.logic.selectors.uniform import Uniform
+from layers.settings import Count, NotNegative, Positive, Share, WholeNumber
 
 PERSONAL = "personal"
 """The key of a client's personal model in the memory of a trainer."""
-
-
-def _above_zero(**settings: float | None) -> None:
-    for name, value in settings.items():
-        if value is not None and not 0 < value < math.inf:
-            raise LogicError(f"{name} must be greater than 0 and finite, not {value}")
-
-
-def _at_least(least: int, **settings: int | None) -> None:
-    for name, value in settings.items():
-        if value is not None and value < least:
-            raise LogicError(f"{name} must be at least {least}, not {value}")
 
 
 def _own_model(task: Task, context: ClientContext) -> np.ndarray:
@@ -92,13 +80,9 @@ class FineTuning(LocalSgd):
 
     name = "fine-tuning"
 
-    tune_epochs: int = 1
-    tune_steps: int | None = None
+    tune_epochs: Count = 1
+    tune_steps: WholeNumber | None = None
     tune: Literal["all", "head", "body"] = "all"
-
-    def __post_init__(self) -> None:
-        _at_least(1, tune_epochs=self.tune_epochs)
-        _at_least(0, tune_steps=self.tune_steps)
 
     def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
         """Tune the received model."""
@@ -162,11 +146,8 @@ class FedRepTrainer(Trainer):
 
     name = "fedrep"
 
-    head_epochs: int = 5
-    head_steps: int | None = None
-
-    def __post_init__(self) -> None:
-        _at_least(1, head_epochs=self.head_epochs, head_steps=self.head_steps)
+    head_epochs: Count = 5
+    head_steps: Count | None = None
 
     def check(self, logic: Parts) -> None:
         """Refuse a logic in which all tensors travel."""
@@ -215,16 +196,10 @@ class DittoTrainer(LocalSgd):
     name = "ditto"
     provides = frozenset({Trait.MEMORY_FITS})
 
-    lam: float = 0.1
-    personal_epochs: int = 1
-    personal_steps: int | None = None
-    personal_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.lam < math.inf:
-            raise LogicError(f"lam must be at least 0 and finite, not {self.lam}")
-        _above_zero(personal_rate=self.personal_rate)
-        _at_least(1, personal_epochs=self.personal_epochs, personal_steps=self.personal_steps)
+    lam: NotNegative = 0.1
+    personal_epochs: Count = 1
+    personal_steps: Count | None = None
+    personal_rate: Positive | None = None
 
     def train(
         self,
@@ -273,12 +248,8 @@ class ApflTrainer(Trainer):
     name = "apfl"
     provides = frozenset({Trait.MEMORY_FITS})
 
-    alpha: float = 0.5
+    alpha: Share = 0.5
     adaptive: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
-            raise LogicError(f"alpha must be between 0 and 1, not {self.alpha}")
 
     def train(
         self,
@@ -336,13 +307,9 @@ class PfedMeTrainer(Trainer):
     name = "pfedme"
     provides = frozenset({Trait.MEMORY_FITS})
 
-    lam: float = 15.0
-    inner_steps: int = 5
-    inner_rate: float | None = None
-
-    def __post_init__(self) -> None:
-        _above_zero(lam=self.lam, inner_rate=self.inner_rate)
-        _at_least(1, inner_steps=self.inner_steps)
+    lam: Positive = 15.0
+    inner_steps: Count = 5
+    inner_rate: Positive | None = None
 
     def train(
         self,
@@ -396,14 +363,10 @@ class PerFedAvgTrainer(Trainer):
 
     name = "per-fedavg"
 
-    alpha: float = 0.01
+    alpha: Positive = 0.01
     order: Literal["first", "hessian-free"] = "first"
-    delta: float = 1e-3
-    personal_steps: int = 1
-
-    def __post_init__(self) -> None:
-        _above_zero(alpha=self.alpha, delta=self.delta)
-        _at_least(1, personal_steps=self.personal_steps)
+    delta: Positive = 1e-3
+    personal_steps: Count = 1
 
     def check(self, logic: Parts) -> None:
         """Refuse momentum and weight decay, which the step above does not have."""

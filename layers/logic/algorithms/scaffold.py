@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -22,9 +21,10 @@ from layers.logic.core.hook import (
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError, Rejected
+from layers.logic.errors import Rejected
 from layers.logic.numeric.vectors import accumulation, excess
 from layers.logic.selectors.uniform import Uniform
+from layers.settings import Positive
 
 VARIATE = "variate"  # c, on its way down
 
@@ -81,18 +81,11 @@ class Scaffold(Hook):
     name = "scaffold"
 
     option: Literal["I", "II"] = "II"
-    server_learning_rate: float = 1.0
+    server_learning_rate: Positive = 1.0
     dense: bool = False
     correct: Literal["gradient", "step"] = "gradient"
 
     provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS, Trait.COUNTS_CLIENTS})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.server_learning_rate < math.inf:
-            raise LogicError(
-                "server_learning_rate must be greater than 0 and finite, "
-                f"not {self.server_learning_rate}"
-            )
 
     @property
     def requires(self) -> frozenset[Need]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Gt
 
 from layers.arithmetic import total
 from layers.logic.core.attack import Collusion
 from layers.logic.core.declaration import Need
-from layers.logic.errors import LogicError
+from layers.settings import FINITE, Positive, WholeNumber
 
 NEEDS = frozenset({Need.EACH_CLIENT, Need.ONE_VERSION, Need.WHOLE_UPDATES})
 """What every collusion needs: it replaces the update of a single client by a whole vector, which
@@ -31,14 +32,9 @@ class LittleIsEnough(Collusion):
 
     name = "alie"
 
-    z: float | None = None
+    z: Annotated[float, FINITE] | None = None
 
     requires = NEEDS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.z is not None and not -math.inf < self.z < math.inf:
-            raise LogicError(f"z must be finite or null, not {self.z}")
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
         """Return the mean, moved by z standard deviations of the sample."""
@@ -65,14 +61,9 @@ class InnerProduct(Collusion):
 
     name = "inner-product"
 
-    epsilon: float = 0.5
+    epsilon: Positive = 0.5
 
     requires = NEEDS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.epsilon < math.inf:
-            raise LogicError(f"epsilon must be above 0 and finite, not {self.epsilon}")
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
         """Return the mean in the other direction."""
@@ -90,14 +81,9 @@ class Mimic(Collusion):
 
     name = "mimic"
 
-    place: int = 0
+    place: WholeNumber = 0
 
     requires = NEEDS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.place < 0:
-            raise LogicError(f"place must be 0 or more, not {self.place}")
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
         """Return the update of the honest client."""
@@ -119,14 +105,9 @@ class FangTrim(Collusion):
 
     name = "fang-trim"
 
-    beyond: float = 2.0
+    beyond: Annotated[float, Gt(1), FINITE] = 2.0
 
     requires = NEEDS
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 1 < self.beyond < math.inf:
-            raise LogicError(f"beyond must be above 1 and finite, not {self.beyond}")
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
         """Return values between the last honest one and `beyond` times, or part of, it."""

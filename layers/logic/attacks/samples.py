@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.logic.core.attack import Attack
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientContext
 from layers.logic.errors import LogicError
+from layers.settings import Count, Positive, PositiveShare, WholeNumber
 
 
 @dataclass(frozen=True)
@@ -23,12 +26,7 @@ class LabelFlipping(Attack):
 
     name = "label-flipping"
 
-    classes: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.classes < 2:
-            raise LogicError(f"classes must be 2 or more, not {self.classes}")
+    classes: Annotated[int, Ge(2)] = 10
 
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples with the labels of the other end."""
@@ -57,22 +55,11 @@ class BackDoor(Attack):
 
     name = "back-door"
 
-    target: int = 0
-    part: float = 0.5
-    size: int = 3
+    target: WholeNumber = 0
+    part: PositiveShare = 0.5
+    size: Count = 3
     value: float = 1.0
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target < 0:
-            raise LogicError(f"target must be 0 or more, not {self.target}")
-        if not 0 < self.part <= 1:
-            raise LogicError(f"part must be above 0 and at most 1, not {self.part}")
-        if self.size < 1:
-            raise LogicError(f"size must be 1 or more, not {self.size}")
-        if not 0 < self.scale < np.inf:
-            raise LogicError(f"scale must be above 0 and finite, not {self.scale}")
+    scale: Positive = 1.0
 
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples, some with the trigger: the same ones in every round."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from layers.logic.core.attack import Attack
 from layers.logic.core.hook import ClientContext
-from layers.logic.errors import LogicError
+from layers.settings import NotNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -23,11 +22,7 @@ class SignFlip(Attack):
 
     name = "sign-flip"
 
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("scale", self.scale)
+    scale: Positive = 1.0
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
         """Return the update in the other direction."""
@@ -45,11 +40,7 @@ class Scaling(Attack):
 
     name = "scaling"
 
-    scale: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("scale", self.scale)
+    scale: Positive = 10.0
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
         """Return the larger update."""
@@ -67,11 +58,7 @@ class Gaussian(Attack):
 
     name = "gaussian"
 
-    sigma: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_positive("sigma", self.sigma)
+    sigma: Positive = 1.0
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
         """Return noise, another one for each liar and round."""
@@ -93,12 +80,7 @@ class FreeRider(Attack):
 
     name = "free-rider"
 
-    sigma: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.sigma < math.inf:
-            raise LogicError(f"sigma must be 0 or more and finite, not {self.sigma}")
+    sigma: NotNegative = 0.0
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
         """Return the change of the model since the liar's last round."""
@@ -106,8 +88,3 @@ class FreeRider(Attack):
         context.keep(received=context.start.copy())
         drawn = context.rng("noise").standard_normal(delta.size, np.float32)
         return np.asarray(context.start - before + drawn * np.float32(self.sigma))
-
-
-def _check_positive(name: str, value: float) -> None:
-    if not 0 < value < math.inf:
-        raise LogicError(f"{name} must be above 0 and finite, not {value}")

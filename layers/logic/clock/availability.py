@@ -15,6 +15,7 @@ import numpy as np
 
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
+from layers.settings import Positive, PositiveShare, Settings
 
 ON = {"1", "on", "available", "true"}
 OFF = {"0", "off", "unavailable", "false"}
@@ -42,8 +43,10 @@ class Presence(ABC):
         return clients[there], until_s
 
 
-class Availability(ABC):
+class Availability(Settings, ABC):
     """When clients are there; the settings are the attributes of a frozen dataclass."""
+
+    refusal = LogicError
 
     @abstractmethod
     def of(self, clients: int, seed: int) -> Presence:
@@ -77,14 +80,8 @@ class Chance(Availability):
             long.
     """
 
-    share: float = 0.8
-    span_s: float = 600.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise LogicError(f"share must be above 0 and at most 1, not {self.share}")
-        if not 0 < self.span_s < math.inf:
-            raise LogicError(f"span_s must be above 0 and finite, not {self.span_s}")
+    share: PositiveShare = 0.8
+    span_s: Positive = 600.0
 
     def of(self, clients: int, seed: int) -> Presence:
         """Return the presence that the seed draws."""

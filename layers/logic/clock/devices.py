@@ -7,14 +7,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge, Le
 
 from layers.arithmetic import exp
 from layers.logic.core.messages import Training
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
+from layers.settings import Positive, Settings
 
 SMALL = 10_000
 """Up to this number of clients, the draws of a round are made for all clients together."""
@@ -36,8 +38,10 @@ class Fleet(ABC):
         return 0.0
 
 
-class Devices(ABC):
+class Devices(Settings, ABC):
     """A distribution of devices; the settings are the attributes of a frozen dataclass."""
+
+    refusal = LogicError
 
     @abstractmethod
     def draw(self, clients: int, seed: int) -> Fleet:
@@ -112,17 +116,10 @@ class Lognormal(Devices):
         sigma: standard deviation of the logarithms; 0 makes all devices equal.
     """
 
-    samples_per_s: float = 500.0
-    up_bytes_per_s: float = 5e5
-    down_bytes_per_s: float = 5e6
-    sigma: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name in ("samples_per_s", "up_bytes_per_s", "down_bytes_per_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
-        if not 0 <= self.sigma <= 10:
-            raise LogicError(f"sigma must be between 0 and 10, not {self.sigma}")
+    samples_per_s: Positive = 500.0
+    up_bytes_per_s: Positive = 5e5
+    down_bytes_per_s: Positive = 5e6
+    sigma: Annotated[float, Ge(0), Le(10)] = 0.5
 
     def draw(self, clients: int, seed: int) -> Fleet:
         """Draw every device."""
@@ -190,10 +187,10 @@ class Knapsack(Devices):
         upload_s: D / (gamma B), seconds of an upload at SNR 1.
     """
 
-    cycles: float = 5.0
-    bits: float = 50.0
+    cycles: Positive = 5.0
+    bits: Positive = 50.0
     speed: tuple[float, float] = (1.0, 9.0)
-    upload_s: float = 100.0
+    upload_s: Positive = 100.0
 
     def __post_init__(self) -> None:
         low, high = self.speed
@@ -201,9 +198,6 @@ class Knapsack(Devices):
             raise LogicError(
                 f"speed=[{low}, {high}] must be two finite bounds above 0, lower first"
             )
-        for name in ("cycles", "bits", "upload_s"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be above 0 and finite, not {getattr(self, name)}")
 
     def draw(self, clients: int, seed: int) -> Fleet:
         """Draw every client's speed."""

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from layers.logic.errors import LogicError
+from layers.settings import Positive, Settings
 
 
 class Channel(ABC):
@@ -40,8 +41,10 @@ class Channel(ABC):
         """Go on with the uploads that `tree` was made from."""
 
 
-class Uploads(ABC):
+class Uploads(Settings, ABC):
     """How uploads share the channel; the settings are the attributes of a frozen dataclass."""
+
+    refusal = LogicError
 
     @abstractmethod
     def open(self, turns: Sequence[int] | None) -> Channel:
@@ -127,11 +130,7 @@ class Parallel(Uploads):
             large as possible (max-min fairness); None: no limit.
     """
 
-    bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.bytes_per_s is not None and not 0 < self.bytes_per_s < math.inf:
-            raise LogicError(f"bytes_per_s must be above 0 and finite, not {self.bytes_per_s}")
+    bytes_per_s: Positive | None = None
 
     def open(self, turns: Sequence[int] | None) -> Channel:
         """Return a channel without uploads."""

@@ -15,6 +15,7 @@ import numpy as np
 from layers.logic.compression.golomb import decode_head, encode_positions, unpack
 from layers.logic.core.messages import Layout
 from layers.logic.errors import LogicError, Rejected
+from layers.settings import PositiveShare, Settings
 
 BLOCK = 1 << 16  # values to quantise at a time, so that the draws stay in the processor's cache
 
@@ -92,8 +93,12 @@ def scales_of(payload: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.nd
 # --- a few bits for every value --------------------------------------------------------------
 
 
+class _Settings(Settings):
+    refusal = LogicError
+
+
 @dataclass(frozen=True)
-class QuantisedCodec:
+class QuantisedCodec(_Settings):
     """A scale for each tensor and `bits` bits for each value (Alistarh et al. 2017, section 3.1).
 
     The scale s of a tensor is its largest absolute value, and L is 127 or 32767. A value x becomes
@@ -179,16 +184,6 @@ class SignCodec:
 # --- the largest values ----------------------------------------------------------------------
 
 
-def check_share(name: str, share: float) -> None:
-    """Check that a setting is a share.
-
-    Raises:
-        LogicError: it is not above 0 and at most 1.
-    """
-    if not 0 < share <= 1:
-        raise LogicError(f"{name} must be more than 0 and at most 1, not {share}")
-
-
 def kept_of(size: int, p: float) -> int:
     """Return k = min(n, max(1, ceil(n p))), the number of values that the share p keeps of n.
 
@@ -265,17 +260,14 @@ def decode_sparse(payload: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarra
 
 
 @dataclass(frozen=True)
-class SparseCodec:
+class SparseCodec(_Settings):
     """The largest values of each tensor in full precision, with Golomb-coded positions.
 
     Attributes:
         p: share of the values to keep.
     """
 
-    p: float = 0.01
-
-    def __post_init__(self) -> None:
-        check_share("p", self.p)
+    p: PositiveShare = 0.01
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the payload of the largest values of `vector`."""
@@ -383,7 +375,7 @@ def decode_ternary(payload: np.ndarray, parts: np.ndarray) -> Ternary:
 
 
 @dataclass(frozen=True)
-class TernaryCodec:
+class TernaryCodec(_Settings):
     """The number of non-zeros, each tensor's mu, and the coded positions with their signs.
 
     Attributes:
@@ -392,12 +384,9 @@ class TernaryCodec:
         literal: see `ternarise`.
     """
 
-    p: float = 0.1
+    p: PositiveShare = 0.1
     exact_k: bool = False
     literal: bool = False
-
-    def __post_init__(self) -> None:
-        check_share("p", self.p)
 
     def encode(self, vector: np.ndarray, parts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return the payload of the ternary form of `vector`."""

@@ -15,6 +15,7 @@ from layers.logic.core.hook import ClientContext, ClientSide, Hook
 from layers.logic.core.messages import Update
 from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
+from layers.settings import Share, WholeNumber
 
 _Attack = TypeVar("_Attack", bound="Attack")
 
@@ -31,14 +32,7 @@ class Attack(Hook):
             list of their numbers.
     """
 
-    clients: float | tuple[int, ...] = 0.2
-
-    def __post_init__(self) -> None:
-        if isinstance(self.clients, float | int):
-            if not 0 <= self.clients <= 1:
-                raise LogicError(f"clients must be between 0 and 1, not {self.clients}")
-        elif any(one < 0 for one in self.clients):
-            raise LogicError(f"clients must be numbers from 0, not {list(self.clients)}")
+    clients: Share | tuple[WholeNumber, ...] = 0.2
 
     def among(self: _Attack, number: int, seed: int) -> _Attack:
         """Return the attack with the numbers of the clients that lie.

@@ -16,7 +16,7 @@ from layers.logic.core.hook import Hook
 from layers.logic.core.selector import Selector
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
-from layers.settings import check
+from layers.settings import check, hints_of
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def settings_of_parts(
     """
 
     def decorate(make: MakesPreset) -> MakesPreset:
-        signature, hints = inspect.signature(make), typing.get_type_hints(make)
+        signature, hints = inspect.signature(make), typing.get_type_hints(make, include_extras=True)
         own = signature.parameters
         taken = _taken(make, own, fixed)
 
@@ -186,10 +186,10 @@ def _settings(part: Any) -> list[str]:
     return [one.name for one in fields(part) if one.init]
 
 
-def _definition(owner: type) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+def _definition(owner: type) -> tuple[Mapping[str, Any], dict[str, tuple[str, ...]]]:
     """Return the type of each setting of a class, and its text in the docstring."""
     _, about = split_docstring(owner.__doc__)
-    return typing.get_type_hints(owner), {name: tuple(lines) for name, lines in about.items()}
+    return hints_of(owner), {name: tuple(lines) for name, lines in about.items()}
 
 
 def _check_known(

@@ -15,10 +15,10 @@ from layers.logic.compression.codecs import (
     SignCodec,
     SparseCodec,
     TernaryCodec,
-    check_share,
 )
 from layers.logic.compression.sides import CodecHook
 from layers.logic.errors import LogicError
+from layers.settings import PositiveShare
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class Stc(CodecHook):
 
     name = "stc"
 
-    p_up: float | None = 0.1
-    p_down: float | None = 0.1
+    p_up: PositiveShare | None = 0.1
+    p_down: PositiveShare | None = 0.1
     flat: bool = False
     exact_k: bool = False
     literal: bool = False
@@ -106,9 +106,6 @@ class Stc(CodecHook):
             raise LogicError("stc with neither p_up nor p_down compresses nothing; set one of them")
         if not self.ternary and self.literal:
             raise LogicError("literal is about mu, and ternary: false has no mu; leave out one")
-        for name, share in (("p_up", self.p_up), ("p_down", self.p_down)):
-            if share is not None:
-                check_share(name, share)
 
     @property
     def share_sent(self) -> float:
@@ -139,14 +136,9 @@ class TopK(CodecHook):
 
     name = "top-k"
 
-    p: float = 0.01
-    p_down: float | None = None
+    p: PositiveShare = 0.01
+    p_down: PositiveShare | None = None
     flat: bool = False
-
-    def __post_init__(self) -> None:
-        check_share("p", self.p)
-        if self.p_down is not None:
-            check_share("p_down", self.p_down)
 
     @property
     def share_sent(self) -> float:

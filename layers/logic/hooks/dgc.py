@@ -13,7 +13,6 @@ import numpy as np
 
 from layers.logic.compression.codecs import (
     SparseCodec,
-    check_share,
     encode_sparse,
     largest_positions,
     parts_of,
@@ -22,8 +21,8 @@ from layers.logic.compression.sides import CodecServerSide, receive_model, send_
 from layers.logic.core.declaration import Trait, encoded
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerSide
 from layers.logic.core.messages import Task, Update
-from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
+from layers.settings import Bound, Count, Decay, PositiveShare, WholeNumber
 
 EVERYTHING = SparseCodec(1.0)  # every value that is not zero; the payload says how many there are
 
@@ -50,28 +49,16 @@ class Dgc(Hook):
 
     name = "dgc"
 
-    p: float = 0.001
-    threshold: float | None = None
-    momentum: float = 0.9
+    p: PositiveShare = 0.001
+    threshold: Bound | None = None
+    momentum: Decay = 0.9
     nesterov: bool = False
     masking: bool = True
-    clip: float | None = None
-    clients: int = 1
-    warmup: int = 4
-    warmup_factor: float | None = 0.25
+    clip: Bound | None = None
+    clients: Count = 1
+    warmup: WholeNumber = 4
+    warmup_factor: PositiveShare | None = 0.25
     down: bool = True
-
-    def __post_init__(self) -> None:
-        check_share("p", self.p)
-        if self.warmup_factor is not None:
-            check_share("warmup_factor", self.warmup_factor)
-        if not 0 <= self.momentum < 1:
-            raise LogicError(f"momentum must be at least 0 and less than 1, not {self.momentum}")
-        for name, value in (("threshold", self.threshold), ("clip", self.clip)):
-            if value is not None and not value > 0:
-                raise LogicError(f"{name} must be greater than 0, not {value}")
-        if self.clients < 1 or self.warmup < 0:
-            raise LogicError("clients must be at least 1, and warmup at least 0")
 
     @property
     def provides(self) -> frozenset[Trait]:

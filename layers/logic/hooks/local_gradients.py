@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +12,7 @@ from layers.logic.core.messages import EMPTY, Update
 from layers.logic.core.parts import Parts
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.vectors import norm
+from layers.settings import Bound, NotNegative
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,7 @@ class Clip(Hook):
 
     name = "clip"
 
-    norm: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not self.norm > 0:
-            raise LogicError(f"norm must be greater than 0, not {self.norm}")
+    norm: Bound = 1.0
 
     def client(self) -> ClientSide:
         """Return the side that clips each gradient; the server has nothing to undo."""
@@ -63,11 +59,7 @@ class FedProx(Hook):
 
     name = "fedprox"
 
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.mu < math.inf:
-            raise LogicError(f"mu must be 0 or more and finite, not {self.mu}")
+    mu: NotNegative = 0.01
 
     def check(self, logic: Parts) -> None:
         """Check that no step goes beyond the received model, near which it holds the client.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.arithmetic import log
 from layers.logic.compression.codecs import (
     SparseCodec,
-    check_share,
     decode_sparse,
     encode_sparse,
     exactly,
@@ -35,6 +35,7 @@ from layers.logic.core.hook import (
 )
 from layers.logic.core.messages import EMPTY, Task, Update
 from layers.logic.errors import LogicError
+from layers.settings import Bound, PositiveShare
 
 NEWS = "most updated"
 EVERYTHING = SparseCodec(1.0)
@@ -75,20 +76,14 @@ class SelectiveSgd(Hook):
 
     name = "selective-sgd"
 
-    download: float = 1.0
-    upload: float = 0.1
+    download: PositiveShare = 1.0
+    upload: PositiveShare = 0.1
     choice: Literal["largest", "random"] = "largest"
-    threshold: float = 0.0001
-    clip: float | None = 0.001
+    threshold: Annotated[float, Ge(0)] = 0.0001
+    clip: Bound | None = 0.001
     epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        check_share("download", self.download)
-        check_share("upload", self.upload)
-        if self.threshold < 0:
-            raise LogicError(f"threshold must be at least 0, not {self.threshold}")
-        if self.clip is not None and not self.clip > 0:
-            raise LogicError(f"clip must be greater than 0, not {self.clip}")
         if self.epsilon is not None:
             self._check_noise(self.epsilon)
 

@@ -27,6 +27,7 @@ from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
+from layers.settings import Decay, Positive
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,10 @@ class FedAvgM(Hook):
 
     name = "fedavgm"
 
-    server_learning_rate: float = 1.0
-    momentum: float = 0.9
+    server_learning_rate: Positive = 1.0
+    momentum: Decay = 0.9
 
     provides = frozenset({Trait.MEMORY_FITS})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.server_learning_rate < math.inf:
-            raise LogicError(
-                "server_learning_rate must be greater than 0 and finite, "
-                f"not {self.server_learning_rate}"
-            )
-        if not 0 <= self.momentum < 1:
-            raise LogicError(f"momentum must be at least 0 and below 1, not {self.momentum}")
 
     def server(self) -> ServerSide:
         """Return the side that keeps v."""
@@ -93,14 +85,11 @@ class FedAdagrad(Hook):
 
     name = "fedadagrad"
 
-    server_learning_rate: float = 0.1
-    beta1: float = 0.0
-    tau: float = 1e-3
+    server_learning_rate: Positive = 0.1
+    beta1: Decay = 0.0
+    tau: Positive = 1e-3
 
     provides = frozenset({Trait.MEMORY_FITS})
-
-    def __post_init__(self) -> None:
-        _check(self.server_learning_rate, self.tau, beta1=self.beta1)
 
     def server(self) -> ServerSide:
         """Return the side that keeps m and v."""
@@ -122,15 +111,12 @@ class FedAdam(Hook):
 
     name = "fedadam"
 
-    server_learning_rate: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    server_learning_rate: Positive = 0.01
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Positive = 1e-3
 
     provides = frozenset({Trait.MEMORY_FITS})
-
-    def __post_init__(self) -> None:
-        _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def server(self) -> ServerSide:
         """Return the side that keeps m and v."""
@@ -153,15 +139,12 @@ class FedYogi(Hook):
 
     name = "fedyogi"
 
-    server_learning_rate: float = 0.01
-    beta1: float = 0.9
-    beta2: float = 0.99
-    tau: float = 1e-3
+    server_learning_rate: Positive = 0.01
+    beta1: Decay = 0.9
+    beta2: Decay = 0.99
+    tau: Positive = 1e-3
 
     provides = frozenset({Trait.MEMORY_FITS})
-
-    def __post_init__(self) -> None:
-        _check(self.server_learning_rate, self.tau, beta1=self.beta1, beta2=self.beta2)
 
     def server(self) -> ServerSide:
         """Return the side that keeps m and v."""

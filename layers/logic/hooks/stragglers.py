@@ -12,6 +12,7 @@ from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
+from layers.settings import Share
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,10 @@ class Stragglers(Hook):
 
     name = "stragglers"
 
-    share: float = 0.5
+    share: Share = 0.5
     drop: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise LogicError(f"share must be between 0 and 1, not {self.share}")
         if self.drop and self.share == 1:
             raise LogicError(
                 "stragglers with share 1 and drop would drop every client; lower the share"

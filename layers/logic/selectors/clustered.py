@@ -12,7 +12,8 @@ from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Need
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import Selector
-from layers.logic.selectors.uniform import check_size, cohort_size
+from layers.logic.selectors.uniform import cohort_size
+from layers.settings import Count, Share
 
 MOST = 1 << 62
 
@@ -36,13 +37,10 @@ class Clustered(Selector):
 
     name = "clustered"
 
-    fraction: float = 0.1
-    count: int | None = None
+    fraction: Share = 0.1
+    count: Count | None = None
 
     requires = frozenset({Need.EQUAL_WEIGHTS, Need.PLAN_WEIGHTS})
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
 
     def select(
         self,

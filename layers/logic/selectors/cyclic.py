@@ -11,8 +11,8 @@ import numpy as np
 from layers.logic.core.declaration import Trait
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
-from layers.logic.errors import LogicError
 from layers.logic.seeds import generator
+from layers.settings import Count
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,9 @@ class Cyclic(Selector):
 
     name = "cyclic"
 
-    period: int = 10
+    period: Count = 10
 
     provides = frozenset({Trait.CYCLIC})
-
-    def __post_init__(self) -> None:
-        if self.period < 1:
-            raise LogicError(f"period must be 1 or more, not {self.period}")
 
     def select(
         self,

@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.core.declaration import Trait
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
-from layers.logic.errors import LogicError
+from layers.settings import PositiveShare
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,9 @@ class Poisson(Selector):
 
     name = "poisson"
 
-    probability: float = 0.1
+    probability: PositiveShare = 0.1
 
     provides = frozenset({Trait.POISSON})
-
-    def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
-            raise LogicError(f"probability must be above 0 and at most 1, not {self.probability}")
 
     def select(
         self,

@@ -15,7 +15,8 @@ from layers.logic.core.selector import Inquiry, Selector, column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import SMALL, draw_by_size, draw_weighted
-from layers.logic.selectors.uniform import check_size, cohort_size
+from layers.logic.selectors.uniform import cohort_size
+from layers.settings import Count, Share, WholeNumber
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
@@ -46,24 +47,19 @@ class PowerOfChoice(Selector):
 
     name = "power-of-choice"
 
-    fraction: float = 0.1
-    count: int | None = None
-    candidates: int | None = None
+    fraction: Share = 0.1
+    count: Count | None = None
+    candidates: Count | None = None
     loss: Literal["asked", "reported"] = "asked"
-    samples: int = 0
+    samples: WholeNumber = 0
 
     requires = frozenset({Need.EQUAL_WEIGHTS})
 
     def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
-        if self.candidates is not None and self.candidates < 1:
-            raise LogicError(f"candidates must be 1 or more, not {self.candidates}")
         if self.count is not None and self.candidates is not None and self.candidates < self.count:
             raise LogicError(
                 f"candidates must be count or more, not {self.candidates} for {self.count}"
             )
-        if self.samples < 0:
-            raise LogicError(f"samples must be 0 or more, not {self.samples}")
 
     @property
     def fewest_clients(self) -> int:

@@ -11,8 +11,8 @@ import numpy as np
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.selector import Selector
-from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import draw_by_size, draw_uniform
+from layers.settings import Count, Share
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,10 @@ class Uniform(Selector):
 
     name = "uniform"
 
-    fraction: float = 0.1
-    count: int | None = None
+    fraction: Share = 0.1
+    count: Count | None = None
 
     provides = frozenset({Trait.BY_NUMBER})
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
 
     def select(
         self,
@@ -48,14 +45,6 @@ class Uniform(Selector):
         m = cohort_size(self.fraction, self.count, len(clients))
         drawn = draw_uniform(rng, len(clients), population.asked(m))
         return Plan(single_lanes(clients[place] for place in drawn), enough=max(m, 1))
-
-
-def check_size(fraction: float, count: int | None) -> None:
-    """Raise `LogicError` unless `fraction` is in [0, 1] and `count` is None or positive."""
-    if not 0 <= fraction <= 1:
-        raise LogicError(f"fraction must be between 0 and 1, not {fraction}")
-    if count is not None and count < 1:
-        raise LogicError(f"count must be 1 or more, not {count}")
 
 
 def cohort_size(fraction: float, count: int | None, clients: int) -> int:
@@ -75,13 +64,10 @@ class RoundRobin(Selector):
 
     name = "round-robin"
 
-    fraction: float = 0.0
-    count: int | None = None
+    fraction: Share = 0.0
+    count: Count | None = None
 
     provides = frozenset({Trait.BY_NUMBER})
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
 
     def select(
         self,
@@ -114,13 +100,10 @@ class BySize(Selector):
 
     name = "by-size"
 
-    fraction: float = 0.1
-    count: int | None = None
+    fraction: Share = 0.1
+    count: Count | None = None
 
     requires = frozenset({Need.EQUAL_WEIGHTS})
-
-    def __post_init__(self) -> None:
-        check_size(self.fraction, self.count)
 
     def select(
         self,

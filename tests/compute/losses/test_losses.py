@@ -340,39 +340,6 @@ def test_what_a_loss_lacks_is_said_in_one_line(
         assert word in str(caught.value)
 
 
-NOT_NEGATIVE, POSITIVE, SHARE = "0 or more and finite", "above 0 and finite", "from 0 to 1"
-
-
-@pytest.mark.parametrize(
-    ("name", "setting", "bounds"),
-    [
-        ("label-smoothing", "epsilon", SHARE),
-        ("focal", "gamma", NOT_NEGATIVE),
-        ("logit-adjustment", "tau", NOT_NEGATIVE),
-        ("logit-adjustment", "smoothing", NOT_NEGATIVE),
-        ("distillation", "weight", SHARE),
-        ("distillation", "temperature", POSITIVE),
-        ("moon", "mu", NOT_NEGATIVE),
-        ("moon", "temperature", POSITIVE),
-        ("fedproto", "lam", NOT_NEGATIVE),
-    ],
-)
-def test_a_setting_of_a_loss_is_refused_beyond_its_bounds(
-    name: str, setting: str, bounds: str
-) -> None:
-    allowed, refused = {
-        NOT_NEGATIVE: ((0, 1e-9, 1e9), (-1e-9, np.inf, np.nan)),
-        POSITIVE: ((1e-9, 1e9), (0, -1, np.inf, np.nan)),
-        SHARE: ((0, 0.5, 1), (-1e-9, 1 + 1e-9, np.nan)),
-    }[bounds]
-    for value in allowed:
-        assert getattr(LOSSES[name](**{setting: value}), setting) == value
-    for value in refused:
-        with pytest.raises(ComputeError) as caught:
-            LOSSES[name](**{setting: value})
-        assert str(caught.value) == f"loss {name}: {setting} must be {bounds}, not {value}"
-
-
 class Spare(HybridBlock):
     """A layer, and one that the model does not use."""
 

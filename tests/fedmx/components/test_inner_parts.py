@@ -120,7 +120,7 @@ def test_the_digest_has_the_settings_of_inner_parts() -> None:
     ("override", "words"),
     [
         ("logic.aggregator.rule.byzantine=many", "logic.aggregator.rule.byzantine"),
-        ("logic.aggregator.rule.byzantine=-1", "logic.aggregator.rule"),
+        ("logic.aggregator.rule.byzantine=-1", "logic.aggregator.rule.byzantine"),
         ("logic.aggregator.rule.bizantine=1", "logic.aggregator.rule.bizantine"),
         ("logic.aggregator.rule=krumm", "logic.aggregator.rule"),
         ("logic.aggregator.rule=3", "logic.aggregator.rule"),
@@ -143,7 +143,9 @@ def test_an_error_in_an_inner_part_names_the_whole_key(tmp_path, override, words
 
 def test_an_error_in_a_file_names_its_line(tmp_path) -> None:
     (tmp_path / "inner.yaml").write_text(FILE.replace("byzantine: 0", "byzantine: -2"))
-    with pytest.raises(ExperimentError, match=r"inner.yaml:11: logic.aggregator.rule: .*-2"):
+    with pytest.raises(
+        ExperimentError, match=r"inner.yaml:11: logic.aggregator.rule.byzantine: .*-2"
+    ):
         Experiment.read(tmp_path / "inner.yaml")
 
 

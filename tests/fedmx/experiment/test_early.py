@@ -50,7 +50,7 @@ class Misspelt(Hook):
         ({"logic": {"preset": "fedprx"}}, r"logic\.preset: unknown preset 'fedprx'"),
         (
             {"logic": {"selector": {"name": "uniform", "fraction": 7}}},
-            r"logic\.selector: fraction must be between 0 and 1, not 7",
+            r"logic\.selector\.fraction: must be at most 1.*, not 7",
         ),
         ({"logic": {"hooks": [Misspelt()]}}, r"logic\.hooks\.0: Misspelt\.clientt is not a hook"),
         ({"logic": {"aggregator": "medain"}}, r"logic\.aggregator: unknown aggregator"),

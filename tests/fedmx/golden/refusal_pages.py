@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,9 @@ from fedmx.run.secret_file import kept_key, read_key
 from fedmx.sweeps.folder import FILE, SweepFolder
 from fedmx.sweeps.result import SweepResult
 from fedmx.sweeps.sweep import extend, go_on
-from layers.compute.errors import ComputeError
-from layers.logic import LogicError
 from layers.logic.hooks.compressors import Stc
 from tests.fedmx.golden.command_pages import a_sweep, run_in, trial
 from tests.fedmx.golden.pages import make
-from tests.logic.catalogue.test_refused_settings import KINDS, NEEDED, SETTINGS, TOGETHER
 
 
 def lines_of(cases: Mapping[str, Callable[[], object]]) -> list[str]:
@@ -267,21 +264,4 @@ def _reports(parent: Path, file: Path) -> list[str]:
     )
 
 
-def refused_settings(parent: Path) -> str:
-    """One line for each setting of a part that is beyond its limits."""
-    settings: Iterator[tuple[str, str, dict[str, Any]]] = (
-        (kind, name, {**NEEDED.get(kind, {}), setting: value})
-        for kind, name, setting, limits in (one.values for one in SETTINGS)
-        for value in limits["refused"]
-    )
-    together = ((kind, name, refused) for kind, name, refused, _ in TOGETHER)
-    lines = []
-    for kind, name, given in (*settings, *together):
-        try:
-            lines.append(f"{kind} {name} {given}: is {KINDS[kind][name](**given)}")
-        except (LogicError, ComputeError) as error:
-            lines.append(f"{kind} {name} {given}: {error}")
-    return "\n".join([*lines, ""])
-
-
-REFUSALS = (refusals, refused_settings)
+REFUSALS = (refusals,)

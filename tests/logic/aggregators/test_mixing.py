@@ -200,12 +200,6 @@ def test_an_update_that_the_inner_rule_refuses_is_rejected() -> None:
     assert report.of("rejected") == (0, 1)
 
 
-def test_what_cannot_be_a_bucket_or_a_number_of_liars_is_refused() -> None:
-    for make in (lambda: Bucketing(0), lambda: NearestNeighbourMixing(-1)):
-        with pytest.raises(LogicError, match="or more"):
-            make()
-
-
 def test_a_fold_that_draws_nothing_starts_from_init() -> None:
     state = ServerState(0, np.zeros(2), np.zeros(0))
     assert isinstance(Median().begin(state, a_context()), StoredUpdates)

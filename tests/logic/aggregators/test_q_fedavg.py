@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layers.logic import LogicError, Training, run_round
+from layers.logic import Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
@@ -74,8 +74,3 @@ def test_an_update_without_a_usable_loss_is_refused_and_the_round_goes_on(metric
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0,)
     assert report.of("rejected") == (1,)
-
-
-def test_a_q_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(LogicError, match="0 or more"):
-        QFedAvg(-1.0)

@@ -332,12 +332,6 @@ def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda: TrimmedMean(0.5), "below 0.5"),
-        (lambda: TrimmedMean(float("nan")), "below 0.5"),
-        (lambda: Krum(-1), "0 or more"),
-        (lambda: MultiKrum(1, keep=0), "1 or more"),
-        (lambda: GeometricMedian(0), "1 or more"),
-        (lambda: NormClip(0.0), "greater than 0"),
         (lambda: a_logic(alone(0), aggregator=Krum(1)), "set logic.min_updates to 5 or more"),
         (lambda: a_logic(alone(0), aggregator=MultiKrum(2), min_updates=6), "to 7 or more"),
         (lambda: a_logic(alone(0), aggregator=TrimmedMean()), "logic.min_updates to 10 or more"),

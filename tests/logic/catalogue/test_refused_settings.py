@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
-from typing import Literal, get_args, get_origin, get_type_hints
+from inspect import signature
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
+from annotated_types import Ge, Gt, Le, Lt, Predicate
 
 from layers.compute.data.partitions import PARTITIONS
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES
+from layers.compute.schedule import SCHEDULES
 from layers.logic import (
     AGGREGATORS,
     ATTACKS,
@@ -21,243 +24,34 @@ from layers.logic import (
     TRAINERS,
     LogicError,
 )
+from layers.logic.clock import AVAILABILITIES, DEVICES, UPLOADS
 
 TINY = 5e-324  # the least number above 0
-BELOW_0, ABOVE_1, BELOW_1 = -TINY, math.nextafter(1, 2), math.nextafter(1, 0)
-BELOW_HALF = math.nextafter(0.5, 0)
+BELOW_1 = math.nextafter(1, 0)
 LARGEST = math.nextafter(math.inf, 0)
-NAN, INF = math.nan, math.inf
+INF = math.inf
 
-SHARE_OR_0 = {"refused": (BELOW_0, ABOVE_1, NAN), "accepted": (0.0, 1.0)}
-SHARE = {"refused": (0.0, ABOVE_1, NAN), "accepted": (TINY, 1.0)}
-PART = {"refused": (0.0, 1.0, NAN), "accepted": (TINY, BELOW_1)}
-DECAY = {"refused": (BELOW_0, 1.0, NAN), "accepted": (0.0, BELOW_1)}
-POSITIVE = {"refused": (0.0, INF, NAN), "accepted": (TINY, LARGEST)}
-POSITIVE_OR_ENDLESS = {"refused": (0.0, NAN), "accepted": (TINY, INF)}
-NOT_NEGATIVE = {"refused": (BELOW_0, INF, NAN), "accepted": (0.0, LARGEST)}
-FROM_0, FROM_1, FROM_2 = ({"refused": (least - 1,), "accepted": (least,)} for least in (0, 1, 2))
-
-
-BUDGET = {
-    "clip": POSITIVE,
-    "delta": PART,
-    "epsilon": POSITIVE,
-    "noise": {"refused": (math.nextafter(0.01, 0), INF, NAN), "accepted": (0.01, LARGEST)},
+KINDS = {
+    "aggregator": AGGREGATORS,
+    "attack": ATTACKS,
+    "availability": AVAILABILITIES,
+    "devices": DEVICES,
+    "hook": HOOKS,
+    "loss": LOSSES,
+    "partition": PARTITIONS,
+    "preset": PRESETS,
+    "privacy": PRIVACY,
+    "schedule": SCHEDULES,
+    "selector": SELECTORS,
+    "trainer": TRAINERS,
+    "uploads": UPLOADS,
 }
+NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a default
+# What a limit needs of other settings, which exclude it otherwise.
+WITH = {"refill_at": {"concurrency": 10}}
+# Accepted at the limit only together with settings that depend on the rest.
+ALONE = {("selector", "fedaim", "threshold")}
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
-COHORT = {"fraction": SHARE_OR_0, "count": FROM_1, "clients": SHARE_OR_0}
-FREE = "every value of its type is accepted"
-TUNED = {"tune_epochs": FROM_1, "tune_steps": FROM_0}
-STALENESS = {
-    "a": NOT_NEGATIVE,
-    "b": NOT_NEGATIVE,
-    "staleness_limit": FROM_0,
-}
-
-GIVEN = {
-    ("aggregator", "bucketing"): {"size": FROM_1, "rule": FREE},
-    ("aggregator", "centered-clipping"): {"radius": POSITIVE, "iterations": FROM_1},
-    ("aggregator", "fedaim"): {
-        "divergence": NOT_NEGATIVE,
-        "tolerance": NOT_NEGATIVE,
-        "amplitude": SHARE_OR_0,
-        "steepness": NOT_NEGATIVE,
-        "bins": FROM_2,
-    },
-    ("aggregator", "fedasync"): {**STALENESS, "alpha": SHARE},
-    ("aggregator", "fedbuff"): STALENESS,
-    ("aggregator", "fedfv"): {"alpha": SHARE_OR_0, "tau": FROM_0},
-    ("aggregator", "fednova"): {"mu": NOT_NEGATIVE},
-    ("aggregator", "fltrust"): {"held_out": PART},
-    ("aggregator", "geometric-median"): {
-        "iterations": FROM_1,
-        "smoothing": POSITIVE,
-    },
-    ("aggregator", "krum"): {"byzantine": FROM_0},
-    ("aggregator", "majority-vote"): {"step": POSITIVE_OR_ENDLESS},
-    ("aggregator", "multi-krum"): {"byzantine": FROM_0, "keep": FROM_1},
-    ("aggregator", "nearest-neighbour-mixing"): {"byzantine": FROM_0, "rule": FREE},
-    ("aggregator", "norm-clip"): {"norm": POSITIVE},
-    ("aggregator", "q-fedavg"): {"q": NOT_NEGATIVE},
-    ("aggregator", "trimmed-mean"): {
-        "trim": {"refused": (BELOW_0, 0.5, NAN), "accepted": (0.0, BELOW_HALF)},
-    },
-    ("attack", "alie"): {"z": {"refused": (-INF, INF, NAN), "accepted": (-LARGEST, LARGEST)}},
-    ("attack", "back-door"): {
-        "target": FROM_0,
-        "part": SHARE,
-        "size": FROM_1,
-        "value": FREE,
-        "scale": POSITIVE,
-    },
-    ("attack", "fang-trim"): {
-        "beyond": {"refused": (1.0, INF, NAN), "accepted": (ABOVE_1, LARGEST)},
-    },
-    ("attack", "free-rider"): {"sigma": NOT_NEGATIVE},
-    ("attack", "gaussian"): {"sigma": POSITIVE},
-    ("attack", "inner-product"): {"epsilon": POSITIVE},
-    ("attack", "label-flipping"): {"classes": FROM_2},
-    ("attack", "mimic"): {"place": FROM_0},
-    ("attack", "scaling"): {"scale": POSITIVE},
-    ("attack", "sign-flip"): {"scale": POSITIVE},
-    ("hook", "clip"): {"norm": POSITIVE_OR_ENDLESS},
-    ("hook", "dgc"): {
-        "p": SHARE,
-        "threshold": POSITIVE_OR_ENDLESS,
-        "momentum": DECAY,
-        "clip": POSITIVE_OR_ENDLESS,
-        "clients": FROM_1,
-        "warmup": FROM_0,
-        "warmup_factor": SHARE,
-    },
-    ("hook", "divergence"): {"held_out": PART},
-    ("hook", "fedadagrad"): {"server_learning_rate": POSITIVE, "beta1": DECAY, "tau": POSITIVE},
-    ("hook", "fedadam"): {
-        "server_learning_rate": POSITIVE,
-        "beta1": DECAY,
-        "beta2": DECAY,
-        "tau": POSITIVE,
-    },
-    ("hook", "fedavgm"): {"server_learning_rate": POSITIVE, "momentum": DECAY},
-    ("hook", "fedprox"): {"mu": NOT_NEGATIVE},
-    ("hook", "fedshare"): {"shared": PART, "part": SHARE, "warm_up": FROM_0},
-    ("hook", "fedyogi"): {
-        "server_learning_rate": POSITIVE,
-        "beta1": DECAY,
-        "beta2": DECAY,
-        "tau": POSITIVE,
-    },
-    ("hook", "quantise"): {
-        "bits": {"refused": (7, 9, 15, 17, 32), "accepted": (8, 16)},
-        "up": {"refused": (False,), "accepted": (True,)},  # with `down` off, which is usual
-    },
-    ("hook", "rebalance"): {
-        "above": POSITIVE,
-        "shift": SHARE_OR_0,
-        "rotation": {"refused": (BELOW_0, math.nextafter(180, 181), NAN), "accepted": (0.0, 180.0)},
-        "shear": {"refused": (BELOW_0, 90.0, NAN), "accepted": (0.0, math.nextafter(90, 89))},
-        "zoom": DECAY,
-    },
-    ("hook", "scaffold"): {
-        "server_learning_rate": POSITIVE,
-    },
-    ("hook", "selective-sgd"): {
-        "download": SHARE,
-        "upload": SHARE,
-        "threshold": {"refused": (BELOW_0,), "accepted": (0.0,)},
-        "clip": POSITIVE_OR_ENDLESS,
-        "epsilon": {"refused": (0.0, 1.0, INF, NAN), "accepted": (None,)},  # not with `largest`
-    },
-    ("hook", "stc"): {
-        "p_up": SHARE,
-        "p_down": SHARE,
-    },
-    ("hook", "stragglers"): {"share": SHARE_OR_0},
-    ("hook", "top-k"): {"p": SHARE, "p_down": SHARE},
-    ("selector", "astraea"): {
-        "gamma": FROM_1,
-        "classes": FROM_2,
-        "above": POSITIVE,
-        "mediator_epochs": FROM_1,
-    },
-    ("selector", "concurrent"): {
-        "concurrency": FROM_1,
-        "buffer": FROM_1,
-        "refill_at": {"refused": (0, 11), "accepted": (1, 10)},
-    },
-    ("selector", "csfedavg"): {
-        "candidates": SHARE,
-        "entering": SHARE,
-        "exploring": SHARE_OR_0,
-    },
-    ("selector", "fedaim"): {
-        "mediators": FROM_1,
-        "classes": FROM_2,
-        "threshold": {"refused": (0.0, 4.51, INF, NAN), "accepted": (TINY, 4.5)},
-    },
-    ("selector", "fedcs"): {
-        "candidates": SHARE_OR_0,
-        "select_s": NOT_NEGATIVE,
-        "distribute_s": NOT_NEGATIVE,
-        "aggregate_s": NOT_NEGATIVE,
-    },
-    ("selector", "fedsso"): {
-        "beta": SHARE_OR_0,
-        "learning_rate": POSITIVE,
-        "min_samples": FROM_2,
-        "xi": PART,
-        "sketch": FROM_0,
-    },
-    ("selector", "offline-kp"): {
-        "resolution_s": POSITIVE,
-    },
-    ("selector", "online-kp"): {"L0": FREE, "U": FREE},
-    ("selector", "oort"): {
-        "alpha": NOT_NEGATIVE,
-        "exploration": SHARE_OR_0,
-        "decay": SHARE,
-        "least_exploration": SHARE_OR_0,
-        "cutoff": SHARE,
-        "candidates": NOT_NEGATIVE,
-        "new_candidates": {"refused": (BELOW_1, INF, NAN), "accepted": (1.0, LARGEST)},
-        "clip": SHARE_OR_0,
-        "percentile": {
-            "refused": (0.0, math.nextafter(100, 101), NAN),
-            "accepted": (TINY, 100.0),
-        },
-        "pacer_delta": {
-            "refused": (BELOW_0, math.nextafter(100, 101), NAN),
-            "accepted": (0.0, 100.0),
-        },
-        "pacer_step": FROM_1,
-        "most_rounds": FROM_1,
-        "most_barred": SHARE_OR_0,
-    },
-    ("selector", "cyclic"): {"period": FROM_1},
-    ("selector", "poisson"): {"probability": SHARE},
-    ("selector", "power-of-choice"): {
-        "candidates": FROM_1,
-        "samples": FROM_0,
-    },
-    ("loss", "distillation"): {
-        "reference": FREE,
-        "weight": SHARE_OR_0,
-        "temperature": POSITIVE,
-    },
-    ("loss", "fedproto"): {"lam": NOT_NEGATIVE, "layer": FREE},
-    ("loss", "focal"): {"gamma": NOT_NEGATIVE},
-    ("loss", "label-smoothing"): {"epsilon": SHARE_OR_0},
-    ("loss", "logit-adjustment"): {"tau": NOT_NEGATIVE, "smoothing": NOT_NEGATIVE},
-    ("loss", "moon"): {"mu": NOT_NEGATIVE, "temperature": POSITIVE, "layer": FREE},
-    ("privacy", "central"): {
-        **BUDGET,
-        "quantile": SHARE_OR_0,
-        "clip_rate": POSITIVE,
-        "bit_noise": POSITIVE,
-    },
-    ("privacy", "dp-ftrl"): {**BUDGET, "restart": FROM_1},
-    ("privacy", "local"): {
-        **BUDGET,
-        "label_epsilon": {"refused": (0.0, math.nextafter(30, 31), NAN), "accepted": (TINY, 30.0)},
-        "labels": FROM_1,
-    },
-    ("trainer", "apfl"): {"alpha": SHARE_OR_0},
-    ("trainer", "ditto"): {
-        "lam": NOT_NEGATIVE,
-        "personal_epochs": FROM_1,
-        "personal_steps": FROM_1,
-        "personal_rate": POSITIVE,
-    },
-    ("trainer", "fedbabu"): TUNED,
-    ("trainer", "fedrep"): {"head_epochs": FROM_1, "head_steps": FROM_1},
-    ("trainer", "fine-tuning"): TUNED,
-    ("trainer", "per-fedavg"): {
-        "alpha": POSITIVE,
-        "delta": POSITIVE,
-        "personal_steps": FROM_1,
-    },
-    ("trainer", "pfedme"): {"lam": POSITIVE, "inner_steps": FROM_1, "inner_rate": POSITIVE},
-}
 
 
 def listed(made, setting: str) -> tuple:
@@ -266,36 +60,39 @@ def listed(made, setting: str) -> tuple:
     return get_args(hint) if get_origin(hint) is Literal else ()
 
 
-KINDS = {
-    "aggregator": AGGREGATORS,
-    "attack": ATTACKS,
-    "hook": HOOKS,
-    "loss": LOSSES,
-    "privacy": PRIVACY,
-    "selector": SELECTORS,
-    "trainer": TRAINERS,
-}
-NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a default
-# A setting that is true or false takes both, and one that lists its values has a test of its own.
-# All cohorts and attacks have the same limits.
-LIMITS = {
-    (kind, name): {
-        one.name: GIVEN.get((kind, name), {}).get(
-            one.name,
-            FREE if one.type == "bool" or listed(part, one.name) else COHORT.get(one.name),
-        )
-        for one in fields(part)
-        if one.init
-    }
+def beyond(limit: Any, kind: type) -> tuple[Any, Any]:
+    """The nearest value that a limit refuses, and the nearest that it accepts."""
+    step = {int: lambda x, to: x + (1 if to > x else -1), float: math.nextafter}[kind]
+    match limit:
+        case Ge(ge=x):
+            return step(x, -INF), x
+        case Gt(gt=x):
+            return x, step(x, INF)
+        case Le(le=x):
+            return step(x, INF), x
+        case Lt(lt=x):
+            return x, step(x, -INF)
+        case Predicate():
+            return INF, LARGEST
+    raise AssertionError(f"{limit} has no test")
+
+
+def limited(hint: Any) -> tuple[type, tuple[Any, ...]] | None:
+    """The type of a number and its limits; None: it has none."""
+    for one in (hint, *(get_args(hint) if get_origin(hint) in (Union, UnionType) else ())):
+        if get_origin(one) is Annotated:
+            return get_args(one)[0], get_args(one)[1:]
+    return None
+
+
+LIMITS = [
+    pytest.param(kind, name, setting, *found, id=f"{kind}-{name}-{setting}")
     for kind, parts in KINDS.items()
-    for name, part in parts.items()
-}
-SETTINGS = [
-    pytest.param(kind, name, setting, limits, id=f"{kind}-{name}-{setting}")
-    for (kind, name), settings in LIMITS.items()
-    for setting, limits in settings.items()
-    if limits not in (FREE, None)
+    for name, made in parts.items()
+    for setting, hint in get_type_hints(made, include_extras=True).items()
+    if setting in signature(made).parameters and (found := limited(hint))
 ]
+
 
 # Settings that can be had alone or together only: what is refused, and what is next to it.
 TOGETHER = [
@@ -343,36 +140,32 @@ TOGETHER = [
 ]
 
 
-def test_the_limits_of_every_setting_of_every_part_are_written_down_here() -> None:
-    unknown = [(key, one) for key, limits in LIMITS.items() for one in limits if not limits[one]]
-    gone = [(key, one) for key, given in GIVEN.items() for one in {*given} - {*LIMITS[key]}]
-    assert (unknown, gone) == ([], [])
-
-
-@pytest.mark.parametrize(("kind", "name", "setting", "limits"), SETTINGS)
+@pytest.mark.parametrize(("kind", "name", "setting", "number", "limits"), LIMITS)
 def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
-    kind, name, setting, limits
+    kind, name, setting, number, limits
 ) -> None:
-    make, needed = KINDS[kind][name], NEEDED.get(kind, {})
-    for value in limits["refused"]:
-        with pytest.raises((LogicError, ComputeError), match=setting):
-            make(**needed | {setting: value})
-    for value in limits["accepted"]:
-        assert getattr(make(**needed | {setting: value}), setting) == value
+    make, given = KINDS[kind][name], NEEDED.get(kind, {})
+    for limit in limits:
+        refused, accepted = beyond(limit, number)
+        for wrong in (refused, math.nan, "text"):
+            with pytest.raises((LogicError, ComputeError), match=f"{setting} must be"):
+                make(**given | {setting: wrong})
+        if (kind, name, setting) not in ALONE:
+            make(**given | WITH.get(setting, {}) | {setting: accepted})
 
 
 @pytest.mark.parametrize(
     ("kind", "name", "setting", "values"),
     [
         pytest.param(kind, name, setting, listed(made, setting), id=f"{kind}-{name}-{setting}")
-        for kind, all_made in {**KINDS, "preset": PRESETS, "partition": PARTITIONS}.items()
+        for kind, all_made in KINDS.items()
         for name, made in all_made.items()
         for setting in get_type_hints(made)
         if listed(made, setting)
     ],
 )
 def test_a_setting_that_lists_its_values_accepts_these_alone(kind, name, setting, values) -> None:
-    make = {**KINDS, "preset": PRESETS, "partition": PARTITIONS}[kind][name]
+    make = KINDS[kind][name]
     needed = NEEDED.get(kind, {})
     for wrong in (f"{values[0]}x", None, True, [values[0]]):
         with pytest.raises((LogicError, ComputeError), match=f"{setting} must be {values[0]!r}"):

@@ -19,6 +19,7 @@ from layers.logic.hooks.compressors import Stc
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import RoundRobin, Uniform
+from layers.settings import hints_of
 
 FIXED = {
     "astraea": {"above"},
@@ -60,7 +61,7 @@ def taken() -> Iterator[Any]:
 
 def another(owner: type, setting: str, usual: Any) -> Iterator[Any]:
     """Other values of the setting's type than the usual one."""
-    hint = typing.get_type_hints(owner)[setting]
+    hint = typing.get_type_hints(owner)[setting]  # without the limits
     kinds = typing.get_args(hint) if typing.get_origin(hint) is not typing.Literal else (hint,)
     for kind in kinds or (hint,):
         if typing.get_origin(kind) is typing.Literal:
@@ -88,7 +89,7 @@ def test_every_setting_of_a_part_arrives_through_the_preset(name, owner, setting
     parameter = inspect.signature(make).parameters[setting]
     usual = next(part for part in parts_of(make()) if type(part) is owner)
     assert parameter.default == getattr(usual, setting)
-    assert parameter.annotation == typing.get_type_hints(owner)[setting]
+    assert parameter.annotation == hints_of(owner)[setting]
     more = TOGETHER.get(setting, {})
     value, changed = first_accepted(make, setting, another(owner, setting, parameter.default), more)
     (part,) = (part for part in parts_of(changed) if type(part) is owner)

@@ -199,11 +199,6 @@ def test_a_part_of_the_model_for_a_client_without_a_model_is_refused() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"download": 0}, "download must be more than 0"),
-        ({"upload": 1.5}, "upload must be more than 0"),
-        ({"choice": "best"}, "choice must be"),
-        ({"threshold": -1}, "threshold must be at least 0"),
-        ({"clip": 0}, "clip must be greater than 0"),
         ({"epsilon": 0.0, "choice": "random"}, "epsilon must be greater than 0"),
         ({"epsilon": 1.0}, "set choice: random"),
         ({"epsilon": 1.0, "choice": "random", "clip": None}, "set clip"),

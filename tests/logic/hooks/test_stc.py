@@ -178,8 +178,6 @@ def test_an_update_shrinks_by_as_much_as_the_mathematics_says() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"p_up": 0}, "p_up must be more than 0"),
-        ({"p_down": 2}, "p_down must be more than 0"),
         ({"p_up": None, "p_down": None}, "compresses nothing"),
         ({"ternary": False, "literal": True}, "literal is about mu"),
     ],

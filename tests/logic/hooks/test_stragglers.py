@@ -156,15 +156,6 @@ def test_when_all_are_dropped_the_round_says_so() -> None:
     assert not state.weights.any()
 
 
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"share": -0.1}, "share must be between 0 and 1"),
-        ({"share": 1.1}, "share must be between 0 and 1"),
-        ({"share": float("nan")}, "share must be between 0 and 1"),
-        ({"share": 1.0, "drop": True}, "would drop every client"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        Stragglers(**settings)
+def test_dropping_every_client_is_refused() -> None:
+    with pytest.raises(LogicError, match="would drop every client"):
+        Stragglers(share=1.0, drop=True)

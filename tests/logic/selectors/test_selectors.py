@@ -170,22 +170,6 @@ def test_an_empty_population_is_an_empty_round(selector) -> None:
     assert state.round == 1
 
 
-@pytest.mark.parametrize("selector", EVERY)
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"fraction": 1.1}, "between 0 and 1, not 1.1"),
-        ({"fraction": -0.1}, "between 0 and 1, not -0.1"),
-        ({"fraction": float("nan")}, "between 0 and 1, not nan"),
-        ({"count": 0}, "1 or more, not 0"),
-        ({"count": -2}, "1 or more, not -2"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(selector, settings, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        selector(**settings)
-
-
 def test_what_a_selector_learns_it_is_given_in_the_next_round() -> None:
     given: list[dict] = []
 
