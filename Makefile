@@ -6,7 +6,7 @@ VENV_PYTHON := .venv/bin/python
 SPREAD := $(if $(ARGS),,-n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --max-worker-restart 0)
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv run test lint types check docs simulate fuzz format bench clean
+.PHONY: help venv run test lint types check docs generate simulate fuzz format bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -32,6 +32,9 @@ check: venv ## only the tests, on all cores; ARGS="-k shards" selects some
 docs: venv ## build the documentation as a site, build/docs/index.html; broken links and names are errors
 	@env NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -W ignore -m mkdocs build --quiet --strict --config-file .ci/site/mkdocs.yml
 	@echo "build/docs/index.html"
+
+generate: venv ## write the generated files anew: the catalogue, types of arguments, tables of the pages
+	@$(VENV_PYTHON) -m tools.generate
 
 simulate: venv ## a deployment under faults, in virtual time; SEEDS=0:10000 selects, SEEDS=7 ARGS=--trace shows one
 	@env OMP_NUM_THREADS=1 $(VENV_PYTHON) -m tests.network_simulation --seeds $(or $(SEEDS),0:300) $(ARGS)

@@ -1,6 +1,6 @@
 """The built-in parts as Python objects: ``krum`` in an experiment file is `Krum` here.
 
-``parts.pyi`` lists them; ``python -m fedmx.components.catalogue`` writes it. Each is imported when
+``parts.pyi`` lists them; ``make generate`` writes it. Each is imported when
 it is first used.
 """
 

@@ -1,4 +1,4 @@
-"""The built-in parts with their modules, written by `fedmx.components.catalogue`."""
+"""The built-in parts with their modules, written by `make generate`."""
 
 from layers.compute.data.datasets.arrays import Arrays as Arrays
 from layers.compute.data.datasets.femnist import Femnist as Femnist

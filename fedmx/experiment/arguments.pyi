@@ -1,4 +1,4 @@
-"""The arguments of `Experiment`, written by `fedmx.experiment.schema`."""
+"""The arguments of `Experiment`, written by `make generate`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

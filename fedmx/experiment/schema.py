@@ -1,16 +1,12 @@
-"""What an experiment file may hold: explained in lines, as tables, and as JSON schema.
+"""What an experiment file may hold: explained in lines, and as JSON schema.
 
-All of it is derived from the sections. After a change of a key, write the tables of
-docs/experiment-file.md, and the stub of `Experiment`'s arguments, again::
-
-    python -m fedmx.experiment.schema
+All of it is derived from the sections.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -18,16 +14,13 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from fedmx.components.catalogue import KINDS, NOUNS, Entry, read_catalogue
 from fedmx.components.text import dotted
-from fedmx.experiment import stub
 from fedmx.experiment.keys import Key, keys_of, plain
 from fedmx.experiment.model import Experiment
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "experiment-file.md"
 KEYS: Mapping[str, Key] = {dotted(place): key for place, key in keys_of(Experiment)}
 """The keys by their dotted places, in the order of the schema."""
 
 _KINDS = {dotted(kind.place): kind.plural for kind in KINDS.values()}
-_HEADER = "| key | type | default | meaning |"
 
 
 def explained_key(name: str) -> list[str]:
@@ -89,37 +82,6 @@ def _setting_lines(name: str, kind: str, setting: str) -> list[str]:
         if re.match(rf"{re.escape(setting)}(?: =|:)", line)
     ]
     return [f"{name}: setting of these {kind}", "", *found] if found else []
-
-
-def with_tables(page: str) -> str:
-    """Return a page (Markdown) with the tables of the keys as they are now.
-
-    The table below a heading ``### compute: ...`` has the keys of this section; the table below
-    another heading has the keys of all sections without a heading of their own.
-    """
-    sections = [name for name in KEYS if "." not in name]
-    own = [name for name in sections if f"\n### {name}: " in page]
-    lines: list[str] = []
-    heading, in_table = "", False
-    for line in page.splitlines():
-        if line.startswith("### "):
-            heading = line.removeprefix("### ").partition(":")[0]
-        if line == _HEADER:
-            rest = [name for name in sections if name not in own]
-            lines += _table([heading] if heading in own else rest)
-        in_table = line.startswith("|") and (in_table or line == _HEADER)
-        if not in_table:
-            lines.append(line)
-    return "\n".join(lines) + "\n"
-
-
-def _table(sections: list[str]) -> Iterator[str]:
-    """Yield the lines of the table of some sections."""
-    yield from (_HEADER, "|---|---|---|---|")
-    for name, key in KEYS.items():
-        if name.partition(".")[0] in sections:
-            cells = [f"`{name}`", key.takes, key.default, key.text]
-            yield f"| {' | '.join(one.replace('|', chr(92) + '|') for one in cells)} |"
 
 
 Schema = dict[str, Any]
@@ -251,8 +213,3 @@ def _value(entry: Entry, name: str) -> Schema:
         return _draft_07(dict(entry.schemas[name]))
     part = {"$ref": f"#/definitions/{entry.parts[name]}"}
     return {"anyOf": [part, {"type": "array", "items": part}, {"type": "null"}]}
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
-    stub.PATH.write_text(stub.stub(), encoding="utf-8")

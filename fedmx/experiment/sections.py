@@ -3,7 +3,7 @@
 A key is defined here or in `fedmx.experiment.model`; the keys of an executor are in its module in
 `fedmx.components.executors`. The string below a field is
 its text for ``fedmx explain``, for editors and for docs/experiment-file.md, which
-``python -m fedmx.experiment.schema`` writes.
+``make generate`` writes.
 """
 
 from __future__ import annotations

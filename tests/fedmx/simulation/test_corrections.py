@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from fedmx import ExperimentError, simulate
-from fedmx.components.algorithm_pages import FOLDER
 from tests.fedmx.algorithms import ASYNCHRONOUS, experiment
+from tools.algorithm_pages import FOLDER
 
 PAGES = {path.stem: path.read_text("utf-8") for path in FOLDER.glob("*.md")}
 
@@ -35,7 +35,7 @@ def test_every_experiment_of_an_algorithms_page_can_be_run(page: str) -> None:
         ({"hooks": ["scaffold", "stc"]}, "set dense: true"),
         ({"hooks": ["stc", "top-k"]}, "Stc and TopK each encode the update"),
         ({"aggregator": "fednova", "hooks": ["fedprox"]}, "they must be the same"),
-        ({"preset": {"name": "fedprox", "mu": -1}}, "mu must be 0 or more"),
+        ({"preset": {"name": "fedprox", "mu": -1}}, "mu: must be at least 0"),
     ],
 )
 def test_what_cannot_be_combined_is_refused_in_one_line(logic, reason) -> None:

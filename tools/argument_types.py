@@ -1,6 +1,6 @@
-"""The stub with the types of `Experiment`'s arguments, which editors complete.
+"""``fedmx/experiment/arguments.pyi``: the types of `Experiment`'s arguments, for editors.
 
-It is derived from the sections and the catalogue; ``python -m fedmx.experiment.schema`` writes it.
+They are derived from the sections and the catalogue.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from fedmx.components.section import Section
 from fedmx.experiment.keys import Key, keys_of, plain
 from fedmx.experiment.model import Experiment
 
-PATH = Path(__file__).with_name("arguments.pyi")
 _WIDTH = 96
-_HEADER = '''"""The arguments of `Experiment`, written by `fedmx.experiment.schema`."""
+_HEADER = '''"""The arguments of `Experiment`, written by `make generate`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,9 +1,7 @@
 """The generated texts of ``docs/algorithms``: the index, and the parts and settings of each name.
 
 A page ends with a line such as ``<!-- names: fedbuff fedasync -->``. The text below this line is
-generated. After a change of a part, write it again::
-
-    python -m fedmx.components.algorithm_pages
+generated.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from fedmx.components.settings import Setting, signature_of, spelled
 from layers.logic.core.declaration import declared, exclusions
 from layers.logic.core.preset import Preset, kinds_of, split_docstring
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 INDEX = ROOT / "docs" / "algorithms.md"
 FOLDER = INDEX.with_suffix("")
 """The folder of the pages."""
@@ -130,16 +128,3 @@ def _row(setting: Setting, meaning: str) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def write() -> None:
-    """Write the generated texts of all pages and of the index."""
-    pages = {}
-    for path in FOLDER.glob("*.md"):
-        pages[path.name] = with_parts(path.read_text("utf-8"))
-        path.write_text(pages[path.name], encoding="utf-8")
-    INDEX.write_text(with_index(INDEX.read_text("utf-8"), pages), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write()

@@ -1,9 +1,4 @@
-"""The tables of declarations in the documentation: what parts require, provide and exclude.
-
-After a change of a part or of a rule, write the pages again::
-
-    python -m fedmx.components.declarations
-"""
+"""The tables of declarations in the documentation: what parts require, provide and exclude."""
 
 from __future__ import annotations
 
@@ -83,14 +78,9 @@ def _cell(one: Need | Trait | Condition) -> str:
     return one.value if isinstance(one, Condition) else f"`{one}`"
 
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 PAGES: Mapping[Path, Callable[[], Iterator[str]]] = {
     DOCS / "parts.md": tables_of_parts,
     DOCS / "algorithms" / "privacy.md": tables_of_privacy,
 }
 """The pages with tables, each with what yields their lines."""
-
-
-if __name__ == "__main__":
-    for path, lines in PAGES.items():
-        path.write_text(with_tables(path.read_text("utf-8"), lines), encoding="utf-8")

@@ -1,0 +1,1 @@
+"""What writes generated files of the project; it is not installed."""
