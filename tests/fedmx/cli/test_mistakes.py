@@ -69,13 +69,8 @@ class Precise(Mean):
         return replace(after, weights=after.weights.astype(np.float64))
 
 
-@dataclass(frozen=True)
 class Wide(Hook):
     width: float = 1.0
-    depth: float = 1.0
-
-    def check(self, logic):
-        assert self.width
 
 
 class Doubtful(Hook):
@@ -165,8 +160,8 @@ SEND = "    def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Wide"]',
-            "--set logic.hooks.0: Wide has the setting depth, which none of its code reads: it "
-            "would change nothing; use it, or take it out (HERE/parts_with_mistakes.py:",
+            "--set logic.hooks.0: Wide has the settings width, which are not the fields of a frozen "
+            "dataclass; write @dataclass(frozen=True) above its class (HERE/parts_with_mistakes.py:",
         ),
         (
             'logic.hooks=["parts_with_mistakes:Alone"]',
@@ -212,7 +207,9 @@ def test_an_object_that_is_no_hook_is_named_from_python_too() -> None:
 
     compute = {"model": "2nn", "data": "digits", "normalise": {"scale": 16}}
     given = {"rounds": 1, "clients": 2, "compute": compute, "logic": {"hooks": [Stranger()]}}
-    said = r"^logic\.hooks\.0: an object of Stranger is no hook; it must be an instance of a class "
+    said = (
+        r"^logic\.hooks\.0: an object of Stranger is not a hook; it must be an instance of a class "
+    )
     with pytest.raises(ExperimentError, match=said):
         Experiment(**given)
     with pytest.raises(ExperimentError, match=said):  # parts of a mapping are made when it runs
@@ -242,9 +239,9 @@ def test_a_method_that_nobody_calls_is_doubted_in_one_line(
     hook = 'logic.hooks=["parts_with_mistakes:Doubtful"]'
     words = ["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]
     assert command(words) == 0
-    doubted = [one for one in capsys.readouterr().err.splitlines() if "warning" in one]
+    doubted = [one for one in capsys.readouterr().err.splitlines() if "method" in one]
     assert len(doubted) == 1
-    assert "HelpsNobody.compute_weights_again is no method of a server side" in doubted[0]
+    assert "HelpsNobody.compute_weights_again is not a hook method" in doubted[0]
 
 
 def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(

@@ -24,12 +24,12 @@ from tests.logic.quadratic import bowls, layout
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
-        ({"selector": "uniform"}, "'uniform' is no selector; it must be an instance of a class"),
-        ({"selector": Uniform}, "is no selector"),
-        ({"selector": Clip()}, "Clip(norm=1.0) is no selector"),
-        ({"aggregator": None}, "None is no aggregator"),
-        ({"hooks": [Clip(), "clip"]}, "'clip' is no hook"),
-        ({"hooks": [Clip]}, "is no hook"),
+        ({"selector": "uniform"}, "'uniform' is not a selector; it must be an instance of a class"),
+        ({"selector": Uniform}, "is not a selector"),
+        ({"selector": Clip()}, "Clip(norm=1.0) is not a selector"),
+        ({"aggregator": None}, "None is not an aggregator"),
+        ({"hooks": [Clip(), "clip"]}, "'clip' is not a hook"),
+        ({"hooks": [Clip]}, "is not a hook"),
         ({"hooks": Clip()}, "hooks must be a list, [Clip(norm=1.0)]"),
         ({"min_updates": -1}, "min_updates must be 0 or more, not -1"),
     ],
