@@ -160,8 +160,9 @@ SEND = "    def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Wide"]',
-            "--set logic.hooks.0: Wide has the settings width, which are not the fields of a frozen "
-            "dataclass; write @dataclass(frozen=True) above its class (HERE/parts_with_mistakes.py:",
+            "--set logic.hooks.0: Wide has the settings width, which are not the fields of a "
+            "frozen dataclass; write @dataclass(frozen=True) above its class "
+            "(HERE/parts_with_mistakes.py:",
         ),
         (
             'logic.hooks=["parts_with_mistakes:Alone"]',
