@@ -164,6 +164,7 @@ PARTS = {
                 "xi": 0.25,
                 "noise": "stratum",
                 "sketch": 0,
+                "ask": "drawn",
             },
         ),
         BY_SAMPLES,

@@ -194,6 +194,7 @@ GIVEN = {
         "min_samples": FROM_2,
         "xi": PART,
         "noise": one_of("stratum", "drop", "singletons"),
+        "ask": one_of("drawn", "all"),
         "sketch": FROM_0,
     },
     ("selector", "offline-kp"): {
