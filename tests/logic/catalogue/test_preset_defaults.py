@@ -131,6 +131,8 @@ PARTS = {
                 "bins": 10,
                 "loss_rule": "signed_rel",
                 "sync_back": True,
+                "loss_of": "new",
+                "last_loss": "round",
             },
         ),
     ],

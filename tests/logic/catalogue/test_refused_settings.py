@@ -58,6 +58,8 @@ GIVEN = {
         "steepness": NOT_NEGATIVE,
         "bins": FROM_2,
         "loss_rule": one_of("signed_rel", "abs_rel", "signed_abs"),
+        "loss_of": one_of("new", "received"),
+        "last_loss": one_of("round", "exchange"),
     },
     ("aggregator", "fedasync"): {**STALENESS, "alpha": SHARE},
     ("aggregator", "fedbuff"): STALENESS,
