@@ -255,10 +255,9 @@ class FedAim(Aggregator):
     mediator's clients that counted. loss_t is the mean by samples, over the clients of NEBS that
     counted, of the loss of w_t^NEBS before any exchange. The servers are stable if
     (loss_t - loss_{t-1}) / loss_{t-1} is at most `tolerance`, and in the first round. If they are,
-    and ||w^EBS - w^C|| / ||w^C|| is at least
-    `divergence`, then w^C = alpha w^NEBS + (1 - alpha) w^EBS with alpha by the entropies of the two
-    models (see `entropy`), from which both servers continue. The global model is w^C.
-    Buffers are averaged by samples.
+    and ||w^EBS - w^C|| / ||w^C|| is at least `divergence`, then w^C = alpha w^NEBS +
+    (1 - alpha) w^EBS with alpha by the entropies of the two models (see `entropy`), from which both
+    servers continue. The global model is w^C. Buffers are averaged by samples.
 
     Without extremely biased clients, or with a selector that makes no groups, w^C is w^NEBS, which
     is FedAvg. Without other clients w^C is w^EBS. In a round in which only one server has clients,
