@@ -62,7 +62,7 @@ class EarlyStopping(Callback):
         ):
             raise FedmxError(
                 "EarlyStopping: client_accuracy_mean is not measured; set "
-                "compute.evaluate.per_client to true"
+                "compute.evaluate.per_client to true, in a simulation"
             )
         self._values.clear()
         for record in run.records:

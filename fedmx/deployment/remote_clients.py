@@ -470,7 +470,8 @@ class RemoteClients:
         if verdict.granted:
             self._clock.note(client, "sending_s")
         else:
-            self._tasks.pop(client, None)
+            if self._tasks.pop(client, None) is not None and client not in self._offered:
+                self._late.add(client)
             self._ended_rounds[client] = verdict.round
             self._clock.note(client, "ended_s")
 
@@ -646,7 +647,8 @@ class RemoteClients:
             return self._of_task(event, task)
         if isinstance(event, StateLost):
             return None  # its task has ended
-        if self._has_ended(event) and (task or event.round != self._round):
+        of_now = event.round == self._round and client not in self._late
+        if self._has_ended(event) and (task or not of_now):
             self._report(event)
             return None
         if isinstance(event, Update) and (

@@ -282,7 +282,7 @@ class StopKeys(TypedDict, total=False):
     """Time to spend by the clients' clock, which is virtual where devices are simulated."""
     client_accuracy: float | None
     """Mean over the clients of the accuracy on each client's own test samples; needs
-    compute.evaluate.per_client."""
+    compute.evaluate.per_client, and so a simulation."""
     patience: int | None
     """Rounds without a new best test accuracy."""
 
@@ -360,7 +360,7 @@ class EvaluateKeys(TypedDict, total=False):
     """Test samples to use; null is all."""
     per_client: bool
     """Also evaluate the model on each client's own test samples: mean and variance over
-    clients."""
+    clients; simulations only."""
     personal: bool
     """Also evaluate the model that each client uses itself, and what a client would use that
     never took part, on its own test samples; simulations only."""

@@ -99,7 +99,7 @@ class StopSection(Section):
     """Time to spend by the clients' clock, which is virtual where devices are simulated."""
     client_accuracy: Share | None = None
     """Mean over the clients of the accuracy on each client's own test samples; needs
-    `compute.evaluate.per_client`."""
+    `compute.evaluate.per_client`, and so a simulation."""
     patience: Annotated[Count | None, Rules("unless default")] = None
     """Rounds without a new best test accuracy."""
 
@@ -160,7 +160,8 @@ class EvaluateSection(Section):
     ] = None
     """Test samples to use; null is all."""
     per_client: bool = False
-    """Also evaluate the model on each client's own test samples: mean and variance over clients."""
+    """Also evaluate the model on each client's own test samples: mean and variance over clients;
+    simulations only."""
     personal: Annotated[bool, Rules("unless default")] = False
     """Also evaluate the model that each client uses itself, and what a client would use that never
     took part, on its own test samples ([more](algorithms/personal.md)); simulations only."""

@@ -265,6 +265,8 @@ def strata_section(run: RunSummary, label: str | None) -> Html | None:
         figures.append(captioned(caption, draw_points(strata), "clusters"))
     left_out = None
     try:
+        if run.folder.facts.get("mode") == "server":
+            raise NoLabels("the run was deployed, and its clients alone have their samples")
         shares = label_shares(run.folder.experiment_yaml, strata.clients.tolist())
         svg, shown = draw_labels(strata, shares)
     except NoLabels as reason:

@@ -49,8 +49,8 @@ def server_of(
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
-        ExperimentError: updates are to be folded from disk, and the aggregator cannot; or personal
-            models are to be evaluated, and their clients have them.
+        ExperimentError: updates are to be folded from disk, and the aggregator cannot; or samples
+            or models of deployed clients are to be evaluated, which they alone have.
     """
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
@@ -60,10 +60,16 @@ def server_of(
     _check_patience(assembly, clients)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     by_client = evaluate.per_client or evaluate.personal
-    if evaluate.personal and clients.foreign:
+    if by_client and clients.foreign:
+        measured = {
+            "stop.client_accuracy": stop.client_accuracy is not None,
+            "compute.evaluate.per_client": evaluate.per_client,
+            "compute.evaluate.personal": evaluate.personal,
+        }
         raise ExperimentError(
-            "compute.evaluate.personal: a deployed server does not have its clients' models; set "
-            "it to false, and evaluate them in a simulation"
+            f"{', '.join(key for key, is_set in measured.items() if is_set)}: a deployed server "
+            "does not have its clients' samples and models, only those of its own partition; leave "
+            "it out, and measure it in a simulation"
         )
     measures = _back_door(assembly)
     if evaluate.personal and memory_of is not None:

@@ -36,7 +36,8 @@ def test_the_model_of_one_server_is_evaluated_and_the_training_is_fedaims(server
     clients = counted([EVEN, ONE_CLASS[0], EVEN, ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS[8], EVEN])
     training = Training(steps=2, learning_rate=0.1)
     runs = []
-    for aggregator in (FedAim(divergence=0.0), OneServer(divergence=0.0, server=server)):
+    received = {"divergence": 0.0, "loss_of": "received"}
+    for aggregator in (FedAim(**received), OneServer(**received, server=server)):
         logic = a_logic(
             FedAimSplit(mediators=2), 3, aggregator=aggregator, training=training, seed=5
         )

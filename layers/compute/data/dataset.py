@@ -12,6 +12,11 @@ import numpy.typing as npt
 from layers.compute.errors import DataError, NormaliseError
 
 
+def _check_whole(y: npt.NDArray[Any], what: str) -> None:
+    if y.dtype.kind not in "iu":
+        raise DataError(f"{what} has the dtype {y.dtype}; labels must be integers from 0")
+
+
 @dataclass(frozen=True)
 class Raw:
     """One split of a data set as it is stored: 8-bit pixels stay 8-bit.
@@ -33,6 +38,7 @@ class Raw:
             raise DataError(
                 f"y has shape {self.y.shape}, but x has {len(self.x)} samples; give one label each"
             )
+        _check_whole(self.y, "y")
         if self.users is not None and self.users.shape != (len(self.x),):
             raise DataError(
                 f"users has shape {self.users.shape}, but x has {len(self.x)} samples; "
@@ -92,6 +98,7 @@ class Samples:
                 f"samples: x has shape {self.x.shape} and y has shape {self.y.shape}; "
                 "give one label for each row"
             )
+        _check_whole(self.y, "samples: y")
 
     def __len__(self) -> int:
         return len(self.y)

@@ -67,7 +67,8 @@ class Mixing(Aggregator):
         Raises:
             LogicError: it uses more.
         """
-        more = self.rule.requires & {Need.STEPS, Need.RMS_LOSS, Need.RECEIVED_LOSS}
+        losses = {Need.RMS_LOSS, Need.RECEIVED_LOSS, Need.ASKED_LOSS}
+        more = self.rule.requires & {Need.STEPS, *losses}
         for need in sorted(more, key=lambda one: one.name):
             raise LogicError(
                 f"{type(self.rule).__name__} {need.value}, and a mixture of updates in "

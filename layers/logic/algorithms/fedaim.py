@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.arithmetic import log, sum_in_order
 from layers.logic.aggregators.mean import BufferMean, add_scaled, moved
@@ -19,7 +20,6 @@ from layers.logic.algorithms.mediators import (
     Lines,
     at_random,
     balanced,
-    check_classes,
     even,
     greedy_fill,
     kept_lines,
@@ -28,7 +28,7 @@ from layers.logic.algorithms.mediators import (
 )
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
-from layers.logic.core.messages import Update
+from layers.logic.core.messages import Slot, Update
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.selector import SELECT, Selector
@@ -43,6 +43,7 @@ from layers.logic.numeric.distances import (
     usual_threshold,
 )
 from layers.logic.numeric.vectors import BLOCK, norm
+from layers.settings import Count, NotNegative, Positive, Share
 
 LEAST_BIAS = 1e-8  # so that a client without bias has a finite weight
 
@@ -92,9 +93,9 @@ class FedAimSplit(Selector):
 
     name = "fedaim"
 
-    mediators: int = 3
-    classes: int = 10
-    threshold: float | None = None
+    mediators: Count = 3
+    classes: Annotated[int, Ge(2)] = 10
+    threshold: Positive | None = None
     distance: Literal["emd", "l1"] = "emd"
     reference: Literal["uniform", "pooled"] = "uniform"
     schedule: Literal["greedy", "balanced", "random"] = "greedy"
@@ -110,19 +111,6 @@ class FedAimSplit(Selector):
     why_limited = "every client takes part in every round, and mediators are filled from all"
 
     def __post_init__(self) -> None:
-        check_classes(self.classes)
-        if self.mediators < 1:
-            raise LogicError(f"mediators must be 1 or more, not {self.mediators}")
-        if self.threshold is not None and not 0 < self.threshold < math.inf:
-            raise LogicError(f"threshold must be above 0 and finite, not {self.threshold}")
-        for name, value, known in (
-            ("distance", self.distance, tuple(DISTANCES)),
-            ("reference", self.reference, ("uniform", "pooled")),
-            ("schedule", self.schedule, ("greedy", "balanced", "random")),
-            ("reveal", self.reveal, ("histogram", "distance")),
-        ):
-            if value not in known:
-                raise LogicError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         if self.reveal == "distance" and self.reference == "pooled":
             raise LogicError(
                 "reference: pooled needs every client's histogram, and reveal: distance does not "
@@ -225,8 +213,9 @@ class _Server:
         self._mean.add(contribution)
         self._weight += weight
 
+    @cached_property
     def model(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return weights and buffers; those from before the round if no client returned."""
+        """Weights and buffers after the round; those from before it if no client returned."""
         if not self._weight:
             return self._weights, self._buffers
         self._delta /= self._weight
@@ -240,8 +229,8 @@ class _Round:
     buffers: BufferMean
     bias: Mapping[int, float]
     alone: str = ""  # the server that alone has clients in this round; empty: both have
-    loss: float = 0.0
-    samples: float = 0.0  # of the clients whose loss is in the sum
+    samples: dict[int, int] = field(default_factory=dict)  # of the clients of NEBS that counted
+    losses: dict[int, float] = field(default_factory=dict)  # that they reported
 
 
 @dataclass(frozen=True)
@@ -251,18 +240,25 @@ class FedAim(Aggregator):
 
     FedAIM, algorithm 2, equations 4 to 21. w^NEBS is the mean of the clients that are not extremely
     biased by their samples; w^EBS that of the mediators' models by B_m = sum_k n_k / EMD_k over the
-    mediator's clients that counted. loss_t is the mean over the clients of NEBS of the loss of the
-    model that they received. The servers are stable if (loss_t - loss_{t-1}) / loss_{t-1} is at
-    most `tolerance`, and in the first round. If they are, and ||w^EBS - w^C|| / ||w^C|| is at least
-    `divergence`, then w^C = alpha w^NEBS + (1 - alpha) w^EBS with alpha by the entropies of the two
-    models (see `entropy`), from which both servers continue. The global model is w^C.
-    Buffers are averaged by samples.
+    mediator's clients that counted. loss_t is the mean by samples, over the clients of NEBS that
+    counted, of the loss of w_t^NEBS before any exchange. The servers are stable if
+    (loss_t - loss_{t-1}) / loss_{t-1} is at most `tolerance`, and in the first round. If they are,
+    and ||w^EBS - w^C|| / ||w^C|| is at least `divergence`, then w^C = alpha w^NEBS +
+    (1 - alpha) w^EBS with alpha by the entropies of the two models (see `entropy`), from which both
+    servers continue. The global model is w^C. Buffers are averaged by samples.
 
     Without extremely biased clients, or with a selector that makes no groups, w^C is w^NEBS, which
     is FedAvg. Without other clients w^C is w^EBS. In a round in which only one server has clients,
     w^C is the model of that server. There is no exchange in a round in which NEBS has clients and
-    none of them returned. It keeps loss_{t-1}, the number of exchanges and the last alpha, and
-    between exchanges w^NEBS and w^EBS, float32 (d,) each.
+    none of them returned, or none told the loss. It keeps loss_{t-1}, the number of exchanges and
+    the last alpha, and between exchanges w^NEBS and w^EBS, float32 (d,) each.
+
+    NEBS has no samples, so it asks these clients, each of which gets one more model and sends one
+    number. Equation 15 compares the losses of two models w^NEBS, and algorithm 2 computes the loss
+    (line 6) after the training (line 4) and before the exchange: so this is the default. The losses
+    of equation 15 are those of consecutive rounds, and line 10 stores loss_{t-1} only with an
+    exchange. Here the equation is the default: with line 10, a loss that has risen by more than the
+    tolerance since the last exchange would end all further ones.
 
     Attributes:
         divergence: theta_WD, the least relative distance of the two models for an exchange.
@@ -270,41 +266,40 @@ class FedAim(Aggregator):
         amplitude: A, from 0 to 1; alpha lies between 0.5 - A / 2 and 0.5 + A / 2.
         steepness: c.
         bins: Y, intervals of the histogram from which the entropy is computed.
-        loss_rule: ``"signed_rel"`` is this test, ``"abs_rel"`` takes the absolute value of the
-            quotient, ``"signed_abs"`` does not divide.
+        loss_rule: ``"signed_rel"`` is this test, as equation 15 is printed; ``"abs_rel"`` takes the
+            absolute value of the quotient, as the text explains "stable" by a small difference;
+            ``"signed_abs"`` does not divide, as line 7 is printed.
         sync_back: whether both servers continue from w^C after an exchange; else each continues
             from its own model.
+        loss_of: the model of loss_t: ``"new"``, w_t^NEBS, about which NEBS asks its clients; or
+            ``"received"``, the model that they trained from, which after an exchange is w^C. That
+            costs no message, and a pass over the samples of all clients.
+        last_loss: which loss is loss_{t-1}: that of the last ``"round"``, or that of the last
+            ``"exchange"`` (line 10, inside of the `if`).
     """
 
     name = "fedaim"
 
-    divergence: float = 0.015
-    tolerance: float = 0.1
-    amplitude: float = 0.5
-    steepness: float = 1.0
-    bins: int = 10
+    divergence: NotNegative = 0.015
+    tolerance: NotNegative = 0.1
+    amplitude: Share = 0.5
+    steepness: NotNegative = 1.0
+    bins: Annotated[int, Ge(2)] = 10
     loss_rule: Literal["signed_rel", "abs_rel", "signed_abs"] = "signed_rel"
     sync_back: bool = True
+    loss_of: Literal["new", "received"] = "new"
+    last_loss: Literal["round", "exchange"] = "round"
 
-    requires = frozenset({Need.RECEIVED_LOSS})
     provides = frozenset({Trait.BY_SAMPLES, Trait.BY_SLICES})
 
-    def __post_init__(self) -> None:
-        for name in ("divergence", "tolerance", "steepness"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise LogicError(f"{name} must be 0 or more and finite, not {getattr(self, name)}")
-        if not 0 <= self.amplitude <= 1:
-            raise LogicError(f"amplitude must be between 0 and 1, not {self.amplitude}")
-        if self.bins < 2:
-            raise LogicError(f"bins must be 2 or more, not {self.bins}")
-        if self.loss_rule not in ("signed_rel", "abs_rel", "signed_abs"):
-            raise LogicError(
-                f"loss_rule must be signed_rel, abs_rel or signed_abs, not {self.loss_rule!r}"
-            )
+    @property
+    def requires(self) -> frozenset[Need]:
+        """What follows from `loss_of`."""
+        return frozenset({Need.ASKED_LOSS if self.loss_of == "new" else Need.RECEIVED_LOSS})
 
     def inspect(self, update: Update) -> None:
-        """Reject an update without the received model's loss."""
-        if "loss" not in update.metrics:
+        """Reject an update without the received model's loss, if that counts."""
+        if self.loss_of == "received" and "loss" not in update.metrics:
             raise Rejected("an update without the received model's loss, which fedaim needs")
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
@@ -330,18 +325,39 @@ class FedAim(Aggregator):
             return total
         total.nebs.add(contribution, float(contribution.samples))
         for update in contribution.updates:
-            total.loss += update.samples * float(update.metrics["loss"])
-            total.samples += update.samples
+            total.samples[update.client] = update.samples
+            if self.loss_of == "received":
+                total.losses[update.client] = float(update.metrics["loss"])
+        return total
+
+    def inquire(self, total: _Round, state: ServerState) -> tuple[Question, Sequence[int]] | None:
+        """Ask the clients of NEBS for the loss of its new model, if there are two servers."""
+        split = Split.of_state(state)
+        if self.loss_of != "new" or not (split.mediators and split.unbiased and total.samples):
+            return None
+        weights, buffers = total.nebs.model
+        return Question("loss", weights=weights, buffers=buffers), tuple(total.samples)
+
+    def on_answers(self, total: _Round, answers: Mapping[int, Slot]) -> _Round:
+        """Keep the losses that are finite numbers."""
+        for client, answer in answers.items():
+            loss = answer.get("loss")
+            if isinstance(loss, float) and math.isfinite(loss):
+                total.losses[client] = loss
         return total
 
     def finish(self, total: _Round, state: ServerState) -> ServerState:
         """Return the state after both means, and the exchange if it is time for one."""
         kept = dict(state.memory.get(AGGREGATE, {}))
-        nebs, ebs = total.nebs.model(), total.ebs.model()
-        last, stable = kept.get("last_loss"), False
-        if total.samples:
-            kept["last_loss"] = loss = total.loss / total.samples
+        nebs, ebs = total.nebs.model, total.ebs.model
+        last, loss, stable = kept.get("last_loss"), 0.0, False
+        if total.losses:
+            samples = {client: float(total.samples[client]) for client in total.losses}
+            loss = sum_in_order(samples[one] * told for one, told in total.losses.items())
+            loss /= sum_in_order(samples.values())
             stable = self._stable(loss, last)
+            if self.last_loss == "round":
+                kept["last_loss"] = loss
         split = Split.of_state(state)
         if not split.mediators or not split.unbiased:
             return _central(state, kept, nebs if not split.mediators else ebs)
@@ -350,7 +366,8 @@ class FedAim(Aggregator):
         if stable and self._apart(ebs[0], state.weights):
             h_nebs, h_ebs = (entropy(weights, self.bins) for weights, _ in (nebs, ebs))
             alpha = share(h_nebs, h_ebs, self.amplitude, self.steepness)
-            kept |= {"alpha": alpha, "exchanges": kept.get("exchanges", 0) + 1}
+            exchanges = kept.get("exchanges", 0) + 1
+            kept |= {"alpha": alpha, "exchanges": exchanges, "last_loss": loss}
             mixed = np.multiply(nebs[0], alpha, dtype=np.float64)
             add_scaled(mixed, ebs[0], 1 - alpha)
             model = (mixed.astype(np.float32), total.buffers.mean())

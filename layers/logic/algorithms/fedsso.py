@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.logic.aggregators.mean import BufferMean, Mean, add_scaled, moved, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
@@ -20,6 +20,7 @@ from layers.logic.core.selector import SELECT, SURVEY, Selector
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
+from layers.settings import Fraction, Positive, Share, WholeNumber
 
 STEP = "step"
 
@@ -54,8 +55,9 @@ class FedSSO(Selector):
     Before round 1 every client takes one step on all of its samples from w_0 and sends
     w_1^i = w_0 - eta_0 grad F_i(w_0). OPTICS clusters these once, and round 1 starts from
     w_1 = sum_i (n_i / n) w_1^i. Each round draws q_c = max(1, round(beta |c|)) clients of each
-    stratum c, halves rounded up, from the available ones; all of them if there are fewer.
-    Over-selection asks more clients of the same stratum.
+    stratum c, halves rounded up, from the available ones; all of them if there are fewer. A stratum
+    closes when q_c of its clients have returned (section 3.4.2): over-selection asks more clients
+    of the same stratum, and no stratum takes the place of another.
 
     It works with at most 15,000 clients: their N x N distances, and a copy of them while they are
     clustered, take 16 N^2 bytes. The steps must fit into memory, too; a sketch makes them shorter.
@@ -78,40 +80,32 @@ class FedSSO(Selector):
             asked (``"drop"``), or are a stratum each (``"singletons"``).
         sketch: the number of values of a sketch that a client sends in place of its step; a sketch
             is shorter and reveals less, and round 1 then starts from w_0. 0: the step itself.
+        ask: the clients that train in a round: ``"drawn"``, the q_c that are drawn of each stratum,
+            and more with over-selection; ``"all"``, every available client of each stratum, of
+            which the first q_c to return count, as section 3.4.2 prints it.
     """
 
     name = "fedsso"
 
-    beta: float = 0.1
-    learning_rate: float = 0.01
-    min_samples: int = 2
-    xi: float = 0.25
+    beta: Share = 0.1
+    learning_rate: Positive = 0.01
+    min_samples: Annotated[int, Ge(2)] = 2
+    xi: Fraction = 0.25
     noise: Noise = "stratum"
-    sketch: int = 0
+    sketch: WholeNumber = 0
+    ask: Literal["drawn", "all"] = "drawn"
 
     most_clients = 15_000
     why_limited = "the distances of every two clients' first steps are in memory"
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.beta <= 1:
-            raise LogicError(f"fedsso: beta must be between 0 and 1, not {self.beta}")
-        if not 0 < self.learning_rate < math.inf:
-            raise LogicError(
-                f"fedsso: learning_rate must be above 0 and finite, not {self.learning_rate}"
-            )
-        if self.min_samples < 2:
-            raise LogicError(f"fedsso: min_samples must be 2 or more, not {self.min_samples}")
-        if not 0 < self.xi < 1:
-            raise LogicError(f"fedsso: xi must be between 0 and 1, not {self.xi}")
-        if self.sketch < 0:
-            raise LogicError(f"fedsso: sketch must be 0 or more values, not {self.sketch}")
-        if self.noise not in ("stratum", "drop", "singletons"):
-            raise LogicError(
-                f"fedsso: noise must be stratum, drop or singletons, not {self.noise!r}"
-            )
-
     def check(self, logic: Parts) -> None:
-        """Refuse a sketch that is longer than the model, and steps that no memory holds."""
+        """Refuse a reserve where all are asked, a sketch that is longer than the model, and steps
+        that no memory holds."""
+        if self.ask == "all" and logic.over_select != 1:
+            raise LogicError(
+                f"fedsso: ask: all asks every client, so that none is left for over_select "
+                f"{logic.over_select:g}; set over_select to 1, or ask to drawn"
+            )
         if self.sketch > logic.size:
             raise LogicError(
                 f"fedsso: a sketch of {self.sketch} values of a model that has {logic.size}; "
@@ -165,7 +159,7 @@ class FedSSO(Selector):
         round: int,
         rng: np.random.Generator,
     ) -> Plan:
-        """Draw from each stratum."""
+        """Draw from each stratum, or take all of it in a random order."""
         clients, labels = _labelled(population, Clustering.of(memory))
         strata, names = grouped(clients, labels, self.noise)
         sizes = np.bincount(strata[strata >= 0], minlength=len(names))
@@ -177,11 +171,14 @@ class FedSSO(Selector):
             population.asked(want, among)
             for want, among in zip(needed.tolist(), there.tolist(), strict=True)
         ]
-        places = drawn(strata, np.array(asked, np.int64), rng)
+        if self.ask == "all":  # without a clock the first of the plan count
+            places = np.lexsort((rng.random(strata.size), strata))
+        else:
+            places = drawn(strata, np.array(asked, np.int64), rng)
         return Plan(
             tuple((client,) for client in clients[places].tolist()),
-            enough=max(int(needed.sum()), 1),
             groups=tuple(names[stratum] for stratum in strata[places].tolist()),
+            quotas={name: n for name, n in zip(names, needed.tolist(), strict=True) if n},
         )
 
 
@@ -269,10 +266,6 @@ class Stratified(Aggregator):
     mean: Literal["stratified", "literal"] = "stratified"
 
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
-
-    def __post_init__(self) -> None:
-        if self.mean not in ("stratified", "literal"):
-            raise LogicError(f"stratified: mean must be stratified or literal, not {self.mean!r}")
 
     def init(self, state: ServerState) -> _Sum:
         """Start with nothing."""

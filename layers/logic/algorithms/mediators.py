@@ -17,7 +17,6 @@ from layers.logic.core.messages import Slot
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
-from layers.logic.errors import LogicError
 from layers.logic.seeds import derive
 
 MOST = 1 << 53  # up to here float64 counts exactly
@@ -81,12 +80,6 @@ def reported_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[
     clients = [client for client in sorted(answers) if _is_histogram(answers[client], classes)]
     counts = np.array([answers[client][HISTOGRAM] for client in clients], np.float64)
     return clients, counts.reshape(len(clients), classes)
-
-
-def check_classes(classes: int) -> None:
-    """Raise `LogicError` unless there are two classes or more."""
-    if classes < 2:
-        raise LogicError(f"classes must be 2 or more, not {classes}")
 
 
 def _with_answers(

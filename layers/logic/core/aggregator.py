@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 
 from layers.logic.core.declaration import Part
 from layers.logic.core.hook import ServerContext
-from layers.logic.core.messages import EMPTY, Training, Update
+from layers.logic.core.messages import EMPTY, Slot, Training, Update
 from layers.logic.core.state import ServerState
+from layers.logic.core.survey import Question
 from layers.logic.storage import Vector
 
 AGGREGATE = "aggregator"
@@ -54,8 +56,9 @@ class Contribution:
 class Aggregator(Part, ABC):
     """A fold over contributions; its settings are the attributes of a frozen dataclass.
 
-    A round calls `begin`, `add` for each contribution in the order of the plan, and `finish`. Its
-    memory from round to round is ``state.memory[AGGREGATE]``, which `finish` may replace.
+    A round calls `begin`, `add` for each contribution in the order of the plan, `inquire` and, if
+    it asks, `on_answers`, and `finish`. Its memory from round to round is
+    ``state.memory[AGGREGATE]``, which `finish` may replace.
     """
 
     @property
@@ -94,6 +97,21 @@ class Aggregator(Part, ABC):
     @abstractmethod
     def add(self, total: Any, contribution: Contribution) -> Any:
         """Return the value of the fold with one more contribution; `total` may change in place."""
+
+    def inquire(self, total: Any, state: ServerState) -> tuple[Question, Sequence[int]] | None:
+        """Return a question about a model of the fold, and the clients to ask; None: no question.
+
+        It is called once, after the last contribution. The question has the `weights` and `buffers`
+        of that model. Each client costs one more model down, and its answer up.
+        """
+        return None
+
+    def on_answers(self, total: Any, answers: Mapping[int, Slot]) -> Any:
+        """Return the value of the fold with the answers by client, of those that answered.
+
+        They come from clients, so that `finish` must check them.
+        """
+        return total
 
     @abstractmethod
     def finish(self, total: Any, state: ServerState) -> ServerState:

@@ -20,6 +20,7 @@ class Need(Enum):
     """What a part requires of the clients, of a round, or of other parts."""
 
     RECEIVED_LOSS = "uses the received model's loss, which each client reports"
+    ASKED_LOSS = "asks clients for the loss of the model that it has made of their updates"
     RECEIVED_GRADIENT = "uses the received model's mean gradient, which each client computes"
     RMS_LOSS = "uses the metric `rms_loss` of each update"
     STEPS = "uses the number of local steps of each update, which must not exceed the task's"
@@ -185,6 +186,12 @@ RULES: tuple[Rule, ...] = (
         Condition.MASK,
         Trait.ENCODES_MODEL,
         "{other} encodes the whole model for the clients, but a mask keeps tensors on each client",
+        "leave one of them out",
+    ),
+    Rule(
+        Condition.MASK,
+        Need.ASKED_LOSS,
+        "{other} asks clients about the whole model, but a mask keeps tensors on each client",
         "leave one of them out",
     ),
     Rule(
@@ -451,6 +458,12 @@ RULES: tuple[Rule, ...] = (
     Rule(
         Need.HIDDEN,
         Need.RECEIVED_LOSS,
+        "{other} uses the clients' losses, which are not sent: they are not hidden",
+        "use another part",
+    ),
+    Rule(
+        Need.HIDDEN,
+        Need.ASKED_LOSS,
         "{other} uses the clients' losses, which are not sent: they are not hidden",
         "use another part",
     ),

@@ -90,6 +90,9 @@ class Plan:
         enough: number of returned lanes that ends the round; None: all.
         groups: group of each lane, such as a stratum or a server of its own, for an aggregator that
             treats groups differently; empty: one group.
+        quotas: by group, the number of returned lanes that closes it: its other clients are
+            declined, and the round goes on with the other groups. A group without a quota closes
+            with its last lane.
         weights: weight of each lane in the mean, for an aggregator that uses them; empty: none.
         in_turn: whether uploads that cannot overlap follow the order of the plan, each after those
             before it, instead of the order in which they are ready.
@@ -116,6 +119,7 @@ class Plan:
     offers: bool = False
     enough: int | None = None
     groups: tuple[str, ...] = ()
+    quotas: Mapping[str, int] = field(default_factory=dict)
     weights: tuple[float, ...] = ()
     in_turn: bool = False
     late: tuple[int, ...] = ()
@@ -161,6 +165,14 @@ class Plan:
             )
         if self.enough is not None and self.enough < 1:
             raise LogicError(f"enough={self.enough} lanes end no round; it must be 1 or more")
+        wrong = {group: n for group, n in self.quotas.items() if group not in self.groups or n < 1}
+        if wrong:
+            raise LogicError(f"quotas={wrong}: each must be 1 or more, of a group in the plan")
+        if self.quotas and self.keeps_stragglers:
+            raise LogicError(
+                "a plan with quotas keeps stragglers, and a group that closes declines them; leave "
+                "one of them out"
+            )
         for name, given_s in (("before_s", self.before_s), ("after_s", self.after_s)):
             if not 0 <= given_s < math.inf:
                 raise LogicError(f"{name}={given_s} of a plan must be 0 s or more and finite")

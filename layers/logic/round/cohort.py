@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
-from layers.logic.core.declaration import Condition, Need, Trait, refusal
+from layers.logic.core.declaration import Condition, Need, Part, Trait, refusal
 from layers.logic.core.hook import Moment
 from layers.logic.core.messages import Slot, in_pass
 from layers.logic.core.plan import Plan, Population
@@ -18,6 +18,7 @@ from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import ImpossiblePlan, LogicError
+from layers.logic.round.lanes import Fold
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.port import Port, Steps
@@ -87,7 +88,7 @@ def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerS
     for question in questions:
         given = answers.setdefault(question.name, {})
         asked = [client for client in population.clients if client not in given]
-        replies = yield from _ask(question, asked, state, port, logic)
+        replies = yield from _ask(question, asked, state, port, logic, logic.selector)
         answered = answered or bool(replies)
         given.update(replies)
     state = replace(state, memory={**state.memory, SURVEY: answers})
@@ -112,7 +113,7 @@ def _inquire(
     answers = {question: dict(given) for question, given in population.answers.items()}
     for question, clients in inquiries:
         given = answers.setdefault(question.name, {})
-        given.update((yield from _ask(question, clients, state, port, logic)))
+        given.update((yield from _ask(question, clients, state, port, logic, logic.selector)))
     # A client that has left in the meantime cannot be selected, whatever it answered.
     population = replace(population, samples=available(state, port, logic))
     for name in {question.name for question, _ in inquiries}:
@@ -143,9 +144,17 @@ def available(state: ServerState, port: Port, logic: Logic) -> Mapping[int, int]
 
 
 def _ask(
-    question: Question, clients: Sequence[int], state: ServerState, port: Port, logic: Logic
+    question: Question,
+    clients: Sequence[int],
+    state: ServerState,
+    port: Port,
+    logic: Logic,
+    part: Part,
 ) -> Steps[dict[int, Slot]]:
-    """Ask clients; return the answers by client, of those that answered."""
+    """Ask clients for a part; return the answers by client, of those that answered.
+
+    A question about the model that has no model itself is about that of `state`.
+    """
     if not clients:
         return {}
     full = replace(
@@ -158,11 +167,12 @@ def _ask(
     if question.name in ABOUT_MODEL:
         if logic.mask is not None:
             raise LogicError(
-                f"{type(logic.selector).__name__} asks clients about the whole model "
-                f"({question.name}), and a mask keeps tensors of each client's own; use a selector "
-                "that does not ask, such as uniform"
+                f"{type(part).__name__} asks clients about the whole model ({question.name}), and "
+                "a mask keeps tensors of each client's own; use a part that does not ask, such as "
+                "uniform"
             )
-        full = replace(full, weights=state.weights, buffers=state.buffers)
+        if not question.weights.size:
+            full = replace(full, weights=state.weights, buffers=state.buffers)
     replies = yield from port.ask(full, clients)
     answers = {reply.client: reply.values for reply in replies}
     for hook in logic.hooks:
@@ -204,6 +214,13 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
     for hook in (one for one in logic.hooks if Trait.OPAQUE in one.follows):
         for condition in (one for one, holds in found.items() if holds):
             raise ImpossiblePlan(refusal(Trait.OPAQUE, condition, hook, logic.selector))
+
+
+def ask_aggregator(fold: Fold, state: ServerState, port: Port, logic: Logic) -> Steps[None]:
+    """Ask the aggregator's question about the model that it has made, if it has one."""
+    inquiry = fold.inquiry(state)
+    if inquiry is not None:
+        fold.on_answers((yield from _ask(*inquiry, state, port, logic, logic.aggregator)))
 
 
 def ask_cohort(

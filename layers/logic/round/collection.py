@@ -81,7 +81,12 @@ class Collection:
         # How many steps another trainer takes is not known here.
         self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
         self._foreign, self._samples_of = foreign, samples_of
-        self._returned_lanes = 0  # number of lanes that have ended with an update
+        self._returned: Counter[str] = Counter()  # by group, the lanes that ended with an update
+        self._open: dict[str, list[Lane]] = {group: [] for group in plan.quotas}  # with their lanes
+        for lane in dispatch.lanes:
+            if lane.group in self._open:
+                self._open[lane.group].append(lane)
+        self._closing: list[Lane] = []  # those of the groups that have just reached their quota
         self.outcomes: dict[int, ClientReport] = {}
         self.earlier: list[ClientReport] = []
         self.accounts = Accounts(0.0)
@@ -111,7 +116,7 @@ class Collection:
     @property
     def has_enough(self) -> bool:
         """Whether as many lanes have returned as the plan needs."""
-        return self.plan.enough is not None and self._returned_lanes >= self.plan.enough
+        return self.plan.enough is not None and self._returned.total() >= self.plan.enough
 
     @property
     def lost(self) -> list[int]:
@@ -256,16 +261,26 @@ class Collection:
         """Return the verdicts that are due without a new offer.
 
         These are the verdicts on all open offers when every client has offered or was lost, and on
-        all outstanding tasks when enough lanes have returned.
+        the outstanding tasks of the round, or of a group, from which enough lanes have returned.
         """
-        if self.has_enough and not self.plan.keeps_stragglers:
-            self._end_lanes("declined", ENOUGH)
-            round = {client: task.round for client, task in self.dispatch.outstanding.items()}
-            late = [Verdict(round[client], client, granted=False) for client in round]
-            return self._settle(late, ENOUGH)
+        verdicts: list[Verdict] = []
+        if lanes := self._needless():
+            self._end_lanes(lanes, "declined", ENOUGH)
+            tasks = self.dispatch.outstanding
+            asked = [one for lane in lanes for one in lane.clients if one in tasks]
+            late = [Verdict(tasks[one].round, one, granted=False) for one in asked]
+            verdicts = self._settle(late, ENOUGH)
         if not self._offers.open or self._offers.waiting:
-            return []
-        return [*self._settle(self._offers.verdicts(now_s)), *self._decline_open()]
+            return verdicts
+        verdicts += self._settle(self._offers.verdicts(now_s))
+        return [*verdicts, *self._decline_open()]
+
+    def _needless(self) -> Sequence[Lane]:
+        """Return the lanes that need not return, since enough others of their group have."""
+        if self.has_enough and not self.plan.keeps_stragglers:
+            return self.dispatch.lanes
+        closing, self._closing = self._closing, []
+        return closing
 
     @property
     def ended(self) -> bool:
@@ -277,7 +292,7 @@ class Collection:
     def close(self) -> Sequence[Verdict | Cancel]:
         """End the round for the clients that are left; return the last commands to them."""
         verdicts = self._decline_open()
-        self._end_lanes("lost", NOT_REACHED)
+        self._end_lanes(self.dispatch.lanes, "lost", NOT_REACHED)
         if self.plan.keeps_stragglers:
             return verdicts
         left = list(self.dispatch.outstanding.items())
@@ -367,14 +382,18 @@ class Collection:
         tasks = self.expect(self.dispatch.next(lane))
         lane.ended = not tasks
         if not tasks and lane.updates:
-            self._returned_lanes += 1
+            self._returned[lane.group] += 1
+            if self._returned[lane.group] == self.plan.quotas.get(lane.group):
+                self._closing += self._open.pop(lane.group)
             self.fold.keep(lane)
         self.fold.advance()
         return tasks
 
-    def _end_lanes(self, status: Literal["declined", "lost"], reason: str) -> None:
-        """End the parts of the clients that have no task yet."""
-        for lane in self.dispatch.lanes:
+    def _end_lanes(
+        self, lanes: Iterable[Lane], status: Literal["declined", "lost"], reason: str
+    ) -> None:
+        """End the parts of these lanes' clients that have no task yet."""
+        for lane in lanes:
             for client in lane.waiting:
                 if client not in self.dispatch.outstanding:
                     report = ClientReport(client, status, reason)

@@ -13,9 +13,10 @@ import numpy as np
 from layers.logic.checks.returned import added, failure, finished, guarded
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Condition, Trait, refusal
-from layers.logic.core.messages import EMPTY, Task, Training, Update, in_pass
+from layers.logic.core.messages import EMPTY, Slot, Task, Training, Update, in_pass
 from layers.logic.core.plan import Plan
 from layers.logic.core.state import ServerState, frozen
+from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.round.exchange import StateLost
 from layers.logic.round.logic import Logic
@@ -389,6 +390,17 @@ class Fold:
             if lane.ended:
                 self._fold(lane)
         self._next = len(self._lanes)
+
+    def inquiry(self, state: ServerState) -> tuple[Question, Sequence[int]] | None:
+        """Return the aggregator's question, and the clients to ask; None: it has none."""
+        if not self._contributions or self._opaque:
+            return None
+        return guarded(self._aggregator.inquire, self._total, state, round=self._round)
+
+    def on_answers(self, answers: Mapping[int, Slot]) -> None:
+        """Give the aggregator the answers by client."""
+        on_answers = self._aggregator.on_answers
+        self._total = guarded(on_answers, self._total, answers, round=self._round)
 
     def finish(self, state: ServerState) -> ServerState:
         """Return the state after aggregation; without contributions, return `state`, unless the

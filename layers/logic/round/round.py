@@ -18,7 +18,13 @@ from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, Too
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, NotUsable
-from layers.logic.round.cohort import ask_cohort, ask_hooks, available, choose_cohort
+from layers.logic.round.cohort import (
+    ask_aggregator,
+    ask_cohort,
+    ask_hooks,
+    available,
+    choose_cohort,
+)
 from layers.logic.round.collection import Collection, OfferBook
 from layers.logic.round.exchange import (
     Account,
@@ -191,6 +197,8 @@ class RoundMachine:
         in_flight = waiting.memory(dispatch.outstanding, port.now_s)
         yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
         collection.discard(pipeline.discarded("returned", collection.accepted))
+        fold.rest(by_task=plan.refills)
+        yield from ask_aggregator(fold, state, port, logic)
         port.put(Account())
         while not isinstance(accounts := (yield from port.step()), Accounts):
             pass  # somebody joined or left
@@ -347,8 +355,7 @@ def _conclude(
         BrokenModel: clients cannot train on the model of this round, or the next one has values
             that are not finite, or is too far from this one.
     """
-    round, plan, fold = state.round + 1, collection.plan, collection.fold
-    fold.rest(by_task=plan.refills)
+    round, fold = state.round + 1, collection.fold
     report = _report(round, collection, logic)
     accepted = report.of("accepted")
     _check_trainable(state, report, logic)

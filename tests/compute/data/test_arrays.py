@@ -84,7 +84,7 @@ def test_two_datasets_of_pytorch_become_a_data_set() -> None:
         (Pairs((np.zeros(2), 0), (np.zeros(3), 1)), "same shape"),
         (Pairs((np.zeros(2), 0, 5), (np.zeros(2), 1, 5)), "too many values"),
         (Pairs((np.zeros(2), 0), (np.zeros(2),)), "shorter"),
-        (Pairs((np.zeros(2), "cat")), "cat"),
+        (Pairs((np.zeros(2), 0), (np.zeros(2), [0, 1])), "same shape"),
     ],
 )
 def test_a_dataset_whose_items_are_no_equal_pairs_is_refused(dataset: Any, reason: str) -> None:
@@ -92,6 +92,46 @@ def test_a_dataset_whose_items_are_no_equal_pairs_is_refused(dataset: Any, reaso
     for both in ((dataset, good), (good, dataset)):
         with pytest.raises(DataError, match=f"^mine: a .*{reason}"):
             as_dataset(both, "mine")
+
+
+CLASSIFIERS = "fedmx trains classifiers, with one label a sample"
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ([0.3, 0.9, 1.7], f"float64, and holds 0.3: {CLASSIFIERS}"),
+        ([0.0, 1.0, np.nan], f"holds nan: {CLASSIFIERS}"),
+        ([0.0, 2.0, np.inf], f"holds inf: {CLASSIFIERS}"),
+        ([1j, 0j, 2j], f"complex128, and holds 1j: {CLASSIFIERS}"),
+        ([0.0, 1.0, 2.0], r"y_train = y_train\.astype\(int\)$"),
+        ([True, False, True], r"y_train = y_train\.astype\(int\)$"),
+        ([[0.3], [0.9], [1.7]], f"and holds 0.3: {CLASSIFIERS}"),
+        ([[0, 1], [1, 0], [0, 1]], r"y_train = y_train\.argmax\(axis=1\)$"),
+        ([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], r"y_train = y_train\.argmax\(axis=1\)$"),
+        ([[0, 1], [1, 1], [0, 1]], CLASSIFIERS),
+        ([[0, 1], [0, 0], [0, 1]], CLASSIFIERS),
+        ([[0, 2], [1, 0], [0, 1]], CLASSIFIERS),
+        ([[0.2, 0.8], [0.7, 0.3], [0.5, 0.5]], CLASSIFIERS),
+        ([[[0, 1]], [[1, 0]], [[0, 1]]], CLASSIFIERS),
+        (["cat", "dog", "cat"], "holds text such as 'cat'"),
+    ],
+)
+def test_labels_are_cast_by_nobody_and_a_cast_is_advised_only_where_it_loses_nothing(
+    labels: list[Any], reason: str
+) -> None:
+    x = np.zeros((3, 2), np.float32)
+    given = {"x_train": x, "y_train": labels, "x_test": x, "y_test": labels}
+    of_pytorch = Pairs(*zip(x, labels, strict=True))
+    for data in (given, (of_pytorch, of_pytorch)):
+        with pytest.raises(DataError, match=f"^mine: y_train .*{reason}") as caught:
+            as_dataset(data, "mine")
+        assert CLASSIFIERS not in reason or "y_train = " not in str(caught.value)
+
+
+def test_a_dataset_of_pytorch_may_give_each_label_as_an_array_of_one() -> None:
+    pairs = Pairs(*((np.zeros(2), np.array([label])) for label in (0, 1, 2)))
+    assert as_dataset((pairs, pairs), "mine").train.y.tolist() == [0, 1, 2]
 
 
 def test_a_tuple_of_another_length_is_refused_and_one_with_users_is_accepted() -> None:

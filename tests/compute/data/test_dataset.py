@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,3 +123,11 @@ NORMALISE = {
 
 def test_settings_are_refused_beyond_their_limits() -> None:
     check_limits(NORMALISE, {"normalise": Normalise}, NormaliseError)
+
+
+@pytest.mark.parametrize("make", [Raw, Samples])
+@pytest.mark.parametrize("dtype", ["float64", "bool", "complex64"])
+def test_labels_of_another_type_than_integers_are_refused(make: Any, dtype: str) -> None:
+    with pytest.raises(DataError, match=f"y has the dtype {dtype}"):
+        make(np.zeros((2, 3), np.float32), np.array([0, 1], dtype))
+    assert len(make(np.zeros((2, 3), np.float32), np.array([0, 1], "uint8"))) == 2

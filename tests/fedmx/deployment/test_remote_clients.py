@@ -162,6 +162,15 @@ def test_a_verdict_is_sent_and_a_decline_ends_the_task() -> None:
     assert accounts.traffic == {1: Traffic(200, 0), 2: Traffic(200, 0)}
 
 
+def test_an_update_that_was_on_its_way_when_its_client_was_declined_is_late_once() -> None:
+    round = Round([a_task(1), a_task(2)])
+    round.carry(Verdict(2, 1, granted=False))
+    assert round.come(an_update(1)) == []
+    (reason,) = round.rejections
+    assert reason == "client 1: its update of round 2 came too late, or again"
+    assert len(round.come(an_update(1))) == 1, "the round rejects and records it"
+
+
 def test_the_ends_of_tasks_survive_a_checkpoint_and_a_round_that_is_run_again() -> None:
     round = Round([a_task(1), a_task(2)])
     round.come(an_update(1))

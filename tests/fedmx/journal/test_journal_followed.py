@@ -40,6 +40,10 @@ RUNS: dict[str, dict[str, Any]] = {
         },
         "clock": FLEET,
     },
+    "quotas of strata": {
+        "logic": {"preset": {"name": "fedsso", "beta": 0.5, "ask": "all"}, "min_updates": 0},
+        "clock": FLEET,
+    },
     "measured times": {
         "logic": {"preset": {"name": "fedcs", "candidates": 0.7}, "min_updates": 0},
         "clock": FLEET,

@@ -101,10 +101,16 @@ def assert_same(server: Server, rounds: Sequence[Round]) -> None:
 
 @dataclass(frozen=True)
 class FirstOne(Selector):
-    """Everybody; one update is enough in round 1."""
+    """Everybody; one update is enough in round 1, of the round or of the group of all."""
+
+    grouped: bool = False
 
     def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(population.clients), enough=1 if round == 1 else None)
+        lanes = single_lanes(population.clients)
+        if not self.grouped:
+            return Plan(lanes, enough=1 if round == 1 else None)
+        quotas = {"all": 1} if round == 1 else {}
+        return Plan(lanes, groups=("all",) * len(lanes), quotas=quotas)
 
 
 def late(client: Scripted, task: Task, first_is_over: threading.Event) -> None:
@@ -147,7 +153,10 @@ def test_a_late_update_and_one_that_never_comes(certificates: Certificates) -> N
     assert (caught.value.round, caught.value.client) == (2, 1)
 
 
-def test_over_selection_and_updates_that_nobody_asked_for(certificates: Certificates) -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_over_selection_and_updates_that_nobody_asked_for(
+    certificates: Certificates, grouped: bool
+) -> None:
     def slow(client: Scripted) -> None:
         task = client.task()
         assert not client.expect(Verdict).granted
@@ -157,7 +166,7 @@ def test_over_selection_and_updates_that_nobody_asked_for(certificates: Certific
         client.say(update_of(task, round=2))
         client.until_told()
 
-    server = listening(certificates, last=2, wait_for=2, selector=FirstOne())
+    server = listening(certificates, last=2, wait_for=2, selector=FirstOne(grouped))
     with server, fleet(server, certificates, {0: honest, 1: slow}):
         rounds = list(server.rounds())
     assert rounds[0].report.of("declined") == (1,)

@@ -31,8 +31,10 @@ LABELS = np.array([0, 0, 1, 1, 2, 2, -1, -1, 1, 0])
 POINTS = np.stack([LABELS, CLIENTS], axis=1).astype(np.float64)
 
 
-def make(parent: Path, experiment: str = EXPERIMENT, **memory: Any) -> RunFolder:
-    run = RunFolder.create(parent, "strata", experiment, {})
+def make(
+    parent: Path, experiment: str = EXPERIMENT, mode: str = "simulation", **memory: Any
+) -> RunFolder:
+    run = RunFolder.create(parent, "strata", experiment, {"mode": mode})
     kept = Clustering(CLIENTS, LABELS, np.full(10, 5), POINTS, {"0": Stratum(4, 20)}).memory()
     state = {"server": {"memory": {"selector": {**kept, **memory}}}}
     run.save_checkpoint(1, state)
@@ -51,6 +53,12 @@ def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
     assert page.count("<figure>") == 2
     assert "left out" not in page
     assert "Labels of the clients' samples, by the experiment's partition</span>" in unescape(page)
+
+
+def test_labels_that_only_deployed_clients_know_are_not_drawn(tmp_path: Path) -> None:
+    page = unescape(page_of(make(tmp_path, mode="server")))
+    assert page.count("<figure>") == 1
+    assert "label distributions are not drawn: the run was deployed" in page
 
 
 def test_a_figure_of_some_clients_labels_says_of_how_many(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +16,24 @@ def experiment(**compute: Any) -> Experiment:
     return Experiment(**{**TREE, "compute": {**TREE["compute"], **compute}, "run": {}})
 
 
-def test_a_deployed_server_evaluates_no_personal_models() -> None:
-    with pytest.raises(ExperimentError, match=r"^compute\.evaluate\.personal: a deployed server"):
-        serve(experiment(evaluate={"personal": True}), "one")
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"compute.evaluate.personal": True}, "compute.evaluate.personal"),
+        ({"compute.evaluate.per_client": True}, "compute.evaluate.per_client"),
+        (
+            {"compute.evaluate.per_client": True, "stop.client_accuracy": 0.8},
+            "stop.client_accuracy, compute.evaluate.per_client",
+        ),
+    ],
+    ids=["personal", "per_client", "stop"],
+)
+def test_a_deployed_server_measures_nothing_on_samples_that_only_its_clients_have(
+    changed: dict[str, Any], named: str
+) -> None:
+    given = experiment().with_overrides([f"{key}={value}" for key, value in changed.items()])
+    with pytest.raises(ExperimentError, match=f"^{re.escape(named)}: a deployed server"):
+        serve(given, "one")
 
 
 def test_a_back_door_needs_samples_with_a_place_for_its_trigger() -> None:

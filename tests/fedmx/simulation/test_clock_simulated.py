@@ -82,6 +82,17 @@ def test_of_those_asked_in_reserve_more_come_in_for_those_who_drop_out() -> None
         assert len(report.of("accepted")) == min(6, 12 - lost)
 
 
+@pytest.mark.parametrize("how", ["reserve", "all"])
+def test_every_stratum_fills_its_own_quota_however_slow_its_clients_are(how: str) -> None:
+    preset = {"name": "fedsso", "beta": 0.5, "ask": "all" if how == "all" else "drawn"}
+    logic = {"preset": preset, "over_select": 1 if how == "all" else 2}
+    given = timed(logic, {"devices": Told()}, clients=20)
+    one_class = ["compute.partition={name: label-quantity, per_client: 1}"]
+    for round in run(given.with_overrides(one_class)):  # client k holds class k % 10
+        assert set(round.report.of("accepted")) == set(range(10)), "the faster one of each class"
+        assert set(round.report.of("declined")) == set(range(10, 20))
+
+
 def test_a_lane_takes_the_time_of_its_clients_one_after_the_other() -> None:
     lanes = Fixed(((3, 0), (1,), (2, 5, 4)))
     (round,) = run(timed({"selector": lanes}, {"devices": Told()}, rounds=1))

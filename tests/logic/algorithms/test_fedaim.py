@@ -125,24 +125,32 @@ def test_entropies_and_shares_are_as_worked_out() -> None:
         assert found == pytest.approx(expected["alpha"], abs=1e-9)
 
 
-@pytest.mark.parametrize(("divergence", "trace"), [(0.015, "rounds"), (0.4, "rounds_theta_wd_0_4")])
-def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
-    told = vectors("fedaim_rounds")
-    asked, expected = told["inputs"], told["expected"]
+def worked_out(divergence: float, **settings: str) -> tuple[ServerState, MemoryCarrier]:
+    """Return the start of the vectors' run, and its clients."""
+    asked = vectors("fedaim_rounds")["inputs"]
     clients = {
         k: Quadratic(np.array(A), np.array(b), n=sum(n), c=asked["c"], labels=labels_of(n))
         for k, (A, b, n) in enumerate(zip(asked["A"], asked["b"], asked["counts"], strict=True))
     }
     classes = len(asked["counts"][0])
     selector = FedAimSplit(asked["M"], classes, threshold=asked["theta_emd"])
-    aggregator = FedAim(divergence, asked["theta_loss"], asked["A_alpha"], asked["c_alpha"])
+    given = divergence, asked["theta_loss"], asked["A_alpha"], asked["c_alpha"]
     training = Training(steps=asked["local_steps"], learning_rate=asked["lr"])
-    size = len(asked["w0"])
-    logic = a_fedaim(selector, size, aggregator=aggregator, training=training)
-    state, peers = a_state(logic, asked["w0"]), MemoryCarrier(logic, clients)
+    logic = a_fedaim(
+        selector, len(asked["w0"]), aggregator=FedAim(*given, **settings), training=training
+    )
+    return a_state(logic, asked["w0"]), MemoryCarrier(logic, clients)
+
+
+@pytest.mark.parametrize(("divergence", "trace"), [(0.015, "rounds"), (0.4, "rounds_theta_wd_0_4")])
+def test_whole_rounds_with_the_loss_of_the_received_model_are_as_worked_out(
+    divergence, trace
+) -> None:
+    expected = vectors("fedaim_rounds")["expected"]
+    state, peers = worked_out(divergence, loss_of="received")
     exchanges = 0
     for round in expected[trace]:
-        state, report = run_round(state, peers, logic)
+        state, report = run_round(state, peers, peers.logic)
         assert [list(line) for line in split_of(state).mediators] == expected["mediators"]
         kept = state.memory["aggregator"]
         assert kept["last_loss"] == pytest.approx(round["loss"], rel=1e-5)
@@ -156,6 +164,33 @@ def test_whole_rounds_are_as_worked_out(divergence, trace) -> None:
             np.testing.assert_allclose(kept["ebs"], round["w_ebs"], **CLOSE)
         assert report.of("accepted") == (*expected["nebc"], *expected["ebc"])
     assert 0 < exchanges <= len(expected[trace])
+
+
+@pytest.mark.parametrize("last_loss", ["round", "exchange"])
+def test_the_loss_is_that_of_the_new_model_of_nebs_before_the_exchange(last_loss) -> None:
+    state, peers = worked_out(0.015, last_loss=last_loss)
+    updates, exchanges, last = {}, 0, None
+    peers.forge = lambda update: [updates.setdefault(update.client, update)]
+    for _ in range(6):
+        updates.clear()
+        central, start = state.weights, peers.logic.aggregator.start(state, NEBS)[0]
+        state, _ = run_round(state, peers, peers.logic)
+        own, n = split_of(state).unbiased, {k: peers.clients[k].n for k in updates}
+        mean = sum(n[k] * updates[k].delta for k in own) / sum(n[k] for k in own)
+        losses = {}
+        for k in own:
+            peers.engine.load(start + mean, state.buffers)
+            losses[k] = peers.engine.evaluate(peers.clients[k]).loss
+        loss = sum(n[k] * losses[k] for k in own) / sum(n[k] for k in own)
+        exchanged = last is None or (loss - last) / last <= 0.1  # the models are far apart
+        exchanges += exchanged
+        if exchanged or last_loss == "round":
+            last = loss
+        kept = state.memory["aggregator"]
+        assert kept["last_loss"] == pytest.approx(last, rel=1e-5)
+        assert (kept["exchanges"], not same_bits(state.weights, central)) == (exchanges, exchanged)
+        assert peers.asked[-1] == ("loss", own)
+    assert exchanges > 0
 
 
 def test_without_extremely_biased_clients_it_is_fedavg() -> None:
@@ -257,6 +292,15 @@ def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
     np.testing.assert_allclose(after - before, by_hand, **CLOSE)
 
 
+def tell(peers: MemoryCarrier, loss: float | None) -> None:
+    """Let every client report this loss of the model that it received, and of the new one."""
+    peers.forge = lambda update: [replace(update, metrics={"loss": loss})]
+    peers.forge_answer = lambda answer: [
+        replace(answer, values={"loss": loss}) if answer.question == "loss" else answer
+    ]
+
+
+@pytest.mark.parametrize("loss_of", ["new", "received"])
 @pytest.mark.parametrize(
     ("rule", "losses", "exchanges"),
     [
@@ -270,15 +314,48 @@ def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
         ("signed_rel", [0.0, 0.001, -1.0, -1.0, -0.9], [1, 1, 2, 3, 3]),
     ],
 )
-def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges) -> None:
-    logic = a_fedaim(aggregator=FedAim(divergence=0.0, loss_rule=rule))
+def test_an_exchange_waits_until_the_loss_is_stable(rule, losses, exchanges, loss_of) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=0.0, loss_rule=rule, loss_of=loss_of))
     peers = MemoryCarrier(logic, MIXED)
     state = a_state(logic, np.ones(3))
     for loss, expected in zip(losses, exchanges, strict=True):
-        peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
+        tell(peers, loss)
         state, _ = run_round(state, peers, logic)
         assert state.memory["aggregator"]["last_loss"] == pytest.approx(loss)
         assert state.memory["aggregator"]["exchanges"] == expected
+
+
+@pytest.mark.parametrize(
+    ("last_loss", "exchanges", "kept"),
+    [("round", [1, 1, 2, 2], 1.5), ("exchange", [1, 1, 1, 1], 1.0)],
+)
+def test_a_loss_is_compared_with_that_of_the_last_round_or_of_the_last_exchange(
+    last_loss, exchanges, kept
+) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=0.0, last_loss=last_loss))
+    peers, state = MemoryCarrier(logic, MIXED), a_state(logic, np.ones(3))
+    for loss, expected in zip((1.0, 1.2, 1.25, 1.5), exchanges, strict=True):
+        tell(peers, loss)
+        state, _ = run_round(state, peers, logic)
+        assert state.memory["aggregator"]["exchanges"] == expected
+    assert state.memory["aggregator"]["last_loss"] == pytest.approx(kept)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), "low", None, np.ones(1)])
+def test_a_loss_that_is_no_finite_number_does_not_count_and_without_any_there_is_no_exchange(
+    loss,
+) -> None:
+    logic = a_fedaim(aggregator=FedAim(divergence=0.0))
+    peers = MemoryCarrier(logic, MIXED)
+    state, _ = run_round(a_state(logic, np.ones(3)), peers, logic)
+    last = state.memory["aggregator"]["last_loss"]
+    for lying, exchanges in (((0, 2, 6), 1), ((0, 2), 2)):
+        peers.forge_answer = lambda answer, lying=lying: [
+            replace(answer, values={"loss": loss}) if answer.client in lying else answer
+        ]
+        state, _ = run_round(state, peers, logic)
+        assert state.memory["aggregator"]["exchanges"] == exchanges
+        assert (state.memory["aggregator"]["last_loss"] == last) == (exchanges == 1)
 
 
 @pytest.mark.parametrize("rule", ["signed_rel", "abs_rel", "signed_abs"])
@@ -286,7 +363,7 @@ def test_a_loss_that_rises_by_just_the_tolerance_is_stable(rule: str) -> None:
     logic = a_fedaim(aggregator=FedAim(divergence=0.0, tolerance=0.5, loss_rule=rule))
     peers, state = MemoryCarrier(logic, MIXED), a_state(logic, np.ones(3))
     for loss, exchanges in ((1.0, 1), (1.5, 2)):
-        peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
+        tell(peers, loss)
         state, _ = run_round(state, peers, logic)
         assert state.memory["aggregator"]["exchanges"] == exchanges
 
@@ -361,7 +438,7 @@ def test_by_the_distance_alone_mediators_are_as_equal_in_size_and_no_histogram_i
         logic, clients, forge_answer=lambda answer: [told.append(answer) or answer]
     )
     state, _ = run_round(a_state(logic), peers, logic)
-    assert all(set(answer.values) == {"distance"} for answer in told)
+    assert {name for answer in told for name in answer.values} == {"distance", "loss"}
     lines = split_of(state).mediators
     assert [len(line) for line in lines] == [7, 7, 6]
     assert biased(state) == list(range(20))
@@ -390,8 +467,9 @@ def test_who_tells_no_histogram_takes_no_part_and_is_asked_again(histogram) -> N
     assert report.of("accepted") == tuple(c.client for c in report.clients)
     assert set(report.of("accepted")) == {0, 2, 3, 4, 5, 6}
     peers.forge_answer = lambda answer: [answer]
+    peers.asked.clear()
     state, report = run_round(state, peers, logic)
-    assert peers.asked[-1] == ("labels", (1,))
+    assert peers.asked[0] == ("labels", (1,))
     assert set(report.of("accepted")) == set(MIXED)
     assert biased(state) == [1, 3, 4, 5]
 
@@ -419,7 +497,7 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
 
 
 def test_an_update_without_the_received_models_loss_is_refused() -> None:
-    logic = a_fedaim()
+    logic = a_fedaim(aggregator=FedAim(loss_of="received"))
     peers = MemoryCarrier(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
     _, report = run_round(a_state(logic), peers, logic)
     (refused,) = [told for told in report.clients if told.status == "rejected"]

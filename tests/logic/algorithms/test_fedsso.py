@@ -229,7 +229,8 @@ def test_noise_is_a_stratum_or_nobody_or_each_alone(noise, strata) -> None:
     memory = memory_of([0] * 20 + [1] * 5 + [-1] * 3)
     plan = plan_of(FedSSO(noise=noise), dict.fromkeys(range(28), 10), memory)
     assert Counter(plan.groups) == strata
-    assert plan.enough == sum(strata.values()) == len(plan.lanes)
+    assert plan.quotas == strata
+    assert len(plan.lanes) == sum(strata.values())
 
 
 @pytest.mark.parametrize("noise", ["stratum", "drop", "singletons"])
@@ -251,7 +252,22 @@ def test_more_are_asked_of_the_same_stratum() -> None:
     there = dict.fromkeys(range(40), 10)
     plan = plan_of(FedSSO(beta=0.5), there, memory, over_select=1.3)
     assert Counter(plan.groups) == {"0": 13, "1": 13}
-    assert plan.enough == 20
+    assert plan.quotas == {"0": 10, "1": 10}
+
+
+def test_all_of_a_stratum_are_asked_in_a_random_order_and_the_first_of_its_quota_count() -> None:
+    memory = memory_of([0] * 20 + [1] * 8 + [-1] * 2)
+    there = dict.fromkeys([*range(10, 28), 29], 10)
+    plan, other = (plan_of(FedSSO(beta=0.5, ask="all"), there, memory, n) for n in (1, 2))
+    assert sorted(plan.clients) == sorted(other.clients) == sorted(there)
+    assert plan.clients != other.clients
+    assert plan.groups == ("0",) * 10 + ("1",) * 8 + ("noise",)
+    assert plan.quotas == {"0": 10, "1": 4, "noise": 1}
+
+
+def test_a_reserve_of_all_is_refused() -> None:
+    with pytest.raises(LogicError, match=r"ask: all .* over_select 1.5"):
+        a_logic(FedSSO(ask="all"), over_select=1.5)
 
 
 def test_every_stratum_takes_part_in_every_round_and_every_client_in_some() -> None:
@@ -290,24 +306,6 @@ def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
     other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryCarrier(logic, clients))
     assert same_bits(one.weights, other.weights)
     assert [r.of("accepted") for r in reports[2:]] == [r.of("accepted") for r in resumed]
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"beta": 1.5}, "beta must be between 0 and 1, not 1.5"),
-        ({"beta": float("nan")}, "beta"),
-        ({"learning_rate": 0.0}, "rate must be above 0"),
-        ({"learning_rate": float("inf")}, "learning_rate"),
-        ({"min_samples": 1}, "min_samples must be 2 or more, not 1"),
-        ({"xi": 1.0}, "xi must be between 0 and 1"),
-        ({"sketch": -1}, "sketch must be 0 or more values, not -1"),
-        ({"noise": "loud"}, "'drop' or 'singletons', not 'loud'"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        FedSSO(**settings)
 
 
 seeds = st.integers(0, 10_000)

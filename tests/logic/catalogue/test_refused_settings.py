@@ -50,7 +50,7 @@ NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a de
 # What a limit needs of other settings, which exclude it otherwise.
 WITH = {"refill_at": {"concurrency": 10}}
 # Accepted at the limit only together with settings that depend on the rest.
-ALONE = {("selector", "fedaim", "threshold")}
+ALONE = {(kind, "fedaim", "threshold") for kind in ("preset", "selector")}
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
 
 

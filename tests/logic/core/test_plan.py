@@ -64,6 +64,18 @@ PAIRS = [
         )
         for wrong in ({"lanes": ((1,),)}, {"enough": None}, {"keeps_stragglers": False})
     ),
+    *(
+        (
+            {"lanes": ((1,), (2,)), "groups": ("a", "b"), **wrong},
+            reason,
+            {"lanes": ((1,), (2,)), "groups": ("a", "b"), "quotas": {"a": 1}},
+        )
+        for wrong, reason in (
+            ({"quotas": {"a": 0}}, "quotas={'a': 0}"),
+            ({"quotas": {"a": 1, "c": 1}}, "quotas={'c': 1}"),
+            ({"quotas": {"a": 1}, "keeps_stragglers": True}, "quotas keeps stragglers"),
+        )
+    ),
     ({"lanes": (), "before_s": -1.0}, "before_s=-1.0", {"lanes": (), "before_s": 0.0}),
     ({"lanes": (), "after_s": float("nan")}, "after_s=nan", {"lanes": (), "after_s": 2.0}),
 ]

@@ -21,6 +21,7 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.aggregators.mean import Mean
+from layers.logic.algorithms.fedaim import FedAim
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.declaration import Trait
 from layers.logic.core.mask import Mask, own_tensors
@@ -104,6 +105,9 @@ def test_a_mask_does_not_go_with_questions_about_the_whole_model() -> None:
     with pytest.raises(LogicError, match="PowerOfChoice asks clients about the whole model"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
+    with pytest.raises(LogicError, match="FedAim asks clients about the whole model"):
+        masked(aggregator=FedAim())
+    masked(aggregator=FedAim(loss_of="received"))
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from layers.logic import LogicError, run_round
+from layers.logic import LogicError, Plan, Selector, Verdict, run_round
 from layers.logic.selectors.uniform import RoundRobin, Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
@@ -21,6 +23,42 @@ def test_the_first_that_are_needed_count_and_the_others_are_told_to_leave_off(lo
     assert set(report.of("accepted")) == first
     assert set(report.of("declined")) == set(range(10)) - first - set(lost)
     assert {v.client for v in peers.verdicts if not v.granted} == set(report.of("declined"))
+
+
+@dataclass(frozen=True)
+class Halves(Selector):
+    """Two groups, of which `b` closes with its first two; `a` has a quota, or waits for all."""
+
+    quota: int | None = None
+    offers: bool = False
+
+    def select(self, population, memory, round, rng) -> Plan:
+        quotas = {"b": 2} if self.quota is None else {"a": self.quota, "b": 2}
+        groups, lanes = ("a",) * 5 + ("b",) * 5, tuple((one,) for one in range(10))
+        return Plan(lanes, groups=groups, quotas=quotas, offers=self.offers)
+
+    def on_offers(self, pending, so_far):
+        return [Verdict(one.round, one.client, True) for one in pending.offers], None
+
+
+@pytest.mark.parametrize("offers", [False, True])
+@pytest.mark.parametrize(
+    ("quota", "lost", "accepted", "declined"),
+    [
+        (1, (), {9, 7, 4}, {0, 1, 2, 3, 5, 6, 8}),
+        (None, (), {9, 7, 4, 3, 2, 1, 0}, {5, 6, 8}),
+        (1, (9,), {7, 5, 4}, {0, 1, 2, 3, 6, 8}),
+        (1, (0, 1, 2, 3, 4), {9, 7}, {5, 6, 8}),
+    ],
+    ids=["both", "one", "lost", "a group is lost"],
+)
+def test_each_group_closes_with_its_own_quota(offers, quota, lost, accepted, declined) -> None:
+    logic = a_logic(Halves(quota, offers))
+    peers = MemoryCarrier(logic, CLIENTS, order=(9, 7, 5, 8, 6, 4, 3, 2, 1, 0), lost=lost)
+    _, report = run_round(a_state(logic), peers, logic)
+    assert set(report.of("accepted")) == accepted
+    assert set(report.of("declined")) == declined
+    assert {v.client for v in peers.verdicts if not v.granted} == declined
 
 
 @pytest.mark.parametrize(("count", "over", "asked"), [(3, 1.3, 4), (1, 1.3, 2), (10, 1.3, 10)])

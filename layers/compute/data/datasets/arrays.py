@@ -21,6 +21,7 @@ from layers.compute.errors import DataError, one_line
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
+_CLASSIFIERS = "fedmx trains classifiers, with one label a sample, an integer from 0"
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,13 @@ def _items_of(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     try:
         items = [dataset[index] for index in range(len(dataset))]
         samples, labels = zip(*items, strict=True)
-        return np.stack([np.asarray(one) for one in samples]), np.array([int(y) for y in labels])
+        x, y = (np.stack([np.asarray(one) for one in column]) for column in (samples, labels))
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{name}: a {type(dataset).__name__} is not usable as data ({one_line(error)}); its "
             "items must be pairs of a sample and its label, and all samples of one shape"
         ) from error
+    return x, y[:, 0] if y.shape[1:] == (1,) else y
 
 
 def _named(arrays: Mapping[str, Any], name: str) -> Dataset:
@@ -166,19 +168,28 @@ def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
             "y_test = np.searchsorted(names, y_test)"
         )
     y = _array(values, what)
-    if y.ndim != 1:
-        mend = f": {name} = {name}.argmax(axis=1), if it is one-hot" if y.ndim == 2 else ""
-        if y.ndim == 2 and y.shape[1] == 1:  # a column: all of its argmax are 0
-            mend = f": {name} = {name}[:, 0]"
-        raise DataError(
-            f"{what} has shape {y.shape}; it must have one label a sample, shape (n,){mend}"
-        )
-    if y.dtype.kind not in "iu":
-        raise DataError(
-            f"{what} has the dtype {y.dtype}; labels must be integers from 0: "
-            f"{name} = {name}.astype(int)"
-        )
-    return y.astype(np.int64)
+    if y.ndim == 1 and y.dtype.kind in "iu":
+        return y.astype(np.int64)
+    has = f"{what} has the dtype {y.dtype}" if y.ndim == 1 else f"{what} has shape {y.shape}"
+    broken = y[~_whole(y)]
+    if broken.size:
+        raise DataError(f"{has}, and holds {broken[0]}: {_CLASSIFIERS}")
+    if y.ndim == 1:
+        mend = ".astype(int)"
+    elif y.ndim == 2 and y.shape[1] == 1:  # a column: all of its argmax are 0
+        mend = "[:, 0]"
+    elif y.ndim == 2 and ((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all():
+        mend = ".argmax(axis=1)"
+    else:
+        raise DataError(f"{has}: {_CLASSIFIERS}")
+    raise DataError(f"{has}; labels must be integers from 0, shape (n,): {name} = {name}{mend}")
+
+
+def _whole(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which values an integer can hold without loss."""
+    if values.dtype.kind == "f":
+        return np.asarray(np.isfinite(values) & (values == np.rint(values)))
+    return np.full(values.shape, values.dtype.kind in "biu")
 
 
 def _highest(labels: Sequence[npt.NDArray[np.int64]], classes: int | None, name: str) -> int:
