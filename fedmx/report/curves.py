@@ -88,8 +88,8 @@ BY_CLIENT = Measure(
 PERSONAL = Measure(
     "Personal accuracy",
     "personal accuracy, mean over clients, %",
-    lambda p: _percent(p.personal_accuracy_mean),
-    band=lambda p: _percent(deviation(p.personal_accuracy_variance)),
+    lambda p: _percent(p.measured.get("personal_accuracy_mean")),
+    band=lambda p: _percent(deviation(p.measured.get("personal_accuracy_variance"))),
     share=True,
 )
 MEASURES = (
