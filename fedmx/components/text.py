@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -169,39 +169,3 @@ def value_problem(details: ErrorDetails) -> str:
         return f"must be letters, digits and . _ - without spaces, not {shown(value)}"
     words = _KINDS.get(kind.split("_")[0]) or details["msg"].replace("Input should", "must")
     return f"{words}, not {shown(value)}"
-
-
-KEYS: dict[Where, str] = {
-    ("engine",): "executor",
-    ("logic", "select"): "selector",
-    ("logic", "aggregate"): "aggregator",
-    ("compute", "train", "rate"): "learning_rate",
-}
-"""The place of each old key, with its new name."""
-
-SETTINGS: dict[str, tuple[str, ...]] = {"rate": ("learning_rate", "server_learning_rate")}
-"""Each old setting of components, with its new names; a component has at most one of them."""
-
-OPTIONS: dict[str, str] = {"--engine": "--executor"}
-"""Each old option of commands, with its new name."""
-
-
-def new_key(where: Where) -> str | None:
-    """Return the new name of the old key at a place, or None."""
-    return KEYS.get(where)
-
-
-def new_setting(name: str, known: Container[str]) -> str | None:
-    """Return the new name of an old setting among a component's settings, or None."""
-    return next((new for new in SETTINGS.get(name, ()) if new in known), None)
-
-
-def new_option(name: str, known: Container[str]) -> str | None:
-    """Return the new name of an old option among a command's options, or None."""
-    new = OPTIONS.get(name)
-    return new if new in known else None
-
-
-def renamed_text(new: str) -> str:
-    """Return the message about an old name; `new` is the new one."""
-    return f"is called {new} now; write {new}"
