@@ -269,7 +269,7 @@ def client(
 def _take_part(joined: Client) -> None:
     """Take part in all rounds; print a line for each, and the reason for the end."""
     from fedmx.protocol.messages import CODEC
-    from fedmx.report.quantities import mebibytes
+    from fedmx.report.formats import mebibytes
     from layers.network import wire_size
 
     rounds = 0

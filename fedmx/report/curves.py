@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
+from fedmx.report.formats import MIB, duration, mebibytes, number
 from fedmx.report.groups import Group
 from fedmx.report.html import Html
-from fedmx.report.quantities import MIB, duration, mebibytes, number
 from fedmx.report.summary import Point, RunSummary, deviation, points_of
 from fedmx.report.svg import (
     COLOURS,

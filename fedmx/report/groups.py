@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from fedmx.errors import FedmxError
 from fedmx.quantities import QUANTITIES
-from fedmx.report.quantities import (
+from fedmx.report.formats import (
     NOTHING,
     duration,
     finite,

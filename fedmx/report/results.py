@@ -8,6 +8,15 @@ from statistics import median
 from typing import Literal
 
 from fedmx.quantities import QUANTITIES
+from fedmx.report.formats import (
+    both_ways,
+    duration,
+    finite,
+    mebibytes,
+    number,
+    percent,
+    target_percent,
+)
 from fedmx.report.groups import (
     SHOW,
     Cell,
@@ -18,15 +27,6 @@ from fedmx.report.groups import (
     so_far,
 )
 from fedmx.report.html import Child, Html, element, join, turned
-from fedmx.report.quantities import (
-    both_ways,
-    duration,
-    finite,
-    mebibytes,
-    number,
-    percent,
-    target_percent,
-)
 from fedmx.report.summary import SIZES, Point, RunSummary
 from fedmx.report.svg import sample
 

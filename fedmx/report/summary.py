@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text
 from fedmx.quantities import QUANTITIES
+from fedmx.report.formats import finite, mebibytes, plain, whole
 from fedmx.report.participation import Participation, tally
-from fedmx.report.quantities import finite, mebibytes, plain, whole
 from fedmx.run import RunFolder
 
 ABSENT = "–"

@@ -11,7 +11,7 @@ from fedmx.errors import FedmxError
 from fedmx.journal.chain import CHAIN
 from fedmx.journal.journal import Journal
 from fedmx.quantities import RESERVED, record_of
-from fedmx.report.quantities import duration, mebibytes, number, percent
+from fedmx.report.formats import duration, mebibytes, number, percent
 from fedmx.run.durable import CHECKSUM
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport
