@@ -29,7 +29,7 @@ from fedmx.cli.options import (
     tls_files,
 )
 from fedmx.cli.output import begin_log, say
-from fedmx.cli.process import Interrupted, on_hangup, restart_on
+from fedmx.cli.process import NO_UPDATE, Interrupted, on_hangup, restart_on
 from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
@@ -179,9 +179,7 @@ def client(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="NPZ", help="Your data: a file with x_train, y_train, x_test, y_test."
-        ),
+        typer.Option(metavar="NPZ", help="Your data: a file with x_train and y_train."),
     ] = None,
     module: Annotated[
         list[str] | None,
@@ -294,6 +292,9 @@ def _take_part(joined: Client) -> None:
         f"the run is over: {joined.reason}; {updates} from here, "
         f"up {mebibytes(traffic.sent_bytes)}, down {mebibytes(traffic.received_bytes)}"
     )
+    if joined.failed and not rounds:
+        say("no_update", "this client made no update; each failure is above")
+        raise typer.Exit(NO_UPDATE)
 
 
 def _number_and_part(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -153,6 +154,14 @@ _KINDS = {
     "tuple": "must be a list",
     "list": "must be a list",
 }
+
+
+_FOLDER = re.compile(r"(?<![\w.:/)])(?:~|\.{1,2})?/(?:[^\s/:'\"(),;]+/)*(?=[^\s/:'\"(),;])")
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which each absolute or relative path has its last part alone."""
+    return _FOLDER.sub("", text)
 
 
 def value_problem(details: ErrorDetails) -> str:
