@@ -124,12 +124,14 @@ def run_deployed(
     server: Server, folder: RunFolder | Callable[[], RunFolder], experiment: Experiment
 ) -> None:
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
+    from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.rounds import run_loop
     from fedmx.deployment.remote_clients import RemoteClients
     from fedmx.deployment.serve import relax_gc
 
     assert isinstance(server.network, RemoteClients)
     begin_log()
+    warn_of_open_key(None if experiment.network.tls is None else experiment.network.tls.key)
     relax_gc()
     with on_hangup(server.network.listener.renew_certificates):
         # A deployed client keeps the state of its last round only.
@@ -225,6 +227,7 @@ def client(
             )
 
     # Not before: this imports MXNet, and wrong arguments are reported at once.
+    from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.deployment.join import OwnPart, join
@@ -250,6 +253,7 @@ def client(
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
         begin_log()
+        warn_of_open_key(key)
         text = f"client {number}: looking for {address}, {until}"
         say("looking_for_server", text, client=number, address=address)
         try:

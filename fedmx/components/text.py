@@ -172,6 +172,8 @@ def value_problem(details: ErrorDetails) -> str:
     if kind in LIMITS:
         key, words = LIMITS[kind]
         return f"{words} {context[key]}, not {shown(value)}"
+    if kind == "too_long":
+        return f"must have at most {context['max_length']} items"
     if kind == "value_error":
         return first_line(context["error"], 2000)  # it may list all known names
     if kind == "string_pattern_mismatch":
