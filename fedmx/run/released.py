@@ -1,8 +1,9 @@
 """What the server of a private run may have released, which no restart may forget.
 
 Checkpoints and records are removed when a run goes on from an earlier round; `released.jsonl` is
-not. It has one line for each round whose model may have left the server: the round, and the hash of
-the model. Whatever else leaves the server with a model follows from the same noisy sums.
+not. It has one line for each round whose model may have left the server: the round, the hash of the
+model, and the epsilon of all models so far. Whatever else leaves the server with a model follows
+from the same noisy sums.
 """
 
 from __future__ import annotations
@@ -19,13 +20,18 @@ class Released:
     Args:
         folder: the run folder.
 
+    Attributes:
+        epsilon: of all of them; None: there are none.
+
     Raises:
         RunError: the file cannot be read.
     """
 
     def __init__(self, folder: Path):
         self._file = JsonLines(folder / "released.jsonl")
-        self._models = {one["round"]: str(one["model_sha256"]) for one in self._file.read()}
+        lines = list(self._file.read())
+        self._models = {one["round"]: str(one["model_sha256"]) for one in lines}
+        self.epsilon: float | None = max((one["epsilon"] for one in lines), default=None)
 
     @property
     def last(self) -> int:
@@ -63,8 +69,13 @@ class Released:
                 "round are back, or start a new run"
             )
 
-    def note(self, round: int, model_sha256: str) -> None:
+    def note(self, round: int, model_sha256: str, epsilon: float) -> None:
         """Note that a round's model may leave from now on; it is on the disk on return.
+
+        Args:
+            round: the round.
+            model_sha256: the hash of its model.
+            epsilon: of all models up to this one.
 
         Raises:
             RunError: another one may have left, or the file cannot be written.
@@ -72,9 +83,10 @@ class Released:
         self.check(round, model_sha256)
         if round in self._models:
             return
-        self._file.append([{"round": round, "model_sha256": model_sha256}])
+        line = {"round": round, "model_sha256": model_sha256, "epsilon": epsilon}
+        self._file.append([line])
         try:
             self._file.sync()
         except OSError as error:
             raise RunError(cannot_write(self._file.path, error)) from None
-        self._models[round] = model_sha256
+        self._models[round], self.epsilon = model_sha256, epsilon

@@ -77,8 +77,8 @@ class FolderRecorder:
             self.events.add_round(published(line))
         if self.keep.is_due(round.round, self.every) or round.round == self.last_round:
             self.folder.save_checkpoint(round.round, checkpoint, self.keep)
-        if self.released is not None:
-            self.released.note(round.round, round.model_sha256)
+        if self.released is not None and round.epsilon is not None:
+            self.released.note(round.round, round.model_sha256, round.epsilon)
 
     @property
     def checkpoint_rounds(self) -> Sequence[int]:
@@ -187,13 +187,14 @@ def _released(server: Server, folder: RunFolder) -> Released | None:
     Raises:
         RunError: it is not known in full, or another model of the same round is in it.
     """
-    if not server.confidential:
+    if not server.confidential or server.account is None:
         return None
     released, round = Released(folder.path), server.state.round
     recorded = max((record["round"] for record in folder.rounds()), default=0)
     released.check_whole(max(recorded, round))
     if round:
-        released.note(round, model_hash(server.state.weights, server.state.buffers))
+        model = model_hash(server.state.weights, server.state.buffers)
+        released.note(round, model, server.account.epsilon(round))
     return released
 
 

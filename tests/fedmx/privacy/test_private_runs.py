@@ -22,6 +22,7 @@ from fedmx import (
 )
 from fedmx.callbacks.trackers import Tracker, files_of
 from fedmx.history import fork, replay
+from fedmx.monitoring.reading import status_of_run
 from fedmx.privacy.accounting import epsilon_of
 from fedmx.report import write_report
 from fedmx.run import RunError
@@ -326,6 +327,7 @@ def test_a_model_that_clients_may_have_is_not_followed_by_another_of_its_round(
             goes_on(given, run, tuple(first["participants"][:1]))
         assert "\n" not in str(caught.value)
         assert max(run.checkpoint_rounds, default=0) < first["round"]
+        assert status_of_run(run.path)["epsilon"] == told[-1][0]
     goes_on(given, run)  # with the same clients, the release is the same
     assert [(one["epsilon"], one["model_sha256"]) for one in run.rounds()] == told
 
@@ -422,18 +424,22 @@ def test_a_deployment_has_a_patience_that_does_not_follow_the_others() -> None:
 
 
 def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certificates) -> RunFolder:
-    """The run of a deployed server that is killed after two rounds, and goes on."""
+    """The run of a deployed server that is killed after three rounds, and goes on without the
+    checkpoint of its last one."""
     file = tmp_path / "experiment.yaml"
     file.write_text(given.to_yaml())
     deployment = Deployment(tmp_path, file, certificates)
     try:
         server = deployment.serve()
         clients = [deployment.client(number, given.clients) for number in range(given.clients)]
-        until(lambda: deployment.rounds() >= 2, lambda: server.output)
+        until(lambda: deployment.rounds() >= 3, lambda: server.output)
         server.kill()
+        released = (deployment.run.path / "released.jsonl").read_bytes()
+        lose_checkpoints(deployment.run, deployment.run.checkpoint_rounds[0] - 1, "damaged")
         resumed = deployment.resume()
         for process in (resumed, *clients):
             assert process.code() == 0, process.output
+        assert (deployment.run.path / "released.jsonl").read_bytes().startswith(released)
         return deployment.run
     finally:
         deployment.end()
