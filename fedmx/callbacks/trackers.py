@@ -239,6 +239,8 @@ class WandbLogger(Tracker):
                 dir=None if self.folder is None else str(self.folder),
                 config=settings_of(run),
                 reinit="create_new",  # the caller may have another active run
+                # What the process prints names clients.
+                settings=wandb.Settings(console="off") if run.confidential else None,
             )
         except (wandb.errors.Error, ValueError) as error:
             lines = str(error).splitlines()[:3]  # of a wrong setting: a title, its name, the reason

@@ -39,6 +39,8 @@ from tests.network.conftest import Certificates
 pytestmark = pytest.mark.timeout(300)
 PRIVACY = {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1}
 MECHANISM = Mechanism(1.1, 0.5)
+LOCAL = {"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0}
+IN_PUBLIC = {"selector": {"name": "uniform", "fraction": 0.5}, "aggregator": "median"}
 TREE: dict[str, Any] = {
     "name": "private",
     "seed": 3,
@@ -210,6 +212,7 @@ def test_an_empty_round_is_a_round() -> None:
         ({"logic": {**TREE["logic"], "own": ["head"]}}, "logic.own"),
         ({"compute": {**TREE["compute"], "evaluate": {"per_client": True}}}, "per_client"),
         ({"privacy": {"name": "central", "clip": 0.5, "delta": 0.5, "noise": 1}}, "delta"),
+        ({"privacy": LOCAL, "logic": {"preset": "fedbuff"}}, "several tasks in a round"),
     ],
 )
 def test_what_would_make_epsilon_untrue_is_refused(changed: dict[str, Any], named: str) -> None:
@@ -222,10 +225,6 @@ def test_a_model_with_buffers_is_refused() -> None:
     compute = {**TREE["compute"], "model": "gluon:resnet18_v1", "data": "cifar-10"}
     with pytest.raises(ExperimentError, match="BatchNorm"):
         _ = Assembly(experiment(compute=compute), shape=(3, 32, 32), classes=10).logic
-
-
-LOCAL = {"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0}
-IN_PUBLIC = {"selector": {"name": "uniform", "fraction": 0.5}, "aggregator": "median"}
 
 
 def test_local_privacy_has_the_same_bits_everywhere_and_counts_every_round() -> None:
