@@ -27,6 +27,8 @@ class Quantity:
         label: its name in a report, as "Personal accuracy, mean"; empty: the report has no row for
             the last value alone.
         optional: whether a record has it only if there is a value.
+        published: whether it follows from the models and the experiment alone, so that it may leave
+            the server of a private run.
     """
 
     key: str
@@ -36,6 +38,7 @@ class Quantity:
     tag: str = ""
     label: str = ""
     optional: bool = False
+    published: bool = False
 
 
 def _overhead(name: str) -> Callable[[Any], Any]:
@@ -43,15 +46,18 @@ def _overhead(name: str) -> Callable[[Any], Any]:
 
 
 QUANTITIES = (
-    Quantity("round", "number of the round, from 1", lambda round: round.round, "count"),
+    Quantity(
+        "round", "number of the round, from 1", lambda round: round.round, "count", published=True
+    ),
     Quantity(
         "accuracy",
         "of the global model on the test split, after the round; null in rounds without evaluation",
         lambda round: round.accuracy,
         "share",
         "accuracy",
+        published=True,
     ),
-    Quantity("loss", "", lambda round: round.loss, tag="loss"),
+    Quantity("loss", "", lambda round: round.loss, tag="loss", published=True),
     Quantity(
         "client_accuracy_mean",
         "over the clients, of the global model on each client's own test samples "
@@ -193,6 +199,7 @@ QUANTITIES = (
         lambda round: round.epsilon,
         tag="epsilon",
         optional=True,
+        published=True,
     ),
     Quantity(
         "stepped_back",
@@ -260,12 +267,14 @@ QUANTITIES = (
         "of this round, after the schedule",
         lambda round: round.report.learning_rate,
         tag="learning_rate",
+        published=True,
     ),
     Quantity(
         "model_sha256",
         "SHA-256 of the global model after the round",
         lambda round: round.model_sha256,
         "text",
+        published=True,
     ),
 )
 """The quantities, in the order of the page and of a record."""
