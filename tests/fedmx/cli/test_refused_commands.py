@@ -55,7 +55,6 @@ REFUSED = [
     ("export simulated --to onnx --out model.txt", ".onnx"),
     ("export simulated --to torch --out a.pt", ".safetensors"),
     ("export simulated --to torch --out a-model.safetensors", "a_model.safetensors"),
-    ("export elsewhere --to safetensors", "elsewhere: the run has no checkpoint"),
     ("status none", "none:"),
     ("report none", "none:"),
     ("report simulated --output page.pdf", "page.html"),
