@@ -1,4 +1,4 @@
-"""A setting is text, a number, a list or a mapping that every machine can read; others are named."""
+"""A setting is text, a number, a list or a mapping that a file can hold; all else is named."""
 
 from __future__ import annotations
 
