@@ -221,3 +221,15 @@ def test_a_logic_replaces_clients_only_if_they_are_selected_by_number() -> None:
     assert replace(logic, without=(1,)).without == (1,)
     with pytest.raises(LogicError, match=r"BySize .* numbers"):
         replace(logic, selector=BySize(), without=(1,))
+
+
+def test_all_clients_may_have_taken_part_in_what_came_after_a_step_back(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path, "back", "name: back\n", {})
+    rows = [(1, 0, "accepted"), (2, 1, "not-selected"), (3, 1, "accepted")]
+    run.append_clients(
+        [{"round": round, "client": one, "status": status} for round, one, status in rows]
+    )
+    run.append_round({"round": 1})
+    assert first_rounds(run, [0, 1, 2]) == {0: 1, 1: 3, 2: None}
+    run.append_round({"round": 4, "stepped_back": [{"to": 3}, {"to": 1}]})
+    assert first_rounds(run, [0, 1, 2]) == {0: 1, 1: 2, 2: 2}

@@ -17,33 +17,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import typer
-from rich.console import Console
 
-from fedmx import Experiment, Round, RunFolder
+from fedmx import Experiment, RunFolder
 from fedmx.cli.main import main
 from fedmx.cli.output import one_line
-from fedmx.cli.rounds import Result, RoundProgress, _print_result, print_document
-from fedmx.cli.run import estimate_document, estimate_lines
 from fedmx.cli.runs import status_lines
 from fedmx.cli.sweep import tell_failures
-from fedmx.cli.sweep_output import CellLines, SweepLines
 from fedmx.cli.time_travel import _result, _show_round, part_lines, verification_lines
 from fedmx.errors import FedmxError
 from fedmx.history import Verification
 from fedmx.history.packing import Recorded
 from fedmx.history.replay import Part, ReplayedRound, Step
 from fedmx.history.values import VectorNumbers
-from fedmx.simulation.estimate import Estimate
-from fedmx.sweeps.cells import axis_of, cells_of, runs_of
+from fedmx.sweeps.cells import axis_of
 from fedmx.sweeps.folder import SweepFolder
-from fedmx.sweeps.processes import RunProgress, SweepProgress
 from fedmx.sweeps.result import SweepResult
-from fedmx.version import __version__
-from layers.logic import ClientReport, RoundReport, Traffic
-from tests.fedmx.golden.pages import FACTS, make, not_waiting, waiting
+from layers.logic import ClientReport
+from tests.fedmx.golden.pages import FACTS, not_waiting, waiting
 
 MIB = 1 << 20
 COMMAND = functools.cache(typer.main.get_command)  # to make it takes longer than most commands
@@ -184,7 +176,7 @@ def lists_of_runs(parent: Path) -> str:
     (parent / "file").touch()
     lines = []
     with active.lock(), under_way.lock():
-        for columns in (60, 71, 72, 99, 100):
+        for columns in (60, 100):
             lines += said("runs", folder, columns=columns)
         lines += said("runs", folder, "--json")
     for columns in (80, 100):
@@ -302,47 +294,6 @@ def statuses(parent: Path) -> str:
     return "\n".join(lines[1:])
 
 
-ESTIMATE = Estimate(
-    samples=np.array([20, 1020, 35, 40]),
-    cohort=2,
-    concurrency=None,
-    steps=2345.6,
-    task_bytes=MIB,
-    update_bytes=MIB // 4,
-    step_s=0.0123456,
-    evaluation_s=0.123456,
-    evaluations=10,
-    memory_bytes=0,
-    process_bytes=300 * MIB,
-    rounds=1000,
-)
-ESTIMATES: Mapping[str, Mapping[str, Any]] = {
-    "rounds that wait": {},
-    "one client, whose hooks have a memory": {
-        "samples": np.array([1500]),
-        "cohort": 1,
-        "memory_bytes": 3 * MIB,
-        "rounds": 1,
-    },
-    "clients with equal samples, whose hooks have a memory": {
-        "samples": np.array([1500, 1500, 1500]),
-        "cohort": 3000,
-        "memory_bytes": MIB // 2,
-    },
-    "clients that are asked first": {"cohort": None},
-    "rounds that do not wait": {"cohort": 1200, "concurrency": 4000},
-}
-
-
-def estimates(parent: Path) -> str:
-    """The lines of `fedmx run --dry-run`, and its document."""
-    lines = []
-    for title, more in ESTIMATES.items():
-        found = replace(ESTIMATE, **more)
-        lines += [f"{title}:", *estimate_lines(found), json.dumps(estimate_document(found)), ""]
-    return "\n".join(lines)
-
-
 def sweeps(parent: Path) -> str:
     """The tables of finished sweeps, and what is said about others."""
     whole = a_sweep(parent, "grid", 6, [0.1, 0.5], target=0.61)
@@ -354,7 +305,7 @@ def sweeps(parent: Path) -> str:
     for number in range(4):
         run_in(few, number, epsilon=0.25).finish("done", "all 4 rounds were run")
     lines = []
-    for columns in (60, 71, 72, 120):
+    for columns in (60, 120):
         lines += said("sweep", whole.path, columns=columns)
     lines += said("sweep", few.path)
     lines += said("sweep", few.path, "--json")
@@ -375,48 +326,6 @@ def sweeps(parent: Path) -> str:
             tell_failures(SweepResult.of(sweep))
         lines += [str(caught.value), ""]
     return re.sub(r"0\.\d{5,}", lambda found: f"{float(found[0]):.4f}", "\n".join(lines))
-
-
-def progress_of_sweeps(parent: Path) -> str:
-    """The lines about the cells of a sweep at each width, and those of its ended runs."""
-    cells = cells_of(
-        [
-            axis_of("logic.preset", ["fedavg", {"name": "fedprox", "mu": 0.1}, "a\x07name"]),
-            axis_of("rounds", [10, 20]),
-        ]
-    )
-    runs = [RunProgress(run, run.cell.values[1], "waiting") for run in runs_of(cells, range(2))]
-    of = SweepProgress(runs, at_once=2)
-    lines: list[str] = []
-
-    def show(width: int, height: int = 24) -> None:
-        file = io.StringIO()
-        Console(
-            file=file, width=width, height=height, force_terminal=True, color_system=None
-        ).print(CellLines(of))
-        lines.extend([f"{width} x {height}", *file.getvalue().splitlines(), ""])
-
-    show(100)
-    for number, (state, rounds) in enumerate(
-        (("done", 7), ("running", 4), ("failed", 2), ("done", 10), ("interrupted", 3))
-    ):
-        one = runs[number]
-        one.state = state  # type: ignore[assignment]
-        for round in range(1, rounds + 1):
-            accuracy = None if number == 3 else 0.1 * number + 0.05 * round
-            one.add_round({"round": round, "accuracy": accuracy, "seconds": 2.0 + number})
-    runs[2].reason = "on\x07purpose"
-    runs[6].state = runs[7].state = "done"
-    runs[8].state = runs[9].state = "failed"
-    for width in (40, 69, 70, 99, 100):
-        show(width)
-    show(80, 7)
-    of.may_end_early = True
-    show(80, 5)
-    with showing(lines), SweepLines() as ended:
-        for number in range(5):
-            ended.show(of, runs[number])
-    return "\n".join(lines)
 
 
 def _round(number: int, differing: Sequence[int] = (), **more: Any) -> ReplayedRound:
@@ -526,41 +435,6 @@ def printed_replays(parent: Path) -> str:
     return "\n".join(lines)
 
 
-def ends_of_runs(parent: Path) -> str:
-    """The lines about the rounds of a run without a terminal, and about its result."""
-    fates = ("accepted", "accepted", "rejected", "declined", "lost", "lost")
-    clients = tuple(ClientReport(number, fate) for number, fate in enumerate(fates))  # type: ignore[arg-type]
-    late = (
-        ClientReport(1, "accepted", version=0, staleness=0),
-        ClientReport(2, "accepted", version=0, staleness=3),
-        ClientReport(3, "lost", version=0),
-        ClientReport(4, "in-flight", version=0),
-    )
-    lines: list[str] = []
-    for name, virtual, told in (
-        ("machine", False, {"clients": clients}),
-        ("virtual", True, {"clients": clients[:2]}),
-        ("versions", True, {"clients": late, "in_flight": 1}),
-    ):
-        run = make(parent, name)
-        with showing(lines), RoundProgress(3) as progress:
-            for round in (1, 2, 3):
-                report = RoundReport(round, 0.5, 3, traffic=Traffic(MIB, 2 * MIB), **told)
-                accuracy, loss = (None, None) if round == 2 else (0.25 * round, 1 / round)
-                more = {"epsilon": 0.5 * round} if virtual else {}
-                more |= {"clock_elapsed_s": 75.0 * round, "virtual": virtual}
-                one = Round(report, accuracy, loss, 2.0, 2.0 * round, **more)
-                run.append_round(one.record())
-                progress.show(one, run)
-        run.finish("done", "all 3 rounds were run")
-        with showing(lines):
-            _print_result(Result(run, 0.71234, 0.98765))
-            print_document(Result(run, 0.71234, float("nan")))
-        lines.append("")
-    text = "\n".join(lines)
-    return re.sub(r"  [\d.,]+ updates/s|  [\d.]+ (s|min \d+ s) left", "", text)
-
-
 OWN = '''
 """A hook of the user."""
 from dataclasses import dataclass
@@ -593,108 +467,6 @@ def explanations(parent: Path) -> str:
     lines += said("explain", parent / "trial.yaml")
     lines += said("explain", parent / "trial.yaml", *own[:2])
     return "\n".join(lines)
-
-
-def mistakes(parent: Path) -> str:
-    """One line for each command line that cannot be right, before anything is run."""
-    (parent / "trial.yaml").write_text(trial())
-    (parent / "own_hook.py").write_text(OWN)
-    trial_file, own = parent / "trial.yaml", parent / "own.yaml"
-    text = trial().replace("logic: {", "logic: {hooks: ['own_hook:Mine'], ")
-    (parent / "own.yaml").write_text(text)
-    run = make(parent, "simulated")
-    served = make(parent, "served", {"mode": "server"})
-    served.finish("done", "all 8 rounds were run")
-    ended = make(parent, "killed", {"mode": "server"})
-    no_data = ("--set", "compute.data={name: arrays, path: missing.npz}")
-    no_data += ("--set", "compute.engine=numpy")
-    given = Experiment.parse(trial(), overrides=no_data[1::2])
-    facts = {**FACTS, "mode": "server", "digest": given.digest(), "run": "the run"}
-    elsewhere, missing, older = (
-        RunFolder.create(parent, name, given.to_yaml(), {**facts, **more}).path
-        for name, more in (
-            ("elsewhere", {"address": "192.0.2.1:9100"}),
-            ("missing", {"address": "127.0.0.1:9100"}),
-            ("older", {"fedmx": "0.0.1"}),
-        )
-    )
-    pki = [word for name in ("ca", "cert", "key") for word in (f"--{name}", parent / f"{name}.pem")]
-    (parent / "own.npz").touch()
-    nobody = ("127.0.0.1:1", "--give-up", "0", "--memory", parent)
-    lines = []
-    for words in (
-        ("run", trial_file, "--executor", "threads:3"),
-        ("run", trial_file, "--executor", "processes:"),
-        ("run", trial_file, "--executor", ":3"),
-        ("run", parent / "missing.yaml"),
-        ("run", own, "--dry-run"),
-        ("run", own, "--module", "another", "--dry-run"),
-        ("run", own, "--set", "rounds=0", "--own-modules"),
-        ("run", trial_file, "--set", "compute.engine=torch", "--set", "compute.model=lstm"),
-        ("run", trial_file, "--set", "compute.normalise.std=[]", *no_data[2:]),
-        ("server", own, "--listen", "0.0.0.0:9100"),
-        ("data", "show", own),
-        ("sweep", own, "--vary", "rounds=1,2", "--seeds", "1"),
-        ("ctl", run.path, "pausing"),
-        ("ctl", run.path, "kick"),
-        ("ctl", run.path, "pause", "7"),
-        ("ctl", run.path, "pause"),
-        ("ctl", served.path, "pause"),
-        ("ctl", ended.path, "kick", "7"),
-        ("ctl", parent / "missing", "pause"),
-        ("resume", served.path),
-        ("resume", elsewhere),
-        ("resume", missing),
-        ("resume", older),
-        ("resume", older, "--allow-version", "--patience", "3"),
-        ("replay", run.path, "--client", "3"),
-        ("replay", run.path, "--break", "own_hook:Mine.send"),
-        ("replay", run.path, "--round", "1", "--break", "a:B.send", "--executor", "serial"),
-        ("replay", run.path, "--round", "1", "--client", "3", "--executor", "serial"),
-        ("list", "engines"),
-        ("list", "--engine", "jax"),
-        ("explain", "fedprx"),
-        ("new", parent / "project"),
-        ("new", parent / "project", "--hook", "--model"),
-        ("new", parent / "project", "--data", "json"),
-        ("export", run.path, "--to", "onix"),
-        ("export", run.path, "--to", "onnx", "--out", "model.txt"),
-        ("status", parent / "missing"),
-        ("report", parent / "missing"),
-        ("report", run.path, "--output", "page.pdf"),
-        ("report", run.path, "--csv", "table.txt"),
-        ("report", run.path, "--latex", "table.txt"),
-        ("sweep", trial_file),
-        ("client", "localhost:9100"),
-        ("client", "localhost:9100", "--partition", "3/3"),
-        ("client", "localhost:9100", "--partition", "1-3"),
-        ("client", "localhost:9100", "--partition", "1/3", "--id", "2"),
-        ("client", "localhost:9100", "--id", "2", "--ca", "ca.pem"),
-        ("client", "localhost:9100", "--id", "2", "--data", parent / "missing.npz"),
-        ("client", "example.org:9100", "--id", "2"),
-        ("client", "example.org:9100", "--id", "2", "--module", "missing_one"),
-        ("client", "example.org:9100", "--id", "2", "--insecure", "--module", "missing_one"),
-        ("client", "localhost:9100", "--id", "2", *pki, "--module", "missing_one"),
-        ("client", "localhost:9100", "--id", "2", "--token-file", parent / "token"),
-        ("client", *nobody, "--partition", "1/3"),
-        ("client", *nobody, "--partition", "1/3", "--id", "1"),
-        ("client", *nobody, "--partition", "1/3", "--id", "2", "--data", parent / "own.npz"),
-        ("client", *nobody, "--id", "2"),
-        ("server", trial_file, "--crl", "crl.pem"),
-        ("server", trial_file, "--ca", "ca.pem", "--key", "server.key"),
-        ("server", trial_file, "--listen", "0.0.0.0:9100"),
-        ("server", trial_file, "--listen", "0.0.0.0:9100", *no_data),
-        ("server", trial_file, "--listen", "0.0.0.0:9100", "--insecure", *no_data),
-        ("server", trial_file, *pki, *no_data),
-        ("server", trial_file, *no_data),
-        ("server", trial_file, "--set", "compute.engine=numpy", "--token-file", parent / "token"),
-        ("--log-format", "xml", "list"),
-        ("--log-format",),
-    ):
-        lines += said(*words)
-    text = "\n".join(lines).replace(f" in {Path.cwd()};", " in HERE;")
-    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:]+Z", "NOW", text)
-    return text.replace(f"this is fedmx {__version__},", "this is fedmx VERSION,")
 
 
 def certificates(parent: Path) -> str:
@@ -774,13 +546,9 @@ def data(parent: Path) -> str:
 COMMAND_PAGES: tuple[Callable[[Path], str], ...] = (
     lists_of_runs,
     statuses,
-    estimates,
     sweeps,
-    progress_of_sweeps,
     printed_replays,
-    ends_of_runs,
     explanations,
-    mistakes,
     certificates,
     data,
 )

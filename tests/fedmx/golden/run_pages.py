@@ -1,28 +1,26 @@
-"""What commands print about real small runs, and how their models are exported.
+"""What commands print about real small runs, and what forks of them note.
 
 Its numbers are replaced: a sum may differ in its last bits on another processor.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors import safe_open
 
-from fedmx import Assembly, Experiment, RunFolder
-from fedmx.export import _input_text
+from fedmx import Experiment
+from fedmx.errors import FedmxError
+from fedmx.history import fork
+from fedmx.history.fork import first_rounds
 from fedmx.run.records import JsonLines
 from fedmx.version import __version__
-from tests.fedmx.golden.command_pages import said, trial
-from tests.fedmx.golden.pack_pages import of_any_machine
-from tests.fedmx.golden.pages import FACTS
-from tests.fedmx.recorded_runs import no_page
+from tests.fedmx.golden.command_pages import said
+from tests.fedmx.recorded_runs import no_page, record
 
 SMALL = """
 name: small
@@ -56,12 +54,11 @@ class Kept(ClientSide):
 """
 
 
-_HOOKS = "logic: {hooks: ['hook_of_a_page:Same']}"
-
-
 def without_numbers(text: str) -> str:
     """Replace hashes and versions, and the numbers that differ with the processor or the time."""
-    text = re.sub(r"  [\d.,]+ updates/s|  [\d.]+ (s|min \d+ s) left", "", of_any_machine(text))
+    text = re.sub(r"  [\d.,]+ updates/s|  [\d.]+ (s|min \d+ s) left", "", text)
+    text = re.sub("[0-9a-f]{64}", "HASH", text)
+    text = re.sub(r'"bytes": \d+', '"bytes": LENGTH', text)
     text = text.replace(__version__, "VERSION")
     text = re.sub(r"BLAKE3 [0-9a-f]{16}", "BLAKE3 HASH", text)
     text = re.sub(r"[\d,]+ bytes", "LENGTH bytes", text)
@@ -116,6 +113,7 @@ def _commands(runs: Path) -> list[str]:
         ("fork", run, "--round", "1", "--set", "rounds=2", own),
         ("fork", run, "--without", "1", "--json", own),
         ("fork", run, "--round", "4", own),
+        ("export", run, "--to", "safetensors", "--out", "whole.safetensors", own),
         ("pack", run, "-o", "own.fedmx", own),
         ("pack", run, "-o", "own.fedmx", "--json", own),
         ("unpack", "own.fedmx", "opened"),
@@ -136,81 +134,65 @@ def with_line(run: Path, round: int, **changed: Any) -> None:
     file.append(lines)
 
 
-def exports(parent: Path) -> str:
-    """What `fedmx export` prints and writes, and which models it refuses."""
-    with no_page(), pytest.MonkeyPatch.context() as patch:
-        patch.chdir(parent)
-        lines = _exported(parent / "runs")
-    for normalise in _NORMALISED:
-        compute = {"model": "logistic", "data": "cifar-10", "engine": "numpy"}
-        given = Experiment(rounds=1, clients=1, compute={**compute, "normalise": normalise})
-        engine = Assembly(given, shape=(3, 8, 8), classes=4).engine
-        lines.append(f"{normalise}: {_input_text(given, engine)}")
-    return without_numbers("\n".join(lines))
-
-
-def _exported(runs: Path) -> list[str]:
-    text = SMALL.replace(_HOOKS, "logic: {preset: fedper}")
-    Path("small.yaml").write_text(
-        text.replace("logistic", "{name: 2nn, hidden: [4, 3], classes: 10}")
-    )
-    said("run", "small.yaml")
-    (run,) = runs.iterdir()
-    run = run.rename("whole")
-    lines = []
-    for kind in ("safetensors", "torch", "onnx"):
-        lines += said("export", run, "--to", kind)
-    (run / "status.json").unlink()
-    (run / "checkpoints" / "round-000003.safetensors").unlink()
-    lines += said("export", run, "--to", "safetensors", "--out", "of-two.safetensors")
-    lines += said("export", run, "--to", "torch", "--client", "1", "--out", "own.safetensors")
-    for path in sorted(Path().glob("*.safetensors")):
-        with safe_open(path, "np") as file:
-            lines.append(f"{path}: {json.dumps(file.metadata(), indent=1, sort_keys=True)}")
-            lines += [f"  {one} {file.get_slice(one).get_shape()}" for one in sorted(file.keys())]
-    return [*lines, *_not_exported(run)]
-
-
-def _not_exported(run: Path) -> list[str]:
-    """Return the refusals of models that cannot be exported."""
-    text = trial().replace("model: 2nn", "engine: numpy\n  model: 2nn")
-    served, words, other = (
-        RunFolder.create(".", name, text, {**FACTS, "classes": 10}, files).path.rename(name)
-        for name, files in (
-            ("served", {}),
-            ("words", {"words.json": b"no JSON"}),
-            ("other", {}),
-        )
-    )
-    RunFolder.open(served).save_checkpoint(1, {"server": {}, "clients": {}})
-    shutil.copytree(run / "checkpoints", other / "checkpoints", dirs_exist_ok=True)
-    untrained = Path(shutil.copytree(run, "untrained"))
-    shutil.rmtree(untrained / "checkpoints")
-    lines = []
-    for given in (
-        (run, "--to", "safetensors", "--client", "3"),
-        (served, "--to", "safetensors", "--client", "1"),
-        (words, "--to", "safetensors"),
-        (other, "--to", "safetensors"),
-        (untrained, "--to", "safetensors"),
-        (untrained, "--to", "safetensors", "--client", "1"),
-        (run, "--to", "torch", "--out", "a-model.safetensors"),
-        (run, "--to", "torch", "--out", "a.pt"),
-        (run, "--to", "safetensors", "--out", "none/a.safetensors"),
-    ):
-        lines += said("export", *given)
-    return lines
-
-
-_NORMALISED: tuple[Mapping[str, Any] | None, ...] = (
-    None,
-    {},
-    {"scale": 255},
-    {"mean": 3},
-    {"std": 2},
-    {"scale": 16, "mean": 3, "std": 2},
-    {"scale": 255, "mean": [1, 2, 3], "std": 4},
-    {"mean": 1, "std": [4, 5, 6]},
+FORKED: dict[str, Any] = {
+    "name": "small",
+    "rounds": 3,
+    "clients": 6,
+    "compute": {
+        "engine": "numpy",
+        "model": "logistic",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "train": {"batch_size": 20, "learning_rate": 0.05},
+    },
+    "logic": {"selector": {"name": "uniform", "count": 2}, "hooks": ["fedavgm", "stc"]},
+}
+_WANTED: tuple[tuple[int | None, list[str], list[int]], ...] = (
+    (0, [], []),
+    (2, ["compute.train.learning_rate=0.01", "rounds=9", "name=other"], []),
+    (1, ["logic.hooks=[{name: clip, norm: 5}, {name: fedavgm, momentum: 0.5}]"], []),
+    (0, ["logic.hooks=[fedadam]"], []),
+    (2, ["logic.hooks=[fedadam]", "logic.selector.count=3"], []),
+    (1, ["logic.preset={name: ditto, fraction: 0.5}", "logic.hooks=[]"], []),
 )
 
-RUNS: tuple[Callable[[Path], str], ...] = (commands_on_runs, exports)
+
+def forks(parent: Path) -> str:
+    """The records and notes of forks of a run."""
+    run = record(Experiment(**FORKED), parent)
+    lines = [f"{one['round']}: client {one['client']} {one['status']}" for one in run.clients()]
+    first = first_rounds(run, range(6))
+    lines.append(f"{first}")
+    came = {round: client for client, round in first.items()}
+    never = came[None]
+    removed: list[tuple[int | None, list[str], list[int]]] = [
+        (None, [], [came[1]]),
+        (None, [], [came[2]]),
+        (None, ["rounds=8"], [came[2], never]),
+        (2, [], [came[2]]),
+        (2, ["logic.selector.count=3"], [came[1], never]),
+        (2, [], [never]),
+        (None, [], [never]),
+        (None, [], [never, came[1], came[2]]),
+    ]
+    for round, overrides, without in (*_WANTED, *removed):
+        lines.append(f"{round} {overrides} {without}")
+        try:
+            made = fork(run, round, overrides, without)
+        except FedmxError as error:
+            lines.append(f"  refused: {error}")
+            continue
+        lines += [f"  {name}: {value}" for name, value in made.origin.record().items() if value]
+        lines += [f"  {line}" for line in made.origin.lines()]
+        numbers = [one["round"] for one in made.folder.rounds()]
+        lines.append(f"  {made.folder.name} {numbers} {made.folder.checkpoint_rounds}")
+    again = fork(run, 2)
+    for round in (0, 1, 2):
+        try:
+            lines.append(f"fork of a fork {round}: {fork(again.folder, round).origin.round}")
+        except FedmxError as error:
+            lines.append(f"fork of a fork {round}: refused: {error}")
+    return "\n".join(lines)
+
+
+RUNS: tuple[Callable[[Path], str], ...] = (commands_on_runs, forks)

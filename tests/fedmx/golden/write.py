@@ -21,13 +21,7 @@ from fedmx.run.checkpoint import write_checkpoint
 from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
 from tests.fedmx.golden.command_pages import COMMAND_PAGES
-from tests.fedmx.golden.deployment_pages import DEPLOYMENTS
-from tests.fedmx.golden.difference_pages import DIFFERENCES
-from tests.fedmx.golden.fork_pages import FORKS
-from tests.fedmx.golden.pack_pages import PACKS
 from tests.fedmx.golden.pages import PAGES, written
-from tests.fedmx.golden.refusal_pages import REFUSALS
-from tests.fedmx.golden.replay_pages import REPLAYS
 from tests.fedmx.golden.run_pages import RUNS
 from tests.fedmx.golden.values import (
     CHECKPOINT,
@@ -42,25 +36,7 @@ FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
 
 
-def printed_modules(parent: Path) -> str:
-    """Return the page of `module_pages`, which needs MXNet; the others do not."""
-    from tests.fedmx.golden import module_pages
-
-    return module_pages.printed_modules()
-
-
-EVERY_PAGE = (
-    *PAGES,
-    *COMMAND_PAGES,
-    *DEPLOYMENTS,
-    *DIFFERENCES,
-    *FORKS,
-    *PACKS,
-    *REFUSALS,
-    *REPLAYS,
-    *RUNS,
-    printed_modules,
-)
+EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *RUNS)
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 

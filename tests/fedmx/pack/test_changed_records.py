@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,11 @@ from tests.fedmx.pack.packed_runs import (
     forged,
     records,
     rounds_of,
+    write_experiment,
     write_records,
 )
+
+Change = Callable[[Members], None]
 
 
 def claim_accuracy(members: Members) -> None:
@@ -151,6 +155,65 @@ def test_records_without_hashes_or_with_gaps_are_refused(plain: Path, tmp_path: 
 
     with pytest.raises(PackError, match="the record of round 1 is missing"):
         verify(forged(plain, gap, tmp_path / "x.fedmx"))
+
+
+def in_records(name: str, place: int, **values: Any) -> Change:
+    def change(members: Members) -> None:
+        lines = records(members, name)
+        lines[place] = {key: one for key, one in (lines[place] | values).items() if one != ...}
+        write_records(members, name, lines)
+
+    return change
+
+
+def in_member(name: str, old: bytes, new: bytes) -> Change:
+    def change(members: Members) -> None:
+        members[name] = members[name].replace(old, new, 1) if old else new
+
+    return change
+
+
+def with_facts(**facts: Any) -> Change:
+    return lambda members: write_experiment(members, members["experiment.yaml"].decode(), **facts)
+
+
+def truncated(members: Members) -> None:
+    write_records(members, "rounds.jsonl", records(members, "rounds.jsonl")[:-1])
+
+
+CLIENTS, ROUNDS, MODEL = "clients.jsonl", "rounds.jsonl", "model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (in_member(ROUNDS, b"", b""), "no rounds"),
+        (truncated, "model.safetensors"),
+        (in_member(ROUNDS, b"accuracy", b"accurbcy"), "rounds.jsonl:1"),
+        (in_member(CLIENTS, b"accepted", b"acceqted"), "clients.jsonl:1"),
+        (in_records(ROUNDS, 1, chain=...), "round 2"),
+        (in_records(ROUNDS, 0, model_sha256=5), "round 1"),
+        (in_records(ROUNDS, 1, participants=...), "round 2"),
+        (in_records(ROUNDS, 1, participants=["0"]), "round 2"),
+        (in_records(CLIENTS, 0, update_blake3="0" * 64), "clients.jsonl"),
+        (in_records(CLIENTS, 0, update_blake3=[5]), "clients.jsonl"),
+        (in_records(CLIENTS, 0, client="0"), "clients.jsonl"),
+        (in_member(MODEL, b"bias", b"saib"), "model.safetensors"),
+        (in_member(MODEL, b'"F32"', b'"I32"'), "model.safetensors"),
+        (in_member("experiment.yaml", b"rounds", b"Rounds"), "experiment.yaml"),
+        (in_member("status.json", b"", b"{}"), "not done"),
+        (with_facts(builds=None), "run.json"),
+        (with_facts(fork={"round": 1}), "run.json"),
+        (with_facts(fork={"round": 1, "run": "parent"}), "checkpoint of round 1"),
+    ],
+)
+def test_what_does_not_fit_is_named_before_anything_is_run(
+    change: Change, named: str, plain: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(PackError) as caught:
+        verify(forged(plain, change, tmp_path / "x.fedmx"))
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 JSON = st.recursive(

@@ -183,6 +183,54 @@ def test_a_pack_of_a_later_format_says_so() -> None:
         PackFile.of_bytes(to_bytes({**members, MANIFEST: json.dumps(manifest).encode()}))
 
 
+def with_manifest(**changed: object) -> bytes:
+    members = members_of(CONTENT)
+    manifest = json.loads(members[MANIFEST]) | changed
+    kept = {key: one for key, one in manifest.items() if one != ...}
+    return to_bytes({**members, MANIFEST: json.dumps(kept).encode()})
+
+
+def sealed_as(seal: bytes, **left_out: object) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members_of(CONTENT).items():
+            if name not in left_out:
+                archive.writestr(zipfile.ZipInfo(name), content)
+        archive.comment = seal
+    return file.getvalue()
+
+
+def without(name: str) -> dict[str, bytes]:
+    return {one: content for one, content in members_of(CONTENT).items() if one != name}
+
+
+DATA = {"name": "d", "sha256": "0" * 64, "partition_sha256": None, "sizes": [1, 2], "test": 3}
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        (CONTENT + b"x", "more in the file"),
+        (CONTENT.replace(b'"round"', b'"rounD"', 1), "rounds.jsonl"),
+        (sealed_as(b""), "seal"),
+        (sealed_as(b"fedmx pack " + b"0" * 64), "seal"),
+        (sealed_as(b"fedmx pack " + b"0" * 64, **{MANIFEST: 1}), "no manifest"),
+        (to_bytes(without("status.json")), "status.json"),
+        (to_bytes({**members_of(CONTENT), "status.json": b"{ }"}), "status.json"),
+        (to_bytes({**members_of(CONTENT), MANIFEST: b"text"}), "manifest"),
+        (with_manifest(run=...), "run"),
+        (with_manifest(more=1), "more"),
+        (with_manifest(data={**DATA, "test": -1}), "data.test"),
+        (with_manifest(data={**DATA, "sha256": "0" * 63}), "data.sha256"),
+    ],
+)
+def test_what_is_damaged_is_named(content: bytes, named: str) -> None:
+    with pytest.raises(PackError) as caught:
+        PackFile.of_bytes(content)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("content", [b"", b"PK", b"x" * 1000, b"[]", CONTENT[:-1]])
 def test_another_file_is_no_pack(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.fedmx"

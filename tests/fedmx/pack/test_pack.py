@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedmx import Experiment
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.history import PackError, PackFile, pack
 from fedmx.history.packing import own_modules
@@ -19,6 +20,7 @@ from fedmx.report import write_report
 from fedmx.run import RunFolder
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.pack.packed_runs import run
+from tests.fedmx.recorded_runs import TREE
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,19 @@ def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_pa
     (copy / "clients.jsonl").write_bytes(lines)
     with pytest.raises(PackError, match=r"records are damaged: .*clients.jsonl:1"):
         pack(copy, tmp_path / "z.fedmx", modules=["mine"])
+    assert not (tmp_path / "z.fedmx").exists()
+
+
+def test_a_deployed_run_with_privacy_is_not_packed(tmp_path: Path) -> None:
+    logic = {"selector": {"name": "poisson", "probability": 0.5}, "min_updates": 0}
+    logic |= {"aggregator": {"name": "mean", "weights": "uniform"}}
+    privacy = {"name": "central", "clip": 0.5, "delta": 0.01, "noise": 1.1}
+    given = Experiment(**{**TREE, "logic": logic, "privacy": privacy})
+    facts = {"mode": "server", "digest": given.digest()}
+    private = RunFolder.create(tmp_path, "private", given.to_yaml(), facts)
+    private.finish("done")
+    with pytest.raises(PackError, match=r"privacy .*fedmx export"):
+        pack(private, tmp_path / "z.fedmx")
     assert not (tmp_path / "z.fedmx").exists()
 
 

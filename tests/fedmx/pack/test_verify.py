@@ -196,11 +196,30 @@ def test_a_deployed_run_is_run_again_by_its_journal(tmp_path: Path) -> None:
         write_records(members, "rounds.jsonl", lines)
         chain_anew(members)
 
-    divergence = verify(
-        forged(tmp_path / "deployed.fedmx", change, tmp_path / "x.fedmx")
-    ).divergence
-    assert divergence is not None
-    assert divergence.round == 2
+    def connections(members: Members) -> None:
+        lines = records(members, "rounds.jsonl")
+        lines[1]["control_bytes"] += 1
+        write_records(members, "rounds.jsonl", lines)
+        chain_anew(members)
+
+    def update(members: Members) -> None:
+        lines = records(members, "journal.jsonl")
+        event = next(event for _, event, *_ in lines[1]["entries"] if event["event"] == "update")
+        event["blake3"] = "0" * 64
+        write_records(members, "journal.jsonl", lines)
+
+    def task(members: Members) -> None:
+        lines = records(members, "journal.jsonl")
+        commands = [one for _, _, *some in lines[1]["entries"] for one in some]
+        next(one for one in commands if one[0] == "tasks")[2][1] = 7
+        write_records(members, "journal.jsonl", lines)
+
+    for number, (one, what) in enumerate(
+        ((change, "records"), (update, "run"), (task, "run"), (connections, None))
+    ):
+        path = forged(tmp_path / "deployed.fedmx", one, tmp_path / f"{number}.fedmx")
+        found = verify(path).divergence
+        assert (found and (found.round, found.what)) == (what and (2, what))
 
 
 def test_a_deployed_run_without_its_journal_is_checked_and_not_run(

@@ -259,6 +259,17 @@ def test_records_that_a_killed_run_did_not_finish_are_not_told_as_changed(
         assert replay(copy, 5, modules=MINE).same is True
 
 
+@pytest.mark.parametrize(("round", "named"), [(1, r"journal\.jsonl: .* round 1"), (3, "round 3")])
+def test_a_run_without_a_record_of_its_journal_is_not_replayed(
+    round: int, named: str, halving: RunFolder, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(halving.path, tmp_path / "copy"))
+    JsonLines(copy / "journal.jsonl").keep(lambda row: row["round"] != round)
+    for given in ((), (3,), (3, 2)):
+        with pytest.raises(FedmxError, match=named):
+            replay(copy, *given, modules=MINE)
+
+
 def test_a_record_without_its_hash_is_told_as_changed(halving: RunFolder, tmp_path: Path) -> None:
     other = changed(halving, tmp_path, "clients.jsonl", update_blake3=[])
     (found,) = replay(other, 3, modules=MINE).rounds

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fedmx import Experiment, FedmxError, RunFolder
@@ -136,6 +137,7 @@ def test_names_are_as_short_as_possible(tmp_path: Path) -> None:
         ("logic.hooks", "trimmed:Trimmed", "trimmed:Trimmed"),
         ("logic.preset.mu", "0.1", "mu 0.1"),
         ("logic.preset.mu", ABSENT, ""),
+        ("logic.preset", f"/a/b/{'x' * 40}{'y' * 40}.py", f"{'x' * 20}…{'y' * 17}.py"),
     ],
 )
 def test_a_name_says_which_setting_is_not_given(path: str, value: str, named: str) -> None:
@@ -265,6 +267,64 @@ def test_many_groups_have_a_row_each(tmp_path: Path) -> None:
     for head in ("Status", "Rounds", "Final accuracy", "Bytes down", "Machine time"):
         assert f">{head}</th>" in results
     assert "0 MiB" not in re.findall(r"<td>([^<]*)</td>", results), "empty figures are left out"
+    console = Console(width=100, file=None, color_system=None)
+    with console.capture() as captured:
+        console.print(Comparison.of(runs).text())
+    lines = captured.get().splitlines()
+    assert all(any(f"0.{n}" in line.split("│")[0] for line in lines) for n in range(1, 8))
+
+
+def test_a_difference_is_filled_where_its_interval_excludes_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+
+    def html(figure: Figure, title: str) -> Html:
+        drawn.append(figure)
+        return html_of(figure, title)
+
+    monkeypatch.setattr("fedmx.report.differences.html_of", html)
+    best = {"fedavg": 0.5, "fedprox": 0.8, "scaffold": 0.5}
+    runs = [
+        make(tmp_path, preset, seed, accuracies=(0.1, best[preset] + 0.01 * (seed % (2 + place))))
+        for place, preset in enumerate(best)
+        for seed in range(1, 7)
+    ]
+    groups = Comparison.of(runs).groups
+    pairs = [(groups[1], groups[0]), (groups[2], groups[0])]
+    section = str(differences_section(groups, [*pairs], None))
+    lines = drawn[0].axes[0].get_lines()
+    points = [line for line in lines if line.get_marker() == "o"]
+    assert [point.get_markerfacecolor() == "none" for point in points] == [False, True]
+    assert float(points[0].get_xdata()[0]) == pytest.approx(30, abs=1)  # type: ignore[index]
+    names = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
+    assert names == ["fedprox minus fedavg", "scaffold minus fedavg"]
+    assert all(name in section for name in names)
+
+
+def test_a_page_says_why_each_seed_ended_and_how_many_lines_are_damaged(tmp_path: Path) -> None:
+    runs = [make(tmp_path, seed=seed, done=False) for seed in (1, 2, 3)]
+    runs[0].finish("failed", "disk")
+    runs[1].finish("stopped", "left")
+    runs[2].finish("done")
+    records = runs[0].path / "rounds.jsonl"
+    records.write_text(records.read_text().replace("accuracy", "accurbcy", 1))
+    runs[0] = RunFolder.open(runs[0].path, salvage=True)
+    page = page_of([*runs, make(tmp_path, "fedprox")])
+    assert "seed 1: disk" in page
+    assert "seed 2: left" in page
+    assert "seed 3" not in page.partition("</table>")[0]
+    alone = page_of([runs[0], make(tmp_path, "scaffold")])
+    damaged = alone[alone.index("Damaged, left out") :].partition("</tr>")[0]
+    assert re.findall(r"<td>(\d+)</td>", damaged) == ["1", "0"]
+
+
+def test_a_run_that_was_never_evaluated_has_no_figure(tmp_path: Path) -> None:
+    with pytest.raises(FedmxError, match="evaluated"):
+        Comparison.of([make(tmp_path, accuracies=())]).write_figures(tmp_path / "figures")
+    (tmp_path / "file").touch()
+    with pytest.raises(FedmxError, match=r"file/a\.csv"):
+        Comparison.of([make(tmp_path)]).write_csv(tmp_path / "file" / "a.csv")
 
 
 def test_lines_have_their_names_at_the_end(six: list[RunFolder]) -> None:

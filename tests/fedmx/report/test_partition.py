@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from fedmx.report.partition import _draw
+from fedmx.report.partition import _draw, table
 
 
 def numbers(clients: int, classes: int) -> list[str]:
@@ -31,3 +32,17 @@ def test_the_figure_says_what_is_on_its_axes() -> None:
     assert {"client", "label", "samples"} <= labels
     colours = {text.get_text(): text.get_color() for axes in drawn.axes for text in axes.texts}
     assert colours == {"1": "black", "2": "black", "3": "white", "4": "white"}
+
+
+def test_a_wide_table_has_the_most_frequent_classes_of_each_client() -> None:
+    counts = np.arange(22 * 14).reshape(22, 14) % 50
+    counts[1] = 0
+    console = Console(width=120, file=None, color_system=None)
+    with console.capture() as captured:
+        console.print(table(counts))
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert lines[2][:3] == ["0", str(counts[0].sum()), "13"]
+    assert " ".join(lines[2][3:]).startswith("13: 13, 12: 12,")
+    assert lines[3] == ["1", "0", "0"]
+    assert [line[0] for line in lines[2:17]] == [str(client) for client in range(15)]
+    assert lines[17] == ["…"]

@@ -363,6 +363,28 @@ def test_clients_with_most_failures_come_first_with_the_reason(tmp_path: Path) -
         assert shown in text
 
 
+def test_more_reasons_than_a_page_lists_are_counted_together(tmp_path: Path) -> None:
+    run = make(tmp_path, [record(1, 0.5)])
+    lost = {"round": 1, "status": "lost"}
+    run.append_clients([{**lost, "client": n, "reason": f"reason {n}"} for n in range(60)])
+    failures = RunSummary.of(run).participation.failures
+    assert len(failures) < 60
+    assert failures[0].reason == "other reasons"
+    assert sum(one.times for one in failures) == 60
+
+
+def test_a_page_says_where_no_aggregator_told_which_updates_of_liars_counted(
+    tmp_path: Path,
+) -> None:
+    run = make(tmp_path, [record(1, 0.5)])
+    run.append_clients(
+        [{"round": 1, "client": n, "status": "accepted", "liar": n == 2} for n in range(4)]
+    )
+    text = Reader(page_of(run)).text
+    assert "1 of the clients that were asked is a liar" in text
+    assert "aggregator does not say" in text
+
+
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     run = make(tmp_path, [record(n, n / 10) for n in range(1, 4)])
     assert page_of(run) == page_of(run)

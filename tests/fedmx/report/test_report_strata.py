@@ -55,6 +55,20 @@ def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
     assert "Labels of the clients' samples, by the experiment's partition</span>" in unescape(page)
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"), [([0] * 10, "One cluster of 10 clients"), ([-1] * 10, "No clusters")]
+)
+def test_one_cluster_or_none_is_said(labels: list[int], said: str, tmp_path: Path) -> None:
+    points = np.zeros((10, 2))
+    kept = Clustering(CLIENTS, np.array(labels), np.full(10, 5), points, {"0": Stratum(4, 20)})
+    assert said in page_of(make(tmp_path, **kept.memory()))
+
+
+def test_labels_of_other_clients_are_not_shown() -> None:
+    with pytest.raises(NoLabels, match="10 clients"):
+        label_shares(EXPERIMENT, [0, 10])
+
+
 def test_labels_that_only_deployed_clients_know_are_not_drawn(tmp_path: Path) -> None:
     page = unescape(page_of(make(tmp_path, mode="server")))
     assert page.count("<figure>") == 1

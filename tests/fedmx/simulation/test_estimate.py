@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fedmx import Assembly, Experiment, simulate
+from fedmx.cli.run import estimate_lines
 from fedmx.simulation.estimate import Estimate, estimate
 from tests.fedmx.kinds import TREE
 
@@ -71,19 +73,28 @@ def test_an_estimate_counts_the_memory_of_hooks_and_asked_clients_not_yet() -> N
     assert found.update_bytes < found.task_bytes
 
 
+KNOWN = Estimate(
+    samples=np.array([10, 30]),
+    cohort=3,
+    concurrency=None,
+    steps=2.5,
+    task_bytes=1000,
+    update_bytes=100,
+    step_s=0.5,
+    evaluation_s=7.0,
+    evaluations=2,
+    memory_bytes=0,
+    process_bytes=1 << 20,
+    rounds=4,
+)
+
+
 def test_the_seconds_of_a_run_are_those_of_its_steps_and_evaluations() -> None:
-    found = Estimate(
-        samples=np.array([10, 30]),
-        cohort=3,
-        concurrency=None,
-        steps=2.5,
-        task_bytes=1000,
-        update_bytes=100,
-        step_s=0.5,
-        evaluation_s=7.0,
-        evaluations=2,
-        memory_bytes=0,
-        process_bytes=1 << 20,
-        rounds=4,
-    )
-    assert found.seconds == 4 * 3 * 2.5 * 0.5 + 2 * 7.0
+    assert KNOWN.seconds == 4 * 3 * 2.5 * 0.5 + 2 * 7.0
+
+
+def test_a_dry_run_says_how_many_clients_work_and_what_hooks_keep() -> None:
+    later = replace(KNOWN, cohort=1200, concurrency=4000, memory_bytes=3 << 20)
+    text = "\n".join(estimate_lines(later))
+    for number in ("1,200", "4,000", "3.00 MiB", "6.00 MiB"):
+        assert number in text

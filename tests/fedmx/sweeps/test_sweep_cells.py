@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fedmx
-from fedmx import Experiment, FedmxError, RunFolder, simulate
+from fedmx import Experiment, FedmxError, RunFolder, simulate, sweep
 from fedmx.assembly.assembly import Assembly
 from fedmx.cli.runs import rows
 from fedmx.cli.sweep import tell_failures
 from fedmx.run import RunError
+from fedmx.run.durable import write_document
 from fedmx.sweeps.cells import axis_of, cells_of, check_axes, read_axis, runs_of
-from fedmx.sweeps.folder import SweepFolder, state_of
+from fedmx.sweeps.folder import FILE, SweepFolder, state_of
 from fedmx.sweeps.result import SweepResult
-from fedmx.sweeps.sweep import _fit_beside, begin, extend
+from fedmx.sweeps.sweep import _fit_beside, begin, extend, go_on
 from layers.compute.bits import cores
 
 TEXT = """
@@ -286,6 +287,38 @@ def test_a_changed_experiment_or_damaged_manifest_is_refused(folder: SweepFolder
     manifest.write_text(manifest.read_text().replace('"clients"', '"rounds"'))
     with pytest.raises(RunError, match="checksum"):
         SweepFolder.open(folder.path)
+
+
+@pytest.mark.parametrize(
+    ("act", "named"),
+    [
+        (lambda of: sweep(of.path, {"rounds": [1, 2]}), "vary"),
+        (lambda of: sweep(of.path, overrides=["rounds=1"]), "vary"),
+        (lambda of: go_on(of, at_once=0), "at_once"),
+        (lambda of: extend(of, 0, None), "seeds"),
+        (lambda of: extend(of, None, 61), "61"),
+        (lambda of: extend(of, None, 1.01), "1.01"),
+        (lambda of: (of.table_path.mkdir(), SweepResult.of(of).save_table()), "table.csv"),
+        (lambda of: SweepFolder.open(of.path.parent), "sweep.json"),
+        (lambda of: (of.experiment_path.unlink(), of.check_experiment()), "experiment.yaml"),
+        (lambda of: (of.experiment_path.write_bytes(b"\xff"), of.check_experiment()), "experiment"),
+        (
+            lambda of: (write_document(of.path / FILE, {"format": 99}), SweepFolder.open(of.path)),
+            "99",
+        ),
+        (
+            lambda of: ((of.path / FILE).write_text('{"a'), SweepFolder.open(of.path)),
+            "sweep.json:1",
+        ),
+    ],
+)
+def test_what_a_sweep_folder_does_not_allow_is_named(
+    act: Callable[[SweepFolder], object], named: str, folder: SweepFolder
+) -> None:
+    with pytest.raises(FedmxError) as caught:
+        act(folder)
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_arms_of_a_seed_share_partition_cohort_and_initial_weights() -> None:
