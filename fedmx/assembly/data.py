@@ -191,7 +191,7 @@ class ExperimentData:
             path: an ``.npz`` file with x_train, y_train, x_test and y_test.
             part: (i, n): use only the i-th of n parts, by the experiment's partition; None: all.
         """
-        own = Arrays(str(path)).load(self.files)
+        own = Arrays(str(path)).load(dataclasses.replace(self.files, named=True))
         rows = None
         if part is not None:
             rows = divided(self.experiment, own, part[1])[0][part[0]]

@@ -13,7 +13,7 @@ from pathlib import Path
 from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
-from fedmx.components.text import first_line, shown
+from fedmx.components.text import first_line, shown, without_folders
 from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.protocol.messages import (
@@ -200,7 +200,7 @@ class Client:
         except OtherInstructionsError:
             raise  # the operator can start this client again, so the server need not give it up
         except Exception as error:
-            self._send(CannotTakePart(setup.client, first_line(error)))
+            self._send_cannot(setup, error)
             raise
         missing = [asset for asset in setup.assets if asset.name in self._missing_assets]
         if missing:
@@ -247,7 +247,7 @@ class Client:
                     "is not an asset that it announced"
                 )
         except FedmxError as error:
-            self._send(CannotTakePart(setup.client, first_line(error)))
+            self._send_cannot(setup, error)
             raise
         self._missing_assets.discard(asset.name)
         if not self._missing_assets:
@@ -325,11 +325,14 @@ class Client:
             reason = f"started again after round {task.round}, whose update is lost"
             self._send(Failed(task.round, task.client, reason, ""))
 
+    def _send_cannot(self, setup: Setup, error: Exception) -> None:
+        self._send(CannotTakePart(setup.client, without_folders(first_line(error))))
+
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
         place = getattr(error, "place", "")  # of a part of the experiment
-        reason = f"{reason_of(error)}{f' ({place})' if place else ''}"[:REASON_LENGTH]
-        trace = traceback.format_exc()[-TRACEBACK_LENGTH:]
-        self._send(Failed(round, client, reason, trace))
+        reason = without_folders(f"{reason_of(error)}{f' ({place})' if place else ''}")
+        trace = without_folders(traceback.format_exc())[-TRACEBACK_LENGTH:]
+        self._send(Failed(round, client, reason[:REASON_LENGTH], trace))
 
     def _poll(self) -> None:
         """Queue the network events that have come in the meantime, without waiting.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,6 +131,17 @@ def first_line(error: BaseException, limit: int = 300) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= limit else text[:limit] + "…"
+
+
+_FOLDERS = re.compile(
+    r"""(?<=['"])(?:~\w*)?/(?:[^'"\n/]+/)*(?=[^'"\n/]+['"])"""  # a quoted one may have blanks
+    r"""|(?<![\w/.:~])(?:~\w*)?/(?:[^\s'":;,()/]+/)*(?=[^\s/])"""
+)
+
+
+def without_folders(text: str) -> str:
+    """Return a text for another machine: of each absolute path in it, the last name alone."""
+    return _FOLDERS.sub("", text)
 
 
 LIMITS = {

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
+from fedmx.components.text import shown
 from fedmx.deployment.client_sessions import identity
-from fedmx.errors import FedmxError
+from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.version import FEATURE
@@ -58,7 +59,9 @@ class OwnPart:
                 "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
-        assembly = Assembly(experiment, self.files, tuple(setup.shape), setup.classes)
+        _check_names_no_file(experiment)
+        files = replace(self.files, named=False)
+        assembly = Assembly(experiment, files, tuple(setup.shape), setup.classes)
         logic = assembly.logic
         if self.data is not None:
             return logic, assembly.own_compute(self.data, self.part)
@@ -68,6 +71,29 @@ class OwnPart:
                 f"{experiment.clients} clients; give one of its parts"
             )
         return logic, assembly.client_compute(setup.client)
+
+
+def _check_names_no_file(experiment: Experiment) -> None:
+    """Check that a received experiment gives the client's own code no path.
+
+    The file of `arrays` is refused where it would be read (`Files.named`).
+
+    Raises:
+        ExperimentError: it does.
+    """
+    for component in experiment.components:
+        if ":" in component.name and (path := _path_in(component.settings)):
+            text = f"{shown(path)} is a path, which cannot come from a server; let the code of "
+            raise ExperimentError(component.problem(f"{text}{component.name} find its own files"))
+
+
+def _path_in(value: object) -> str:
+    """Return a text that is a path with a folder, in a setting; empty: there is none."""
+    if isinstance(value, str):
+        return value if "/" in value or value.startswith("~") else ""
+    items = value.values() if isinstance(value, Mapping) else value
+    inner = items if isinstance(value, Mapping | list | tuple) else ()
+    return next(filter(None, map(_path_in, inner)), "")
 
 
 def join(

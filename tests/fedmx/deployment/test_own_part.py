@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from fedmx import Experiment
 from fedmx.deployment.join import OwnPart
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
+from layers.compute.errors import DataError
 
 EXPERIMENT = """
 name: own
@@ -21,9 +23,9 @@ compute: {engine: numpy, model: logistic, data: digits, normalise: {scale: 16}, 
 SAMPLES = 24
 
 
-def labels_of(own: OwnPart) -> list[int]:
+def labels_of(own: OwnPart, *overrides: str) -> list[int]:
     """Return the labels of client 1, sorted."""
-    experiment = Experiment.parse(EXPERIMENT)
+    experiment = Experiment.parse(EXPERIMENT, overrides=overrides)
     setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10)
     _, compute = own.learn(setup)
     return sorted(np.asarray(compute.samples.y).tolist())
@@ -56,3 +58,58 @@ def test_a_client_expects_as_many_parts_as_the_experiment_has_clients() -> None:
         labels_of(OwnPart(part=(1, 4)))
     assert "4 parts" in str(caught.value)
     assert "3 clients" in str(caught.value)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were opened, or looked for, since."""
+    found: list[str] = []
+    monkeypatch.setattr(_Audit, "found", found)
+    return found
+
+
+class _Audit:
+    found: list[str] | None = None
+
+    def __call__(self, event: str, given: tuple[object, ...]) -> None:
+        if self.found is not None and event in ("open", "os.listdir", "os.scandir"):
+            self.found.append(str(given[0]))
+
+
+sys.addaudithook(_Audit())
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "compute.data={{name: arrays, path: {file}}}",
+        "compute.data={{name: 'own_data:Data', folder: {file}}}",
+        "compute.data={{name: 'own_data:Data', files: [{{one: {file}}}]}}",
+        "compute.partition={{name: 'own_data:Parts', path: {file}}}",
+    ],
+)
+def test_no_path_from_the_server_is_opened(
+    given: str, there: bool, file: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    """A refusal is the same whether the file exists."""
+    (tmp_path / "own_data.py").write_text("raise SystemExit('imported')")
+    own = OwnPart(modules=["own_data"], folder=tmp_path)
+    path = file if there else file.with_name("none.npz")
+    opened.clear()
+    with pytest.raises((FedmxError, DataError), match="cannot come from a server"):
+        labels_of(own, given.format(file=path))
+    assert not [one for one in opened if one.startswith(str(tmp_path))]
+
+
+@pytest.mark.parametrize(
+    "given", ["compute.start={file}", "compute.data={{name: arrays, path: {file}}}"]
+)
+def test_a_client_with_data_of_its_own_opens_them_alone(
+    given: str, file: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    other = tmp_path / "other.npz"
+    other.write_bytes(file.read_bytes())
+    opened.clear()
+    assert len(labels_of(OwnPart(file), given.format(file=other))) == SAMPLES
+    assert {one for one in opened if one.startswith(str(tmp_path))} == {str(file)}
