@@ -9,6 +9,8 @@ from pathlib import Path
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
+from fedmx.client.policy import Policy
+from fedmx.client.releases import Releases
 from fedmx.components.text import shown
 from fedmx.deployment.client_sessions import identity
 from fedmx.errors import ExperimentError, FedmxError
@@ -19,6 +21,8 @@ from layers.compute.data.datasets import Files
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic
 from layers.network import ClientTLS, Connector
+
+MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class OwnPart:
                 "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
-        _check_names_no_file(experiment)
+        _check_received(experiment)
         files = replace(self.files, named=False)
         assembly = Assembly(experiment, files, tuple(setup.shape), setup.classes)
         logic = assembly.logic
@@ -73,15 +77,22 @@ class OwnPart:
         return logic, assembly.client_compute(setup.client)
 
 
-def _check_names_no_file(experiment: Experiment) -> None:
-    """Check that a received experiment gives the client's own code no path.
+def _check_received(experiment: Experiment) -> None:
+    """Check what only a server that is not honest, or another version, sends.
 
     The file of `arrays` is refused where it would be read (`Files.named`).
 
     Raises:
-        ExperimentError: it does.
+        ExperimentError: it gives the client's own code for data a path, has an attack, or costs
+            a client too much before its first round.
     """
-    for component in experiment.components:
+    if experiment.attack is not None:  # its draw is of all clients
+        raise ExperimentError(experiment.attack.problem("is for simulations"))
+    if experiment.rounds > MOST_ROUNDS:  # the learning rate of each is checked
+        source = experiment.compute.data.source
+        text = f"must be at most {MOST_ROUNDS} in a deployment, not {experiment.rounds}"
+        raise ExperimentError(source.problem(("rounds",), text))
+    for component in (experiment.compute.data, experiment.compute.partition):
         if ":" in component.name and (path := _path_in(component.settings)):
             text = f"{shown(path)} is a path, which cannot come from a server; let the code of "
             raise ExperimentError(component.problem(f"{text}{component.name} find its own files"))
@@ -91,8 +102,9 @@ def _path_in(value: object) -> str:
     """Return a text that is a path with a folder, in a setting; empty: there is none."""
     if isinstance(value, str):
         return value if "/" in value or value.startswith("~") else ""
-    items = value.values() if isinstance(value, Mapping) else value
-    inner = items if isinstance(value, Mapping | list | tuple) else ()
+    if isinstance(value, Mapping):
+        return _path_in([*value.values()])
+    inner = value if isinstance(value, list | tuple) else ()
     return next(filter(None, map(_path_in, inner)), "")
 
 
@@ -106,6 +118,7 @@ def join(
     insecure: bool = False,
     memory: Path | None = None,
     give_up_s: float | None = None,
+    policy: Policy | None = None,
 ) -> Client:
     """Return a client that receives its experiment from the server at `address`; run it.
 
@@ -118,6 +131,10 @@ def join(
         insecure: whether plain TCP beyond loopback is allowed.
         memory: the folder in which hooks' memory survives this process; None: it does not.
         give_up_s: seconds without a connection after which the client gives up; None: never.
+        policy: what the client accepts; None: any experiment.
+
+    Raises:
+        FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
     """
     assets = AssetReceiver(memory)
     connector = Connector(
@@ -131,4 +148,10 @@ def join(
         files=assets.folder,
         features=[FEATURE],
     )
-    return Client(connector, learn=(own or OwnPart()).learn, memory=memory, assets=assets)
+    return Client(
+        connector,
+        learn=(own or OwnPart()).learn,
+        memory=memory,
+        assets=assets,
+        releases=Releases(memory, client, policy),
+    )
