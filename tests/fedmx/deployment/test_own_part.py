@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedmx import Experiment
+from fedmx.assembly.assembly import Assembly
 from fedmx.deployment.join import OwnPart
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
+from layers.compute.engines.engine import Compute
 from layers.compute.errors import DataError
 
 EXPERIMENT = """
@@ -113,3 +116,57 @@ def test_a_client_with_data_of_its_own_opens_them_alone(
     opened.clear()
     assert len(labels_of(OwnPart(file), given.format(file=other))) == SAMPLES
     assert {one for one in opened if one.startswith(str(tmp_path))} == {str(file)}
+
+
+SYNTHETIC = ("compute.data=synthetic", "compute.normalise=null", "compute.partition=by-user")
+
+
+def compute_of(*overrides: str) -> Compute:
+    """Return what client 1 trains with."""
+    experiment = Experiment.parse(EXPERIMENT, overrides=overrides)
+    data = experiment.compute.data.name
+    shape = (60,) if data == "synthetic" else (1, 8, 8)
+    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, shape, 10)
+    return OwnPart().learn(setup)[1]
+
+
+def test_a_client_makes_its_own_part_of_any_number_of_clients() -> None:
+    """It is the part that it has in a simulation, whatever the number of clients."""
+    few, many = compute_of(*SYNTHETIC), compute_of(*SYNTHETIC, "clients=1000000000")
+    simulated = Assembly(Experiment.parse(EXPERIMENT, overrides=SYNTHETIC)).samples_of(1)
+    for samples in (few.samples, many.samples):
+        assert samples.x.tobytes() == simulated.x.tobytes()
+        assert samples.y.tobytes() == simulated.y.tobytes()
+    blobs = ("compute.data={name: blobs, shape: [1, 8, 8]}", "compute.normalise=null")
+    assert len(compute_of(*blobs, "clients=1000000000").samples) == 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["clients=1000000000"], "100000"),
+        (["clients=1000000", "compute.partition={name: dirichlet, min_samples: 0}"], "100000"),
+        ([*SYNTHETIC[:2], "clients=1000000000"], "2000"),
+        ([*SYNTHETIC[:2], "clients=1000000000", "compute.partition=dirichlet"], "2000"),
+        (
+            [
+                "compute.data={name: blobs, samples: [1, 20], shape: [1, 8, 8]}",
+                "compute.normalise=null",
+                "clients=1000000000",
+            ],
+            "10000000",
+        ),
+        (["rounds=2000000000"], "1000000"),
+        (["attack={name: sign-flip, clients: 0.2}", "clients=1000000000"], "attack"),
+    ],
+)
+def test_a_client_refuses_what_costs_it_too_much_before_the_first_round(
+    overrides: list[str], named: str
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises((FedmxError, DataError), match=named):
+            compute_of(*overrides)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()
