@@ -382,8 +382,14 @@ class Assembly:
         return Compute(self.engine, self.data.test_samples)
 
     def client_compute(self, client: int) -> Compute:
-        """Return the engine and a client's part of the experiment's data."""
-        return Compute(self.engine, self.samples_of(client))
+        """Return the engine and a client's part of the experiment's data.
+
+        Raises:
+            ExperimentError: the parts of too many clients are drawn together.
+        """
+        taken = bool(self.logic.assets or self.logic.held_out)
+        alone = self.data.part_alone(client, taken=taken)
+        return Compute(self.engine, self.samples_of(client) if alone is None else alone)
 
     def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
         """Return the engine and the samples of a client that has its own data.

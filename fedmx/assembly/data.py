@@ -27,10 +27,14 @@ from layers.compute.data.datasets import (
     as_dataset,
 )
 from layers.compute.data.datasets.arrays import training_split
+from layers.compute.data.datasets.synthetic import Synthetic
 from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.errors import NormaliseError, PartitionError
 from layers.logic.seeds import derive
+
+MOST_PARTS = 100_000  # that a client draws to know its own: 220 MB
+MOST_DRAWN = 2_000  # clients of `synthetic` whose samples it draws: 0.1 MB each
 
 
 @dataclass(eq=False)
@@ -183,6 +187,40 @@ class ExperimentData:
         whole = len(self.test_rows) == len(self.dataset.test)
         rows = None if whole else self.test_rows
         return self.materialise(self.dataset.test, rows)
+
+    def part_alone(self, client: int, *, taken: bool) -> Samples | None:
+        """Return a client's training samples, made without those of others.
+
+        None: one draw divides the samples of all clients.
+
+        Args:
+            client: the number of the client.
+            taken: whether samples are taken out before all are divided.
+
+        Raises:
+            ExperimentError: that draw is of too many clients for one of them.
+        """
+        experiment, most = self.experiment, MOST_PARTS
+        data, partition = experiment.compute.data, experiment.compute.partition
+        clients = experiment.clients
+        if data.name == "synthetic":
+            if partition.name == "by-user" and not taken:
+                seed = derive(experiment.seed, "data")
+                source: Synthetic = build("data set", data, clients=clients, seed=seed)
+                return self.materialise(source.training(client), None)
+            most = MOST_DRAWN
+        elif partition.name == "by-user" or hasattr(resolve("data set", data), "client"):
+            most = clients  # no draw
+        if clients > most:
+            raise ExperimentError(
+                data.source.problem(
+                    ("clients",),
+                    f"a client would draw the parts of all {clients} with {data.name} and "
+                    f"{partition.name}, and does so for {most} at most; use fewer, or "
+                    "data that come client by client",
+                )
+            )
+        return None
 
     def own_samples(self, path: Path, part: tuple[int, int] | None = None) -> Samples:
         """Return the samples of a client that has its own data.

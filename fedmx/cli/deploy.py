@@ -197,6 +197,14 @@ def client(
             help="Folder for hooks' memory across restarts. [default: ~/.local/state/fedmx]",
         ),
     ] = None,
+    policy: Annotated[
+        Path | None,
+        typer.Option(metavar="YAML", help="What this client accepts, whatever a server sends."),
+    ] = None,
+    max_epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="The most that all runs may spend, by privacy: local."),
+    ] = None,
     ca: CaFile = None,
     cert: CertificateFile = None,
     key: KeyFile = None,
@@ -230,10 +238,13 @@ def client(
     from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
+    from fedmx.client.policy import Policy
     from fedmx.deployment.join import OwnPart, join
     from fedmx.deployment.token import read_token
     from layers.compute.bits import PORTABLE, OtherInstructionsError
 
+    limits = policy is not None or max_epsilon is not None
+    own_policy = Policy.of(policy, max_epsilon) if limits else None
     with LogLines(), files_with_progress() as files:
         own = OwnPart(
             data=data,
@@ -250,6 +261,7 @@ def client(
             insecure=insecure,
             memory=memory or _default_memory(),
             give_up_s=give_up,
+            policy=own_policy,
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
         begin_log()

@@ -7,12 +7,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
+from fedmx.client.policy import RefusedByPolicy
+from fedmx.client.releases import Releases
 from fedmx.components.text import first_line, shown, without_folders
 from fedmx.errors import FedmxError
 from fedmx.log import Log
@@ -70,6 +72,7 @@ class Client:
         learn: makes logic and compute from the server's setup message.
         memory: the folder in which hooks' memory survives this process; None: it does not.
         assets: receives assets; None: this client cannot receive any.
+        releases: what this client has sent, and its own limits.
         reason: why the run has ended; empty: it has not.
         failed: the number of tasks and questions at which this client failed.
     """
@@ -80,6 +83,7 @@ class Client:
     learn: Callable[[Setup], tuple[Logic, Compute]] | None = None
     memory: Path | None = None
     assets: AssetReceiver | None = None
+    releases: Releases = field(default_factory=Releases)
     reason: str = ""
     failed: int = 0
 
@@ -104,6 +108,7 @@ class Client:
         self.network.__exit__(*exc_info)  # type: ignore[arg-type]
         if self.assets is not None:
             self.assets.close()
+        self.releases.close()
 
     def run(self) -> str:
         """Take part until the run has ended; return why it has.
@@ -202,7 +207,7 @@ class Client:
         except OtherInstructionsError:
             raise  # the operator can start this client again, so the server need not give it up
         except Exception as error:
-            self._send(CannotTakePart(setup.client, without_folders(first_line(error))))
+            self._send_cannot(setup, error)
             raise
         missing = [asset for asset in setup.assets if asset.name in self._missing_assets]
         if missing:
@@ -249,7 +254,7 @@ class Client:
                     "is not an asset that it announced"
                 )
         except FedmxError as error:
-            self._send(CannotTakePart(setup.client, without_folders(first_line(error))))
+            self._send_cannot(setup, error)
             raise
         self._missing_assets.discard(asset.name)
         if not self._missing_assets:
@@ -259,6 +264,7 @@ class Client:
         if RUN.fullmatch(setup.run) is None:  # it becomes part of a file name
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
         check_announced(setup)
+        self.releases.begin(setup)
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
             assert self.learn is not None  # checked in __post_init__
@@ -280,6 +286,7 @@ class Client:
             if question.name == "times":
                 samples = len(participant.compute.samples)
                 answer = self._speed.improve(answer, question, samples)
+            self.releases.keep_answers()
             self._send(answer)
         except Exception as error:
             log.exception("survey_failed", "the survey {survey!r} failed", survey=question.name)
@@ -298,11 +305,18 @@ class Client:
         try:
             result = self._last_result
             if result is None or not _is_same(result[0], task):
+                self.releases.check(task, participant.logic)
                 began = time.monotonic()
-                with one_blas_thread():
+                with one_blas_thread(), self.releases.limited():
                     result = (task, participant.train(task))
                 self._speed.trained(*result, time.monotonic() - began)
                 CODEC.encode(result[1])  # an update that cannot be sent is this client's failure
+                self.releases.keep(*result, participant.logic)
+        except RefusedByPolicy as error:
+            reason = first_line(error)
+            log.warning("task_refused", "round {round}: {reason}", round=task.round, reason=reason)
+            self._send(Failed(task.round, task.client, reason, ""))
+            return None
         except Exception as error:
             log.exception("training_failed", "round {round} failed", round=task.round)
             self._send_failed(task.round, task.client, error)
@@ -326,6 +340,9 @@ class Client:
         else:
             reason = f"started again after round {task.round}, whose update is lost"
             self._send(Failed(task.round, task.client, reason, ""))
+
+    def _send_cannot(self, setup: Setup, error: Exception) -> None:
+        self._send(CannotTakePart(setup.client, without_folders(first_line(error))))
 
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
         place = getattr(error, "place", "")  # of a part of the experiment

@@ -133,6 +133,17 @@ def first_line(error: BaseException, limit: int = 300) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
+_FOLDERS = re.compile(
+    r"""(?<=['"])(?:~\w*|\.\.?)?/(?:[^'"\n/]+/)*(?=[^'"\n/]+['"])"""  # a quoted one may have blanks
+    r"""|(?<![\w/.:~])(?:~\w*|\.\.?)?/(?:[^\s'":;,()/]+/)*(?=[^\s/])"""
+)
+
+
+def without_folders(text: str) -> str:
+    """Return a text for another machine: of each path from /, ~, . or .. the last name alone."""
+    return _FOLDERS.sub("", text)
+
+
 LIMITS = {
     "greater_than": ("gt", "must be greater than"),
     "greater_than_equal": ("ge", "must be at least"),
@@ -154,14 +165,6 @@ _KINDS = {
     "tuple": "must be a list",
     "list": "must be a list",
 }
-
-
-_FOLDER = re.compile(r"(?<![\w.:/)])(?:~|\.{1,2})?/(?:[^\s/:'\"(),;]+/)*(?=[^\s/:'\"(),;])")
-
-
-def without_folders(text: str) -> str:
-    """Return a text in which each absolute or relative path has its last part alone."""
-    return _FOLDER.sub("", text)
 
 
 def value_problem(details: ErrorDetails) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
-from fedmx.components.component import Component
+from fedmx.client.policy import Policy
+from fedmx.client.releases import Releases
+from fedmx.components.text import shown
 from fedmx.deployment.client_sessions import identity
-from fedmx.errors import FedmxError
+from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.version import FEATURE
@@ -19,6 +21,8 @@ from layers.compute.data.datasets import Files
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic
 from layers.network import ClientTLS, Connector
+
+MOST_ROUNDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -59,17 +63,11 @@ class OwnPart:
                 "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
-        if _names_file(experiment.compute.data):
-            if self.data is None:
-                raise FedmxError(
-                    "the server's experiment has its samples in a file of its own; give yours with "
-                    "--data, since a server chooses no file of this machine"
-                )
-            words: tuple[str, ...] | None = ()  # those of that file are not here, either
-        else:
-            words = None
-        shape = tuple(setup.shape)
-        assembly = Assembly(experiment, self.files, shape, setup.classes, words)
+        _check_received(experiment, own_data=self.data is not None)
+        files = replace(self.files, named=False)
+        # The words of a file that is not here are not, either.
+        words = () if experiment.compute.data.name == "arrays" else None
+        assembly = Assembly(experiment, files, tuple(setup.shape), setup.classes, words)
         logic = assembly.logic
         if self.data is not None:
             return logic, assembly.own_compute(self.data, self.part)
@@ -81,10 +79,40 @@ class OwnPart:
         return logic, assembly.client_compute(setup.client)
 
 
-def _names_file(data: Component) -> bool:
-    """Return whether an experiment may choose a file of this machine by its data set's settings."""
-    own = ":" in data.name and any(isinstance(one, str) for one in data.settings.values())
-    return own or data.name == "arrays"
+def _check_received(experiment: Experiment, *, own_data: bool) -> None:
+    """Check what only a server that is not honest, or another version, sends.
+
+    The file of `arrays` is refused where it would be read (`Files.named`).
+
+    Args:
+        experiment: the server's experiment.
+        own_data: whether the client has data of its own, and loads no others.
+
+    Raises:
+        ExperimentError: it gives the client's own code for data a path, has an attack, or costs
+            a client too much before its first round.
+    """
+    if experiment.attack is not None:  # its draw is of all clients
+        raise ExperimentError(experiment.attack.problem("is for simulations"))
+    if experiment.rounds > MOST_ROUNDS:  # the learning rate of each is checked
+        source = experiment.compute.data.source
+        text = f"must be at most {MOST_ROUNDS} in a deployment, not {experiment.rounds}"
+        raise ExperimentError(source.problem(("rounds",), text))
+    parts = (experiment.compute.partition, *(() if own_data else (experiment.compute.data,)))
+    for component in parts:
+        if ":" in component.name and (path := _path_in(component.settings)):
+            text = f"{shown(path)} is a path, which cannot come from a server; let the code of "
+            raise ExperimentError(component.problem(f"{text}{component.name} find its own files"))
+
+
+def _path_in(value: object) -> str:
+    """Return a text that is a path with a folder, in a setting; empty: there is none."""
+    if isinstance(value, str):
+        return value if "/" in value or value.startswith("~") else ""
+    if isinstance(value, Mapping):
+        return _path_in([*value.values()])
+    inner = value if isinstance(value, list | tuple) else ()
+    return next(filter(None, map(_path_in, inner)), "")
 
 
 def join(
@@ -97,6 +125,7 @@ def join(
     insecure: bool = False,
     memory: Path | None = None,
     give_up_s: float | None = None,
+    policy: Policy | None = None,
 ) -> Client:
     """Return a client that receives its experiment from the server at `address`; run it.
 
@@ -109,6 +138,10 @@ def join(
         insecure: whether plain TCP beyond loopback is allowed.
         memory: the folder in which hooks' memory survives this process; None: it does not.
         give_up_s: seconds without a connection after which the client gives up; None: never.
+        policy: what the client accepts; None: any experiment.
+
+    Raises:
+        FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
     """
     assets = AssetReceiver(memory)
     connector = Connector(
@@ -122,4 +155,10 @@ def join(
         files=assets.folder,
         features=[FEATURE],
     )
-    return Client(connector, learn=(own or OwnPart()).learn, memory=memory, assets=assets)
+    return Client(
+        connector,
+        learn=(own or OwnPart()).learn,
+        memory=memory,
+        assets=assets,
+        releases=Releases(memory, client, policy),
+    )

@@ -53,12 +53,15 @@ class Files:
             if it is set.
         cache: the folder for downloads; None: `FEDMX_CACHE`, or `fedmx` in the user's cache folder.
         download: whether to download a file that is in neither folder.
+        named: whether a data set may name a file outside of these folders; not for an experiment
+            that comes from somebody else.
         progress: called while a file is downloaded.
     """
 
     root: Path | None = None
     cache: Path | None = None
     download: bool = True
+    named: bool = True
     progress: Progress | None = None
 
     def folders(self, data_set: str) -> tuple[Path, ...]:

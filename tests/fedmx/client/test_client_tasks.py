@@ -16,7 +16,7 @@ from fedmx.cli.deploy import _take_part
 from fedmx.client.client import Client
 from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
-from fedmx.protocol.messages import Failed, Ready, Setup
+from fedmx.protocol.messages import CannotTakePart, Failed, Ready, Setup
 from layers.logic import (
     Answer,
     ClientLedger,
@@ -246,3 +246,25 @@ def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
     except typer.Exit as exit:
         ended = exit.exit_code
     assert ended == code
+
+
+@pytest.mark.parametrize("text", ["/home/me/x.npz: is none", "no '/home/m e/x.npz'", "~me/a/x.npz"])
+def test_no_folder_of_this_machine_is_in_a_reason_that_is_sent(text: str) -> None:
+    client, network = a_client()
+
+    def fail(*given: Any) -> Any:
+        raise FedmxError(text)
+
+    client._participant.train = fail
+    client._handle_message(a_task())
+    client._participant, client._setup = None, None
+    client.learn, client._learns = fail, True
+    with pytest.raises(FedmxError, match=r"x\.npz"):
+        client._handle_message(Setup("run", "", "", 4, (3,), 2))
+    assert kinds(network) == [Failed, CannotTakePart]
+    failed, cannot = network.sent
+    assert "x.npz" in failed.reason
+    assert "x.npz" in cannot.reason
+    folders = (str(Path(__file__).parent), "/home", "~me")
+    told = (failed.reason, failed.traceback, cannot.reason)
+    assert not [one for one in folders for text in told if one in text]

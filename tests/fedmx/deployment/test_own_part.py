@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedmx import Experiment
+from fedmx.assembly.assembly import Assembly
 from fedmx.deployment.join import OwnPart
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
@@ -26,16 +29,16 @@ compute: {engine: numpy, model: logistic, data: digits, normalise: {scale: 16}, 
 SAMPLES = 24
 
 
-def learnt(own: OwnPart, text: str = EXPERIMENT) -> Compute:
+def learnt(own: OwnPart, text: str = EXPERIMENT, *overrides: str) -> Compute:
     """Return the compute of client 1 that a server sends this experiment."""
-    experiment = Experiment.parse(text, modules=None)
+    experiment = Experiment.parse(text, modules=None, overrides=overrides)
     setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10)
     return own.learn(setup)[1]
 
 
-def labels_of(own: OwnPart) -> list[int]:
+def labels_of(own: OwnPart, *overrides: str) -> list[int]:
     """Return the labels of client 1, sorted."""
-    return sorted(np.asarray(learnt(own).samples.y).tolist())
+    return sorted(np.asarray(learnt(own, EXPERIMENT, *overrides).samples.y).tolist())
 
 
 @pytest.fixture
@@ -72,13 +75,13 @@ def test_a_server_chooses_no_file_of_a_client(
         "    raise AssertionError(source)\n"
     )
     said = set()
-    for path in (file, tmp_path / "missing.npz"):
+    for path in (file, file.with_name("nine.npz")):
         given = {key: value.replace("PATH", str(path)) for key, value in data.items()}
         text = EXPERIMENT.replace("data: digits", f"data: {json.dumps(given)}")
         own = OwnPart(modules=["own_module"], folder=tmp_path)
-        with pytest.raises(FedmxError, match="--data") as caught:
+        with pytest.raises((FedmxError, DataError), match="from a server") as caught:
             learnt(own, text)
-        said.add(str(caught.value))
+        said.add(str(caught.value).replace("nine", "mine"))
         assert len(learnt(replace(own, data=file), text).samples) == SAMPLES
     assert len(said) == 1
 
@@ -118,3 +121,112 @@ def test_a_client_expects_as_many_parts_as_the_experiment_has_clients() -> None:
         labels_of(OwnPart(part=(1, 4)))
     assert "4 parts" in str(caught.value)
     assert "3 clients" in str(caught.value)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that were opened, or looked for, since."""
+    found: list[str] = []
+    monkeypatch.setattr(_Audit, "found", found)
+    return found
+
+
+class _Audit:
+    found: list[str] | None = None
+
+    def __call__(self, event: str, given: tuple[object, ...]) -> None:
+        if self.found is not None and event in ("open", "os.listdir", "os.scandir"):
+            self.found.append(str(given[0]))
+
+
+sys.addaudithook(_Audit())
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "compute.data={{name: arrays, path: {file}}}",
+        "compute.data={{name: 'own_data:Data', folder: {file}}}",
+        "compute.data={{name: 'own_data:Data', files: [{{one: {file}}}]}}",
+        "compute.partition={{name: 'own_data:Parts', path: {file}}}",
+    ],
+)
+def test_no_path_from_the_server_is_opened(
+    given: str, there: bool, file: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    """A refusal is the same whether the file exists."""
+    (tmp_path / "own_data.py").write_text("raise SystemExit('imported')")
+    own = OwnPart(modules=["own_data"], folder=tmp_path)
+    path = file if there else file.with_name("none.npz")
+    opened.clear()
+    with pytest.raises((FedmxError, DataError), match="cannot come from a server"):
+        labels_of(own, given.format(file=path))
+    assert not [one for one in opened if one.startswith(str(tmp_path))]
+
+
+@pytest.mark.parametrize(
+    "given", ["compute.start={file}", "compute.data={{name: arrays, path: {file}}}"]
+)
+def test_a_client_with_data_of_its_own_opens_them_alone(
+    given: str, file: Path, tmp_path: Path, opened: list[str]
+) -> None:
+    other = tmp_path / "other.npz"
+    other.write_bytes(file.read_bytes())
+    opened.clear()
+    assert len(labels_of(OwnPart(file), given.format(file=other))) == SAMPLES
+    assert {one for one in opened if one.startswith(str(tmp_path))} == {str(file)}
+
+
+SYNTHETIC = ("compute.data=synthetic", "compute.normalise=null", "compute.partition=by-user")
+
+
+def compute_of(*overrides: str) -> Compute:
+    """Return what client 1 trains with."""
+    experiment = Experiment.parse(EXPERIMENT, overrides=overrides)
+    data = experiment.compute.data.name
+    shape = (60,) if data == "synthetic" else (1, 8, 8)
+    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, shape, 10)
+    return OwnPart().learn(setup)[1]
+
+
+def test_a_client_makes_its_own_part_of_any_number_of_clients() -> None:
+    """It is the part that it has in a simulation, whatever the number of clients."""
+    few, many = compute_of(*SYNTHETIC), compute_of(*SYNTHETIC, "clients=1000000000")
+    simulated = Assembly(Experiment.parse(EXPERIMENT, overrides=SYNTHETIC)).samples_of(1)
+    for samples in (few.samples, many.samples):
+        assert samples.x.tobytes() == simulated.x.tobytes()
+        assert samples.y.tobytes() == simulated.y.tobytes()
+    blobs = ("compute.data={name: blobs, shape: [1, 8, 8]}", "compute.normalise=null")
+    assert len(compute_of(*blobs, "clients=1000000000").samples) == 20
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["clients=1000000000"], "100000"),
+        (["clients=1000000", "compute.partition={name: dirichlet, min_samples: 0}"], "100000"),
+        ([*SYNTHETIC[:2], "clients=1000000000"], "2000"),
+        ([*SYNTHETIC[:2], "clients=1000000000", "compute.partition=dirichlet"], "2000"),
+        (
+            [
+                "compute.data={name: blobs, samples: [1, 20], shape: [1, 8, 8]}",
+                "compute.normalise=null",
+                "clients=1000000000",
+            ],
+            "10000000",
+        ),
+        (["rounds=2000000000"], "1000000"),
+        (["attack={name: sign-flip, clients: 0.2}", "clients=1000000000"], "attack"),
+    ],
+)
+def test_a_client_refuses_what_costs_it_too_much_before_the_first_round(
+    overrides: list[str], named: str
+) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises((FedmxError, DataError), match=named):
+            compute_of(*overrides)
+        assert tracemalloc.get_traced_memory()[1] < 50_000_000
+    finally:
+        tracemalloc.stop()

@@ -38,7 +38,12 @@ class Arrays:
     path: str
 
     def load(self, files: Files) -> Dataset:
-        """Return both splits; `files` is not used. See `DatasetSource.load`."""
+        """Return both splits, if `files` allows to name a file. See `DatasetSource.load`."""
+        if not files.named:
+            raise DataError(
+                "arrays: the path of a file cannot come from a server; give your own file with "
+                "--data FILE.npz, or a part of it with --data FILE.npz --partition I/N"
+            )
         path = Path(self.path).expanduser()
         if not path.is_file():
             raise DataError(f"{path}: there is no such file; give the path of an .npz file")

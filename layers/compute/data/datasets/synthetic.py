@@ -17,6 +17,7 @@ FEATURES, CLASSES = 60, 10
 LEAST = 50  # samples of a client; the drawn number is added
 TRAINED = 0.9  # the share of a client's samples that is for training
 CLIENT, SHARED = 0, 1  # random streams
+MOST_SIZES = 10_000_000  # of blobs, of 8 bytes each
 
 Values = npt.NDArray[np.float64]
 
@@ -84,7 +85,7 @@ class Synthetic:
     def load(self, files: Files) -> Dataset:
         """Return both splits, client after client; `files` is not used."""
         made = [self.client(number) for number in range(self.clients)]
-        trained = [int(TRAINED * len(y)) for _, y in made]
+        trained = [_trained(y) for _, y in made]
         return Dataset(
             name="synthetic",
             train=_joined([(x[:n], y[:n]) for (x, y), n in zip(made, trained, strict=True)]),
@@ -92,6 +93,11 @@ class Synthetic:
             classes=CLASSES,
             shape=(FEATURES,),
         )
+
+    def training(self, number: int) -> Raw:
+        """Return a client's training samples, without those of others."""
+        x, y = self.client(number)
+        return Raw(x[: _trained(y)], y[: _trained(y)])
 
     def client(self, number: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Return a client's samples, float32 (n, 60), and labels, int64 (n,), both splits."""
@@ -120,6 +126,10 @@ class Synthetic:
         of_model, of_inputs = rng.standard_normal(2) * (self.alpha, self.beta)
         model = _model(of_model, rng)
         return size, Source(of_inputs + rng.standard_normal(FEATURES), *model), rng
+
+
+def _trained(labels: npt.NDArray[np.int64]) -> int:
+    return int(TRAINED * len(labels))
 
 
 def _model(mean: float, rng: np.random.Generator) -> tuple[Values, Values]:
@@ -169,6 +179,11 @@ class Blobs:
         low, high = self._bounds
         if not 1 <= low <= high:
             raise DataError(f"blobs: samples must be 1 or more, the least first, not {low} {high}")
+        if low < high and self.clients > MOST_SIZES:
+            raise DataError(
+                f"blobs: clients must be at most {MOST_SIZES} where samples has two numbers, as "
+                f"all sizes are drawn together, not {self.clients}"
+            )
         for name in ("classes", "tests"):
             if getattr(self, name) < 1:
                 raise DataError(f"blobs: {name} must be 1 or more, not {getattr(self, name)}")

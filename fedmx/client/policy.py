@@ -1,0 +1,141 @@
+"""A client's own policy: which experiments it takes part in, and what it lets them spend."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+
+from fedmx.components.build import build
+from fedmx.components.component import Component, Source, component_at
+from fedmx.components.section import Count, NotNegative, Positive, Section, Share
+from fedmx.components.text import shown
+from fedmx.components.user_code import is_allowed, named_code
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.experiment.keys import experiment_error
+from fedmx.experiment.reader import parse_text, read_text
+from layers.logic.privacy.local import Local
+
+Names = tuple[Annotated[str, Field(min_length=1)], ...]
+
+
+class RefusedByPolicy(FedmxError):
+    """The client's own limits exclude an experiment or a task; the text is one line."""
+
+
+class Policy(Section):
+    """What a client accepts, whatever a server sends; null: no limit."""
+
+    experiments: Names | None = None
+    """Names or digests of the experiments."""
+    privacy: Annotated[Component, component_at("privacy")] | None = None
+    """The experiment's section `privacy`, with equal settings."""
+    noise: NotNegative | None = None
+    """The least noise of `privacy: {name: local}`, as a multiple of its clip."""
+    epsilon: Positive | None = None
+    """The most that all runs together spend, by `privacy: {name: local}`."""
+    delta: Share = 1e-5
+    """The delta at which `epsilon` counts."""
+    data: Names | None = None
+    """Names of the data sets (`compute.data`)."""
+    modules: Names | None = None
+    """Modules of this machine that an experiment may name, with their submodules."""
+    rounds: Count | None = None
+    """The most rounds of an experiment."""
+    seconds: Positive | None = None
+    """The most seconds of work on one task."""
+
+    @classmethod
+    def of(cls, path: Path | None, epsilon: float | None = None) -> Policy:
+        """Return the policy of a file (YAML), and of an option.
+
+        Args:
+            path: the file; None: a policy without limits.
+            epsilon: replaces the epsilon of the file; None: does not.
+
+        Raises:
+            ExperimentError: the file cannot be read, or something in it is wrong.
+        """
+        tree: dict[str, Any] = {}
+        source = Source()
+        if path is not None:
+            tree, source = parse_text(read_text(path), str(path))
+        if epsilon is not None:
+            tree = {**tree, "epsilon": epsilon}
+        try:
+            return cls.model_validate(tree, context={"source": source})
+        except ValidationError as error:
+            raise experiment_error(error, cls, source) from None
+
+    def check(self, experiment: Experiment) -> None:
+        """Check an experiment, without an import of what it names, but for what it spends.
+
+        Raises:
+            RefusedByPolicy: it is not allowed.
+        """
+        name, data = experiment.name, experiment.compute.data.name
+        if self.experiments is not None and not {name, experiment.digest()} & {*self.experiments}:
+            raise refused("experiments", f"the experiment {shown(name)} is not listed")
+        if self.data is not None and data not in self.data:
+            raise refused("data", f"the data set {shown(data)} is not listed")
+        if self.rounds is not None and experiment.rounds > self.rounds:
+            raise refused("rounds", f"the experiment has {experiment.rounds}, not {self.rounds}")
+        for code in named_code(experiment.components):
+            if not is_allowed(code.name, self.modules):
+                raise refused("modules", f"{shown(code.name)} is in none that is listed")
+        given = local_of(experiment)
+        if self.privacy is not None:
+            one = experiment.privacy
+            named = () if one is None or one.name != self.privacy.name else (one, self.privacy)
+            if len({build("privacy", each) for each in named}) != 1:
+                raise refused("privacy", "the experiment's section privacy is another one")
+        if (self.noise is not None or self.epsilon is not None) and given is None:
+            kind = "no privacy" if experiment.privacy is None else experiment.privacy.name
+            key = "noise" if self.epsilon is None else "epsilon"
+            raise refused(key, f"the experiment has {kind}, and only local hides an update here")
+        if self.noise is not None and given is not None and given.noise < self.noise:
+            raise refused("noise", f"the experiment has {given.noise:g}, less than {self.noise:g}")
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Limit the seconds of the work inside; the main thread alone can.
+
+        Raises:
+            RefusedByPolicy: it takes longer, or runs in another thread.
+        """
+        if self.seconds is None:
+            yield
+            return
+        if threading.current_thread() is not threading.main_thread():
+            raise refused("seconds", "only a client in the main thread can limit them")
+
+        def end(number: int, frame: FrameType | None) -> None:
+            raise refused("seconds", f"the task takes more than {self.seconds:g} s")
+
+        before = signal.signal(signal.SIGALRM, end)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, self.seconds)
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+
+def refused(key: str, text: str) -> RefusedByPolicy:
+    """Return the refusal by a key of the policy."""
+    return RefusedByPolicy(f"the client's policy, {key}: {text}")
+
+
+def local_of(experiment: Experiment) -> Local | None:
+    """Return the local privacy of an experiment, which a client carries out; None: it has none."""
+    if experiment.privacy is None or experiment.privacy.name != Local.name:
+        return None
+    found: Local = build("privacy", experiment.privacy)
+    return found

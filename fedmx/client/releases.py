@@ -1,0 +1,255 @@
+"""What a client's updates have released: the limits of each run, and a durable file of all runs.
+
+The file has one line of JSON for each update that may leave, written and synced before it does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fedmx.client.policy import Policy, RefusedByPolicy, local_of, refused
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.privacy.accounting import check_installed, epsilon_of
+from fedmx.protocol.messages import CODEC, Setup
+from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER
+from layers.logic import Logic, Task, Update
+from layers.logic.core.declaration import Need, Trait, declared
+from layers.logic.core.privacy import Mechanism
+
+REPEATS = 10
+"""How many other tasks of a round are accepted without local privacy: a server steps back as often
+(`fedmx.server.step_back`)."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """What may have left this client: one update, or the answers about labels of a run.
+
+    Attributes:
+        run: name of the run.
+        round: number of the task (`Task.round`); 0: the answers about labels.
+        step: the pass of its lane.
+        task: digest of the task.
+        update: digest of the update; empty: it is not hidden.
+        noise: of the run's local privacy, as the accountant takes it; None: the run has none.
+        once: epsilon of the answers about labels in the run; 0: there are none.
+    """
+
+    run: str
+    round: int
+    step: int
+    task: str
+    update: str
+    noise: float | None
+    once: float
+
+
+class Releases:
+    """The releases of one client in all its runs.
+
+    Args:
+        folder: the folder of the file; None: this process alone remembers.
+        client: the number of the client, as its operator gives it.
+        policy: what the client accepts.
+
+    Raises:
+        FedmxError: the policy limits epsilon, and there is no folder or no dp-accounting.
+    """
+
+    def __init__(
+        self, folder: Path | None = None, client: int = 0, policy: Policy | None = None
+    ) -> None:
+        self.policy = policy
+        self._path = None if folder is None else folder / f"releases-client-{client}.jsonl"
+        self._file: int | None = None
+        self._known: list[Release] = []
+        self._run = ""
+        self._rounds: int | None = None  # None: not known
+        self._noise: float | None = None
+        self._once = 0.0
+        if policy is not None and policy.epsilon is not None:
+            check_installed()
+            if folder is None:
+                raise FedmxError("a policy's epsilon needs a folder that survives; give memory")
+
+    def begin(self, setup: Setup) -> None:
+        """Check the experiment of a run against the policy, before anything of it is made.
+
+        Raises:
+            RefusedByPolicy: the policy excludes it, or all its rounds would spend too much.
+            FedmxError: the file of releases cannot be used.
+        """
+        self._run, self._rounds, self._noise, self._once = setup.run, None, None, 0.0
+        if not setup.experiment:
+            if self.policy is not None:
+                raise RefusedByPolicy("the client's policy: the server sends no experiment")
+            return
+        experiment = Experiment.parse(setup.experiment, "the server's experiment")
+        self._rounds = experiment.rounds
+        local = local_of(experiment)
+        if local is not None:
+            once = local.once()
+            self._noise = local.noise / 2
+            self._once = 0.0 if once is None or once.epsilon is None else once.epsilon
+        if self.policy is not None:
+            self.policy.check(experiment)
+        if self.policy is not None or local is not None:
+            self._open()
+        if self.policy is not None and self.policy.epsilon is not None:
+            self._check_epsilon(self.policy.epsilon, self.policy.delta, experiment.rounds)
+
+    def _check_epsilon(self, most: float, delta: float, rounds: int) -> None:
+        """Check that all rounds of the run fit beside what other runs have spent."""
+        ours = Release(self._run, 1, 1, "", "", self._noise, self._once)
+        others = [one for one in self._known if _terms(one) != _terms(ours)]
+        if any(one.noise is None for one in others):
+            raise refused("epsilon", "earlier runs had no local privacy")
+        before = epsilon_of(_spent(others), delta)
+        after = epsilon_of(_spent([*others, *[ours] * rounds]), delta)
+        if after > most:
+            raise refused(
+                "epsilon",
+                f"the run may spend {after:g} with {before:g} of earlier runs, more than {most:g}",
+            )
+
+    def check(self, task: Task, logic: Logic) -> None:
+        """Check a task before its work.
+
+        Raises:
+            RefusedByPolicy: the run has no such round, or has had another task for it.
+        """
+        updates = [one for one in self._known if one.run == self._run and one.round]
+        same = {one.task for one in updates if _place(one) == (task.round, task.pass_number)}
+        if _digest(_plain(task)) in same:
+            return
+        number, hides = task.model_version + 1, _hides(logic)
+        if Trait.REFILLS not in declared(logic.selector):  # else tasks have numbers of their own
+            number = max(number, task.round)
+        if hides:
+            number = max(number, len({*map(_place, updates), (task.round, task.pass_number)}))
+        if self._rounds is not None and number > self._rounds:
+            raise RefusedByPolicy(
+                f"task {task.round} is beyond the {self._rounds} rounds of the experiment"
+            )
+        if len(same) > (0 if hides else REPEATS):
+            raise RefusedByPolicy(f"a second, different task for round {task.round}")
+
+    def keep(self, task: Task, update: Update, logic: Logic) -> None:
+        """Record, durably, that the update of a task may leave from now on.
+
+        Raises:
+            RefusedByPolicy: another update of the task may have left, and updates are hidden.
+            FedmxError: the file cannot be written.
+        """
+        hides = _hides(logic)
+        made = self._release(
+            task.round,
+            task.pass_number,
+            _digest(_plain(task)),
+            _digest(update) if hides else "",
+        )
+        for one in self._known if hides else ():
+            if (one.run, *_place(one)) == (made.run, *_place(made)) and one.update != made.update:
+                raise RefusedByPolicy(f"a second, different update for round {task.round}")
+        self._keep(made)
+        if self._file is None and not hides:  # only steps back count, and they are recent
+            del self._known[: -100 * REPEATS]
+
+    def keep_answers(self) -> None:
+        """Record, durably, that the answers about labels may leave from now on.
+
+        Raises:
+            FedmxError: the file cannot be written.
+        """
+        if self._once:
+            self._keep(self._release(0, 0, "", ""))
+
+    def _release(self, round: int, step: int, task: str, update: str) -> Release:
+        return Release(self._run, round, step, task, update, self._noise, self._once)
+
+    def _keep(self, made: Release) -> None:
+        if made in self._known:
+            return
+        if self._file is not None:
+            line = json.dumps(asdict(made)) + "\n"
+            try:
+                os.write(self._file, line.encode())
+                os.fsync(self._file)
+            except OSError as error:
+                raise FedmxError(f"{self._path}: cannot be written ({error.strerror})") from None
+        self._known.append(made)
+
+    def limited(self) -> AbstractContextManager[None]:
+        """Return a context manager that limits the time of the work on one task."""
+        return nullcontext() if self.policy is None else self.policy.limited()
+
+    def close(self) -> None:
+        """Close the file, so that another process may use it."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> None:
+        """Open, lock and read the file; an unfinished last line is of an update that stayed here.
+
+        Raises:
+            FedmxError: another process uses it, or it is damaged.
+        """
+        if self._path is None or self._file is not None:
+            return
+        self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            content = self._path.read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            os.ftruncate(file, len(whole))
+            self._known = [Release(**json.loads(line)) for line in whole.splitlines()]
+        except BlockingIOError:
+            os.close(file)
+            raise FedmxError(
+                f"{self._path}: another process of this client uses it; end that process first"
+            ) from None
+        except (ValueError, TypeError):
+            os.close(file)
+            raise FedmxError(
+                f"{self._path}: is damaged, so that it is not known what this client has spent; "
+                "restore it from a copy, or move it away to count from zero"
+            ) from None
+        self._file = file
+
+
+def _hides(logic: Logic) -> bool:
+    return any(Need.HIDDEN in declared(hook) for hook in logic.hooks)
+
+
+def _terms(one: Release) -> tuple[str, float | None, float]:
+    return one.run, one.noise, one.once
+
+
+def _place(one: Release) -> tuple[int, int]:
+    return one.round, one.step
+
+
+def _plain(task: Task) -> Task:
+    """Return a task without what a restart of this client changes."""
+    return replace(task, last_accepted_round=0)
+
+
+def _digest(message: Task | Update) -> str:
+    return hashlib.blake2b(bytes(CODEC.encode(message)), digest_size=16).hexdigest()
+
+
+def _spent(releases: Sequence[Release]) -> list[tuple[Mechanism, int]]:
+    """Return releases as the accountant takes them: updates, and the answers of each run."""
+    updates = [(Mechanism(one.noise, 1.0), 1) for one in releases if one.round]
+    answers = {_terms(one) for one in releases if one.once}
+    return [*updates, *((Mechanism(None, 1.0, epsilon=once), 1) for _, _, once in answers)]

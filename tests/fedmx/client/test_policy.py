@@ -1,0 +1,253 @@
+"""What a client refuses, whatever a server sends: its policy, and what it has released."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedmx import Experiment
+from fedmx.client.policy import Policy, RefusedByPolicy
+from fedmx.client.releases import REPEATS, Releases
+from fedmx.deployment.join import OwnPart, join
+from fedmx.errors import FedmxError
+from fedmx.protocol.messages import CannotTakePart, Failed, Ready, Setup
+from layers.logic import Task, Training, Update
+
+EXPERIMENT = """
+name: own
+rounds: 2
+clients: 3
+compute: {engine: numpy, model: logistic, data: digits, normalise: {scale: 16}, partition: iid}
+"""
+LOCAL = "privacy={name: local, clip: 0.3, delta: 1.0e-5, noise: 8}"
+OTHER = "privacy={name: local, clip: 0.3, delta: 1.0e-5, noise: 9}"
+FEDBUFF = "logic.preset={name: fedbuff, concurrency: 2, buffer: 1}"
+OWN = "logic.hooks=[{name: 'mine.inner:Hook'}]"
+
+
+class Network:
+    """A connector to which nothing comes, and that keeps what is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.address = ""
+
+    def next_event(self, timeout_s: float | None = None) -> None:
+        return None
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def expect(self, files: Any) -> None:
+        pass
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+
+class Asked:
+    """A client with a policy, and a server that sends what a test says."""
+
+    def __init__(self, memory: Path | None, policy: Policy | None = None) -> None:
+        self.client: Any = join("127.0.0.1:1", 1, OwnPart(), memory=memory, policy=policy)
+        self.network = Network()
+        self.client.network = self.network
+
+    def setup(self, *overrides: str, run: str = "run") -> Any:
+        """Send a setup; return the answer."""
+        made = Experiment.parse(EXPERIMENT, overrides=overrides)
+        setup = Setup(run, made.to_yaml(), made.digest(), 1, (1, 28, 28), 10)
+        self.client._handle_message(setup)
+        return self.network.sent[-1]
+
+    def task(
+        self, round: int, *, weight: float = 0.0, version: int | None = None, **how: Any
+    ) -> Any:
+        """Send a task; return the answer."""
+        size = self.client.logic.layout[-1].stop
+        weights, buffers = np.full(size, weight, np.float32), np.zeros(0, np.float32)
+        task = Task(round, 1, 0, Training(steps=1), weights, buffers)
+        version = round - 1 if version is None else version
+        self.client._handle_message(replace(task, model_version=version, **how))
+        return self.network.sent[-1]
+
+    def end(self) -> None:
+        self.client.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("key", "limit", "overrides"),
+    [
+        ("experiments", ["another"], []),
+        ("data", ["mnist"], []),
+        ("rounds", 1, []),
+        ("modules", ["other"], [OWN]),
+        ("modules", [], [OWN]),
+        ("privacy", {"name": "local", "clip": 0.3, "delta": 1e-5, "noise": 9}, [LOCAL]),
+        ("privacy", {"name": "local", "clip": 0.3, "delta": 1e-5, "noise": 9}, []),
+        ("noise", 8.5, [LOCAL]),
+        ("noise", 1, []),
+        ("epsilon", 0.1, [LOCAL]),
+        ("epsilon", 100, []),
+        ("epsilon", 100, ["privacy={name: central, clip: 0.3, delta: 1.0e-5, noise: 8}"]),
+    ],
+)
+def test_a_policy_excludes_an_experiment_in_one_line_at_both_ends(
+    key: str, limit: Any, overrides: list[str], tmp_path: Path
+) -> None:
+    asked = Asked(tmp_path, Policy.model_validate({key: limit}))
+    with pytest.raises(RefusedByPolicy, match=f"policy, {key}") as caught:
+        asked.setup(*overrides)
+    assert asked.network.sent == [CannotTakePart(1, str(caught.value))]
+    assert "\n" not in str(caught.value)
+    asked.end()
+
+
+@pytest.mark.parametrize(
+    ("given", "overrides"),
+    [
+        ({"experiments": ["own"], "data": ["digits"], "rounds": 2, "modules": []}, []),
+        ({"experiments": [Experiment.parse(EXPERIMENT).digest()]}, []),
+        ({"privacy": {"name": "local", "clip": 0.3, "delta": 1e-5, "noise": 8}}, [LOCAL]),
+        ({"noise": 8, "epsilon": 3}, [LOCAL]),
+    ],
+)
+def test_a_policy_allows_what_it_lists(
+    given: dict[str, Any], overrides: list[str], tmp_path: Path
+) -> None:
+    asked = Asked(tmp_path, Policy.model_validate(given))
+    assert isinstance(asked.setup(*overrides), Ready)
+    asked.end()
+
+
+@pytest.mark.parametrize("overrides", [[], [LOCAL]])
+def test_a_client_without_a_policy_trains_no_task_beyond_the_rounds(
+    overrides: list[str], tmp_path: Path
+) -> None:
+    """A hostile server counts on and on, or says that its model is always the first."""
+    asked = Asked(tmp_path)
+    asked.setup(*overrides)
+    answers = [asked.task(round, version=0 if overrides else None) for round in range(1, 12)]
+    assert [type(one) for one in answers] == [Update] * 2 + [Failed] * 9
+    assert {one.traceback for one in answers[2:]} == {""}
+    asked.end()
+
+
+def test_tasks_of_asynchronous_rounds_are_numbered_beyond_the_rounds(tmp_path: Path) -> None:
+    asked = Asked(tmp_path)
+    asked.setup(FEDBUFF)
+    answers = [asked.task(number, version=number // 8) for number in range(1, 20)]
+    assert [type(one) for one in answers] == [Update] * 15 + [Failed] * 4
+    asked.end()
+
+
+@pytest.mark.parametrize("overrides", [[], [LOCAL]])
+def test_one_round_has_one_task_and_a_restart_changes_nothing(
+    overrides: list[str], tmp_path: Path
+) -> None:
+    """Without local privacy a server may step back, and a round comes again with another model."""
+    asked = Asked(tmp_path)
+    asked.setup(*overrides)
+    first = asked.task(1)
+    for change in ({"weight": 0.5}, {"seed": 7}, {"training": Training(steps=2)}):
+        assert isinstance(asked.task(1, **change), Failed if overrides else Update)
+    asked.end()
+    again = Asked(tmp_path)
+    again.setup(*overrides)
+    same = again.task(1, last_accepted_round=0)
+    assert same.delta.tobytes() == first.delta.tobytes()
+    most = 0 if overrides else REPEATS
+    found = [type(again.task(1, weight=weight)) for weight in range(1, most + 3)]
+    assert found == [Update] * most + [Failed] * 2
+    again.end()
+
+
+def test_epsilon_is_of_all_runs_and_processes(tmp_path: Path) -> None:
+    """Four rounds spend 1.99, and six 2.50: a third run does not fit, and the second goes on."""
+    policy = Policy(epsilon=2.4)
+    for run in ("one", "two"):
+        asked = Asked(tmp_path, policy)
+        assert isinstance(asked.setup(LOCAL, run=run), Ready)
+        assert isinstance(asked.task(1), Update)
+        assert isinstance(asked.task(2), Update)
+        asked.end()
+    asked = Asked(tmp_path, policy)
+    with pytest.raises(RefusedByPolicy, match="epsilon"):
+        asked.setup(LOCAL, run="three")
+    with pytest.raises(RefusedByPolicy, match="epsilon"):
+        asked.setup(OTHER, run="two")  # the same name, other terms
+    assert isinstance(asked.setup(LOCAL, run="two"), Ready)
+    asked.end()
+
+
+def test_an_update_that_was_not_recorded_does_not_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = Asked(tmp_path)
+    asked.setup(LOCAL)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fedmx.client.releases.os", SimpleNamespace(**vars(__import__("os"))))
+    monkeypatch.setattr("fedmx.client.releases.os.fsync", fail)
+    assert isinstance(asked.task(1), Failed)
+    asked.end()
+
+
+def test_a_record_that_a_power_cut_cut_short_is_of_an_update_that_stayed(tmp_path: Path) -> None:
+    asked = Asked(tmp_path)
+    asked.setup(LOCAL)
+    asked.task(1)
+    asked.end()
+    (file,) = tmp_path.glob("releases*")
+    file.write_bytes(file.read_bytes()[:-5])
+    asked = Asked(tmp_path)
+    asked.setup(LOCAL)
+    assert isinstance(asked.task(1, weight=0.5), Update)
+    asked.end()
+    file.write_bytes(b"{]\n")
+    asked = Asked(tmp_path)
+    with pytest.raises(FedmxError, match=file.name):
+        asked.setup(LOCAL)
+
+
+def test_two_processes_do_not_count_in_one_file(tmp_path: Path) -> None:
+    one, other = Asked(tmp_path), Asked(tmp_path)
+    one.setup(LOCAL)
+    with pytest.raises(FedmxError, match="another process"):
+        other.setup(LOCAL)
+    one.end()
+
+
+def test_a_task_is_worked_on_for_at_most_the_seconds_of_the_policy(tmp_path: Path) -> None:
+    asked = Asked(tmp_path, Policy(seconds=0.2))
+    asked.setup()
+    endless = Training(steps=10**9)
+    assert "seconds" in asked.task(1, training=endless).reason
+    assert isinstance(asked.task(1), Update)
+    asked.end()
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [("epsilons: 3", "epsilons"), ("epsilon: 0", "epsilon"), ("privacy: locale", "privacy")],
+)
+def test_a_wrong_policy_is_one_line_with_file_line_and_key(
+    text: str, key: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.yaml"
+    file.write_text(f"rounds: 3\n{text}\n")
+    with pytest.raises(FedmxError, match=rf"client\.yaml:2: {key}"):
+        Policy.of(file)
+    assert Policy.of(None, 3.0).epsilon == 3.0
+
+
+def test_an_epsilon_over_all_runs_needs_a_folder_that_survives() -> None:
+    with pytest.raises(FedmxError, match="memory"):
+        Releases(None, 1, Policy(epsilon=1))
