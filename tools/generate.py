@@ -12,7 +12,14 @@ from pathlib import Path
 
 from fedmx.components.catalogue import PATH as CATALOGUE
 from fedmx.components.catalogue import read_catalogue
-from tools import algorithm_pages, argument_types, catalogue, declarations, keys_page
+from tools import (
+    algorithm_pages,
+    argument_types,
+    catalogue,
+    declarations,
+    keys_page,
+    quantities_page,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -33,6 +40,7 @@ GENERATED: Mapping[Path, Callable[[str], str]] = {
     ROOT / "fedmx" / "parts.pyi": lambda _: catalogue.stub_of_components(),
     ROOT / "fedmx" / "experiment" / "arguments.pyi": lambda _: argument_types.stub(),
     ROOT / "docs" / "experiment-file.md": keys_page.with_tables,
+    ROOT / "docs" / "run-folder.md": quantities_page.with_table,
     **{
         path: partial(_with_parts_and_tables, path=path)
         for path in sorted({*algorithm_pages.FOLDER.glob("*.md"), *declarations.PAGES})

@@ -26,7 +26,7 @@ from layers.compute.data.datasets import (
     Raw,
     as_dataset,
 )
-from layers.compute.data.datasets.arrays import Arrays
+from layers.compute.data.datasets.arrays import training_split
 from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.errors import NormaliseError, PartitionError
@@ -188,14 +188,18 @@ class ExperimentData:
         """Return the samples of a client that has its own data.
 
         Args:
-            path: an ``.npz`` file with x_train, y_train, x_test and y_test.
+            path: an ``.npz`` file with x_train and y_train.
             part: (i, n): use only the i-th of n parts, by the experiment's partition; None: all.
+
+        Raises:
+            DataError: the file cannot be used in this experiment.
         """
-        own = Arrays(str(path)).load(self.files)
+        own = training_split(path, self.shape, self.classes)
         rows = None
         if part is not None:
-            rows = divided(self.experiment, own, part[1])[0][part[0]]
-        return self.materialise(own.train, rows)
+            whole = Dataset(str(path), own, own, self.classes, self.shape)
+            rows = divided(self.experiment, whole, part[1])[0][part[0]]
+        return self.materialise(own, rows)
 
 
 def data_sha256(data: Dataset | CheckedFederatedData) -> str:

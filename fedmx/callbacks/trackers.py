@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fedmx.callbacks.builtin import BEST
 from fedmx.errors import FedmxError
+from fedmx.privacy.published import published
 from fedmx.report.summary import as_text, read_settings
 from fedmx.run.folder import RunFolder
 from fedmx.run.identity import Ending
@@ -58,16 +59,24 @@ def files_of(run: Running) -> list[Path]:
     """Return the files of the run folder that a tracker may keep."""
     if run.folder is None:
         return []
-    best = run.folder.path / BEST
-    files = (run.folder.path / "experiment.yaml", run.folder.model_path, run.folder.report_path)
-    return [path for path in (*files, best) if path.exists()]
+    path = run.folder.path
+    files = [path / "experiment.yaml", run.folder.model_path, path / BEST]
+    if not run.confidential:  # the report tells who took part
+        files.append(run.folder.report_path)
+    return [file for file in files if file.exists()]
+
+
+def reason_of(run: Running, reason: str) -> str:
+    """Return why a run ended, as a tracker may have it: the reason may name clients."""
+    return "" if run.confidential else reason
 
 
 @dataclass
 class Tracker(Callback):
     """Sends each round's numbers once, including those before a resume.
 
-    After a step back, a repeated round is sent again.
+    After a step back, a repeated round is sent again. Of a private deployment, only what
+    `published` lets through is sent.
     """
 
     _run: Running | None = field(default=None, init=False, repr=False)  # once it is known there
@@ -79,7 +88,7 @@ class Tracker(Callback):
 
     def _go_on(self, run: Running, sent: int) -> None:
         """Send the rounds that the tracker does not have yet."""
-        self._sent = sent
+        self._run, self._sent = run, sent
         for record in run.records:
             self._send_once(record)
 
@@ -91,7 +100,8 @@ class Tracker(Callback):
 
     def _send_once(self, record: Mapping[str, Any]) -> None:
         if record["round"] > self._sent:
-            self._send(record["round"], numbers_in(record))
+            confidential = self._run is not None and self._run.confidential
+            self._send(record["round"], numbers_in(published(record) if confidential else record))
             self._sent = record["round"]
 
 
@@ -148,8 +158,9 @@ class MLflowLogger(Tracker):
             found = self._client.search_runs([number], wanted, max_results=1)
         if found:
             self.run_id = found[0].info.run_id
-            history = self._client.get_metric_history(self.run_id, "up_bytes")
-            sent = max((one.step for one in history), default=0)
+            metrics = found[0].data.metrics
+            histories = [self._client.get_metric_history(self.run_id, key) for key in metrics]
+            sent = max((one.step for history in histories for one in history), default=0)
             self._client.update_run(self.run_id, status="RUNNING")
         else:
             name = self.run_name or name_of(run)
@@ -162,7 +173,7 @@ class MLflowLogger(Tracker):
         """Keep the files, and end the MLflow run."""
         if not self.run_id or self._run is None:
             return
-        self._client.set_tag(self.run_id, "fedmx.reason", reason)
+        self._client.set_tag(self.run_id, "fedmx.reason", reason_of(self._run, reason))
         if self.files:
             for path in files_of(self._run):
                 self._client.log_artifact(self.run_id, str(path))
@@ -228,11 +239,13 @@ class WandbLogger(Tracker):
                 dir=None if self.folder is None else str(self.folder),
                 config=settings_of(run),
                 reinit="create_new",  # the caller may have another active run
+                # What the process prints names clients.
+                settings=wandb.Settings(console="off") if run.confidential else None,
             )
         except (wandb.errors.Error, ValueError) as error:
             lines = str(error).splitlines()[:3]  # of a wrong setting: a title, its name, the reason
             raise FedmxError(f"WandbLogger: {': '.join(map(str.strip, lines))}") from error
-        self._run, self.path = run, Path(self._wandb.dir).parent
+        self.path = Path(self._wandb.dir).parent
         self._wandb.define_metric("*", step_metric="round")
         self._go_on(run, int(self._wandb.summary.get("round", 0)) if self._wandb.resumed else 0)
 
@@ -240,7 +253,7 @@ class WandbLogger(Tracker):
         """Send the files, and end the run."""
         if self._wandb is None or self._run is None:
             return
-        self._wandb.summary.update({"status": status, "reason": reason})
+        self._wandb.summary.update({"status": status, "reason": reason_of(self._run, reason)})
         if self.files:
             for path in files_of(self._run):
                 self._wandb.save(str(path), base_path=str(path.parent), policy="now")

@@ -29,7 +29,7 @@ from fedmx.cli.options import (
     tls_files,
 )
 from fedmx.cli.output import begin_log, say
-from fedmx.cli.process import Interrupted, on_hangup, restart_on
+from fedmx.cli.process import NO_UPDATE, Interrupted, on_hangup, restart_on
 from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
@@ -124,12 +124,14 @@ def run_deployed(
     server: Server, folder: RunFolder | Callable[[], RunFolder], experiment: Experiment
 ) -> None:
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
+    from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.rounds import run_loop
     from fedmx.deployment.remote_clients import RemoteClients
     from fedmx.deployment.serve import relax_gc
 
     assert isinstance(server.network, RemoteClients)
     begin_log()
+    warn_of_open_key(None if experiment.network.tls is None else experiment.network.tls.key)
     relax_gc()
     with on_hangup(server.network.listener.renew_certificates):
         # A deployed client keeps the state of its last round only.
@@ -179,9 +181,7 @@ def client(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="NPZ", help="Your data: a file with x_train, y_train, x_test, y_test."
-        ),
+        typer.Option(metavar="NPZ", help="Your data: a file with x_train and y_train."),
     ] = None,
     module: Annotated[
         list[str] | None,
@@ -227,6 +227,7 @@ def client(
             )
 
     # Not before: this imports MXNet, and wrong arguments are reported at once.
+    from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.deployment.join import OwnPart, join
@@ -252,6 +253,7 @@ def client(
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
         begin_log()
+        warn_of_open_key(key)
         text = f"client {number}: looking for {address}, {until}"
         say("looking_for_server", text, client=number, address=address)
         try:
@@ -269,7 +271,7 @@ def client(
 def _take_part(joined: Client) -> None:
     """Take part in all rounds; print a line for each, and the reason for the end."""
     from fedmx.protocol.messages import CODEC
-    from fedmx.report.quantities import mebibytes
+    from fedmx.report.formats import mebibytes
     from layers.network import wire_size
 
     rounds = 0
@@ -294,6 +296,9 @@ def _take_part(joined: Client) -> None:
         f"the run is over: {joined.reason}; {updates} from here, "
         f"up {mebibytes(traffic.sent_bytes)}, down {mebibytes(traffic.received_bytes)}"
     )
+    if joined.failed and not rounds:
+        say("no_update", "this client made no update; each failure is above")
+        raise typer.Exit(NO_UPDATE)
 
 
 def _number_and_part(

@@ -18,7 +18,6 @@ from fedmx.cli.options import show_help_without_command, take_plainly
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
 from fedmx.components.engines import start_mxnet_quietly
-from fedmx.components.text import new_option, renamed_text
 from fedmx.errors import FedmxError
 
 _ASCII = {"·": ".", "…": "...", "–": "-"}
@@ -127,12 +126,6 @@ def _usage_text(error: TyperException) -> str:
     """Return one line about what is wrong with a command's arguments."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "fedmx"
-    option = getattr(error, "option_name", None)
-    if context is not None and option is not None:
-        options = [spelling for one in context.command.params for spelling in one.opts]
-        renamed = new_option(option, options)
-        if renamed is not None:
-            return f"{option} {renamed_text(renamed)} ({path} --help says more)"
     text = getattr(error, "format_message", error.__str__)().replace(". Did", "; did").rstrip(".?")
     return f"{printable(text[:1].lower() + text[1:])} ({path} --help says more)"
 

@@ -62,6 +62,9 @@ OTHER_BITS = 3
 NOT_RUN = 4
 """A pack is intact, but was not replayed; the output says why."""
 
+NO_UPDATE = 5
+"""A client of a finished run made no update, since it failed at each task."""
+
 INTERRUPTED = 130
 """A signal ended the command: 128 + SIGINT, as in shells."""
 

@@ -30,7 +30,7 @@ from fedmx.cli.output import LogLines, error_text, is_json, say, show_text, time
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.report.quantities import duration, mebibytes, percent, plain
+from fedmx.report.formats import duration, mebibytes, percent, plain
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain as plain_record

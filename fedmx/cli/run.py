@@ -248,7 +248,7 @@ def estimate_document(found: Estimate) -> dict[str, Any]:
 
 def estimate_lines(found: Estimate) -> Iterator[str]:
     """Yield the lines of an estimate."""
-    from fedmx.report.quantities import duration, mebibytes, plain
+    from fedmx.report.formats import duration, mebibytes, plain
 
     samples = found.samples
     low, high = int(samples.min()), int(samples.max())

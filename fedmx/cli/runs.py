@@ -157,8 +157,8 @@ def _show(found: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from fedmx.cli.output import one_line, show_table
+    from fedmx.report.formats import NOTHING, percent
     from fedmx.report.groups import word
-    from fedmx.report.quantities import NOTHING, percent
 
     columns = shutil.get_terminal_size().columns
     wide, narrow = columns >= WIDE, columns < NARROW
@@ -239,7 +239,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     """Return a status as labels and texts; `now` is seconds since 1970."""
     from fedmx.cli.output import one_line
     from fedmx.deployment.membership import listing
-    from fedmx.report.quantities import duration, mebibytes, percent, plain
+    from fedmx.report.formats import duration, mebibytes, percent, plain
 
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
@@ -302,7 +302,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
 
 
 def _since(timestamp: str, now: float) -> str:
-    from fedmx.report.quantities import duration
+    from fedmx.report.formats import duration
 
     moment = datetime.datetime.fromisoformat(timestamp)
     return f"{moment:%H:%M:%S} UTC ({duration(max(now - moment.timestamp(), 0.0))})"

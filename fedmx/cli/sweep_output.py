@@ -17,8 +17,8 @@ from rich.text import Text
 
 from fedmx.cli.output import is_json, printable, say, show_table, show_text
 from fedmx.cli.rounds import time_left
+from fedmx.report.formats import NOTHING, duration, percent
 from fedmx.report.metrics import METRICS, SHOWN, Show
-from fedmx.report.quantities import NOTHING, duration, percent
 from fedmx.report.statistics import FEWEST_SEEDS
 from fedmx.report.summary import as_text
 from fedmx.sweeps.cells import Cell

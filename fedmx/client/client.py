@@ -13,7 +13,7 @@ from pathlib import Path
 from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
-from fedmx.components.text import first_line, shown
+from fedmx.components.text import first_line, shown, without_folders
 from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.protocol.messages import (
@@ -71,6 +71,7 @@ class Client:
         memory: the folder in which hooks' memory survives this process; None: it does not.
         assets: receives assets; None: this client cannot receive any.
         reason: why the run has ended; empty: it has not.
+        failed: the number of tasks and questions at which this client failed.
     """
 
     network: Connector
@@ -80,6 +81,7 @@ class Client:
     memory: Path | None = None
     assets: AssetReceiver | None = None
     reason: str = ""
+    failed: int = 0
 
     def __post_init__(self) -> None:
         self._learns = self.logic is None or self.compute is None
@@ -200,7 +202,7 @@ class Client:
         except OtherInstructionsError:
             raise  # the operator can start this client again, so the server need not give it up
         except Exception as error:
-            self._send(CannotTakePart(setup.client, first_line(error)))
+            self._send(CannotTakePart(setup.client, without_folders(first_line(error))))
             raise
         missing = [asset for asset in setup.assets if asset.name in self._missing_assets]
         if missing:
@@ -247,7 +249,7 @@ class Client:
                     "is not an asset that it announced"
                 )
         except FedmxError as error:
-            self._send(CannotTakePart(setup.client, first_line(error)))
+            self._send(CannotTakePart(setup.client, without_folders(first_line(error))))
             raise
         self._missing_assets.discard(asset.name)
         if not self._missing_assets:
@@ -327,8 +329,10 @@ class Client:
 
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
         place = getattr(error, "place", "")  # of a part of the experiment
-        reason = f"{reason_of(error)}{f' ({place})' if place else ''}"[:REASON_LENGTH]
-        trace = traceback.format_exc()[-TRACEBACK_LENGTH:]
+        reason = without_folders(f"{reason_of(error)}{f' ({place})' if place else ''}")
+        trace = without_folders(traceback.format_exc())
+        self.failed += 1
+        reason, trace = reason[:REASON_LENGTH], trace[-TRACEBACK_LENGTH:]
         self._send(Failed(round, client, reason, trace))
 
     def _poll(self) -> None:

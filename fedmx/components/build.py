@@ -20,7 +20,7 @@ from typing import Any
 from fedmx.components.catalogue import KINDS, components, unknown_name
 from fedmx.components.component import Component
 from fedmx.components.settings import Setting, Signature, signature_of
-from fedmx.components.text import first_line, new_setting, renamed_text, unknown
+from fedmx.components.text import first_line, unknown
 from fedmx.components.user_code import UserCodeError, import_user_code, place_of
 from fedmx.errors import ExperimentError, FedmxError
 from layers.compute.data.dataset import Dataset
@@ -150,8 +150,6 @@ def _arguments(
                 inner += error.problems
             except ValueError as error:
                 problems[key] = str(error)
-        elif (renamed := new_setting(key, known)) is not None:
-            problems[key] = renamed_text(renamed)
         elif signature.open:
             arguments[key] = value
         else:

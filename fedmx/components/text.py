@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import re
 import types
 import typing
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -155,6 +156,14 @@ _KINDS = {
 }
 
 
+_FOLDER = re.compile(r"(?<![\w.:/)])(?:~|\.{1,2})?/(?:[^\s/:'\"(),;]+/)*(?=[^\s/:'\"(),;])")
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which each absolute or relative path has its last part alone."""
+    return _FOLDER.sub("", text)
+
+
 def value_problem(details: ErrorDetails) -> str:
     """Return in plain words what is wrong with a value."""
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
@@ -163,45 +172,11 @@ def value_problem(details: ErrorDetails) -> str:
     if kind in LIMITS:
         key, words = LIMITS[kind]
         return f"{words} {context[key]}, not {shown(value)}"
+    if kind == "too_long":
+        return f"must have at most {context['max_length']} items"
     if kind == "value_error":
         return first_line(context["error"], 2000)  # it may list all known names
     if kind == "string_pattern_mismatch":
         return f"must be letters, digits and . _ - without spaces, not {shown(value)}"
     words = _KINDS.get(kind.split("_")[0]) or details["msg"].replace("Input should", "must")
     return f"{words}, not {shown(value)}"
-
-
-KEYS: dict[Where, str] = {
-    ("engine",): "executor",
-    ("logic", "select"): "selector",
-    ("logic", "aggregate"): "aggregator",
-    ("compute", "train", "rate"): "learning_rate",
-}
-"""The place of each old key, with its new name."""
-
-SETTINGS: dict[str, tuple[str, ...]] = {"rate": ("learning_rate", "server_learning_rate")}
-"""Each old setting of components, with its new names; a component has at most one of them."""
-
-OPTIONS: dict[str, str] = {"--engine": "--executor"}
-"""Each old option of commands, with its new name."""
-
-
-def new_key(where: Where) -> str | None:
-    """Return the new name of the old key at a place, or None."""
-    return KEYS.get(where)
-
-
-def new_setting(name: str, known: Container[str]) -> str | None:
-    """Return the new name of an old setting among a component's settings, or None."""
-    return next((new for new in SETTINGS.get(name, ()) if new in known), None)
-
-
-def new_option(name: str, known: Container[str]) -> str | None:
-    """Return the new name of an old option among a command's options, or None."""
-    new = OPTIONS.get(name)
-    return new if new in known else None
-
-
-def renamed_text(new: str) -> str:
-    """Return the message about an old name; `new` is the new one."""
-    return f"is called {new} now; write {new}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
+from fedmx.components.component import Component
 from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
@@ -58,7 +59,17 @@ class OwnPart:
                 "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
-        assembly = Assembly(experiment, self.files, tuple(setup.shape), setup.classes)
+        if _names_file(experiment.compute.data):
+            if self.data is None:
+                raise FedmxError(
+                    "the server's experiment has its samples in a file of its own; give yours with "
+                    "--data, since a server chooses no file of this machine"
+                )
+            words: tuple[str, ...] | None = ()  # those of that file are not here, either
+        else:
+            words = None
+        shape = tuple(setup.shape)
+        assembly = Assembly(experiment, self.files, shape, setup.classes, words)
         logic = assembly.logic
         if self.data is not None:
             return logic, assembly.own_compute(self.data, self.part)
@@ -68,6 +79,12 @@ class OwnPart:
                 f"{experiment.clients} clients; give one of its parts"
             )
         return logic, assembly.client_compute(setup.client)
+
+
+def _names_file(data: Component) -> bool:
+    """Return whether an experiment may choose a file of this machine by its data set's settings."""
+    own = ":" in data.name and any(isinstance(one, str) for one in data.settings.values())
+    return own or data.name == "arrays"
 
 
 def join(

@@ -1,6 +1,8 @@
 """The Unix socket in a run folder over which an operator tells a running server what to do.
 
-A request and its answer are one line of JSON each. Only the owner of the folder can connect.
+A request is a line of JSON; its answer is JSON, after its length in bytes (8 bytes, big-endian).
+Only the owner of the folder can connect. The server never waits for a connection: what has not come
+is looked for at the next poll.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ log = Log("fedmx.server")
 NAME = "control.sock"
 OF_THE_RUN = ("pause", "resume", "stop")
 OF_A_CLIENT = ("kick", "exclude", "include")
-MOST_BYTES = 4096
+MOST_BYTES = 4096  # of a request
+MOST_ANSWER_BYTES = 1 << 30
+MOST_OPEN = 64  # connections at a time; others wait in the system's queue
 REST_S = 0.05  # between two looks for requests: looking for each update would slow the round down
-REQUEST_S = 1.0  # for a request, since the server does nothing else meanwhile
+REQUEST_S = 1.0  # for a request, from its connection on
 ANSWER_S = 60.0  # for the answer, which comes between two events of the server
 
 
@@ -43,6 +47,7 @@ class OperatorSocket:
         self._answer = answer
         self._listening: socket.socket | None = None
         self._rests_until_s = -math.inf
+        self._open: list[_Exchange] = []
 
     def __enter__(self) -> OperatorSocket:
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -65,6 +70,9 @@ class OperatorSocket:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        for one in self._open:
+            one.connection.close()
+        self._open.clear()
         if self._listening is not None:
             self._listening.close()
             self._listening = None
@@ -72,18 +80,73 @@ class OperatorSocket:
                 (self._folder / NAME).unlink(missing_ok=True)
 
     def poll(self) -> None:
-        """Answer the requests that wait, if the last time was not just now."""
-        if time.monotonic() < self._rests_until_s:
+        """Answer the requests that have come, if the last time was not just now."""
+        now_s = time.monotonic()
+        if self._listening is None or now_s < self._rests_until_s:
             return
-        self._rests_until_s = time.monotonic() + REST_S
-        while self._listening is not None:
-            try:
+        self._rests_until_s = now_s + REST_S
+        with contextlib.suppress(OSError):  # nobody else waits
+            while len(self._open) < MOST_OPEN:
                 connection, _ = self._listening.accept()
-            except OSError:
-                return
-            with connection, contextlib.suppress(OSError):  # the command has ended
-                connection.settimeout(REQUEST_S)
-                connection.sendall(_line(self._answer(_read(connection))))
+                connection.setblocking(False)
+                self._open.append(_Exchange(connection, now_s + REQUEST_S))
+        for one in self._open:
+            request = one.step()
+            if request is not None:
+                one.reply(self._answer(request))
+            one.over |= now_s > one.until_s
+            if one.over:
+                one.connection.close()
+        self._open = [one for one in self._open if not one.over]
+
+
+class _Exchange:
+    """A request and its answer, as far as they have come; no step of it waits.
+
+    Attributes:
+        connection: to the operator's command.
+        until_s: when it is given up, by the monotonic clock.
+        over: whether it has ended.
+    """
+
+    def __init__(self, connection: socket.socket, until_s: float) -> None:
+        self.connection, self.until_s, self.over = connection, until_s, False
+        self._received, self._left = b"", b""
+
+    def step(self) -> dict[str, Any] | None:
+        """Take what has come, or send what is left; return the request once it is complete."""
+        try:
+            if self._left:
+                self._send()
+                return None
+            received = self.connection.recv(MOST_BYTES)
+        except BlockingIOError:
+            return None
+        except OSError:  # the command has ended
+            self.over = True
+            return None
+        self._received += received
+        if not received or len(self._received) > MOST_BYTES:
+            self.over = True
+            return None
+        return _decoded(self._received) if self._received.endswith(b"\n") else None
+
+    def reply(self, answer: Mapping[str, Any]) -> None:
+        """Begin to send the answer."""
+        content = json.dumps(answer).encode()
+        self._left = len(content).to_bytes(8, "big") + content
+        self.until_s += ANSWER_S
+        with contextlib.suppress(BlockingIOError):
+            self._send()
+
+    def _send(self) -> None:
+        try:
+            self._left = self._left[self.connection.send(self._left) :]
+            self.over = not self._left
+        except BlockingIOError:
+            raise
+        except OSError:
+            self.over = True
 
 
 def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,8 +160,9 @@ def ask(folder: Path, request: Mapping[str, Any]) -> dict[str, Any]:
         try:
             with _address(folder) as address:
                 connection.connect(address)
-            connection.sendall(_line(request))
-            found = _read(connection)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            size = int.from_bytes(_exactly(connection, 8), "big")
+            found = _decoded(_exactly(connection, min(size, MOST_ANSWER_BYTES)))
         except TimeoutError:
             raise FedmxError(
                 f"{folder}: the server did not answer within {ANSWER_S:.0f} s, as while it "
@@ -124,19 +188,20 @@ def _address(folder: Path) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _line(values: Mapping[str, Any]) -> bytes:
-    return json.dumps(values).encode() + b"\n"
-
-
-def _read(connection: socket.socket) -> dict[str, Any]:
-    """Return a line of JSON; empty if it is none."""
-    content = b""
-    while not content.endswith(b"\n") and len(content) < MOST_BYTES:
-        received = connection.recv(MOST_BYTES)
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """Return as many bytes, or fewer if the connection ends before."""
+    content = bytearray()
+    while len(content) < size:
+        received = connection.recv(min(size - len(content), 1 << 16))
         if not received:
             break
         content += received
-    with contextlib.suppress(ValueError):
+    return bytes(content)
+
+
+def _decoded(content: bytes) -> dict[str, Any]:
+    """Return a mapping in JSON; empty if it is none."""
+    with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(content)
         if isinstance(found, dict):
             return found

@@ -142,7 +142,7 @@ class Orders:
         command, client = request.get("command"), request.get("client")
         if command in OF_THE_RUN and client is None:
             text = self._of_run(command)
-        elif command in OF_A_CLIENT and isinstance(client, int):
+        elif command in OF_A_CLIENT and type(client) is int:  # true is none
             if not self._clients.is_known(client):
                 return {"error": f"client {client}: the run has no client of this number"}
             found = self._of_client(command, client)

@@ -17,7 +17,7 @@ from fedmx.components.catalogue import KINDS
 from fedmx.components.component import Component, Source
 from fedmx.components.text import Where
 from fedmx.errors import ExperimentError
-from fedmx.experiment.sections import ComputeSection, LogicSection
+from fedmx.experiment.sections import MOST_HOOKS, ComputeSection, LogicSection
 from layers.compute.data.dataset import Normalise, materialise
 from layers.compute.data.datasets import Dataset
 from layers.compute.data.partitions import divide
@@ -77,7 +77,7 @@ def _parts_in(values: Mapping[str, Any], source: Source) -> Iterator[Component]:
             value = value.get(key) if isinstance(value, Mapping) else None
         items: list[tuple[Where, Any]] = [(kind.place, value)]
         if isinstance(value, list | tuple):
-            items = [((*kind.place, index), item) for index, item in enumerate(value)]
+            items = [((*kind.place, index), item) for index, item in enumerate(value[:MOST_HOOKS])]
         for where, item in items:
             try:
                 component = Component.of(item, where, source)

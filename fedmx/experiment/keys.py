@@ -24,8 +24,6 @@ from fedmx.components.text import (
     Where,
     dotted,
     in_words,
-    new_key,
-    renamed_text,
     shown,
     unknown,
     value_problem,
@@ -134,9 +132,7 @@ def unknown_key(where: Where, section: type[Section], root: type[Section]) -> st
         section: the section that does not have it.
         root: the schema of the whole experiment, in which the key may be elsewhere.
     """
-    name, renamed = str(where[-1]), new_key(where)
-    if renamed is not None:
-        return renamed_text(dotted((*where[:-1], renamed)))
+    name = str(where[-1])
     elsewhere = [dotted(place) for place, key in keys_of(root) if key.name == name]
     if elsewhere:
         return f"is not a key here; did you mean {' or '.join(elsewhere)}?"

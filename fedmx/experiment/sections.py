@@ -42,6 +42,8 @@ from fedmx.components.section import (
 )
 from fedmx.components.text import shown, unknown
 
+MOST_HOOKS = 100  # a hook is built to check it: a small file must not cost minutes
+
 
 def _check_partition_or_count(value: Any) -> Any:
     if value is None or value == "partition":
@@ -236,7 +238,9 @@ class LogicSection(Section):
     aggregator: Annotated[Component, component_at("aggregator")] | None = None
     """How the updates become the next model; null: the preset's."""
     hooks: Annotated[
-        tuple[Annotated[Component, component_at("hook")], ...], AfterValidator(_with_indices)
+        tuple[Annotated[Component, component_at("hook")], ...],
+        Field(max_length=MOST_HOOKS),
+        AfterValidator(_with_indices),
     ] = ()
     """Further changes of models and updates, before the preset's hooks."""
     trainer: Annotated[

@@ -25,6 +25,7 @@ from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.checkpoint import Keep
 from fedmx.run.folder import kept_start
+from fedmx.run.released import Released
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
@@ -311,7 +312,15 @@ def _spent(parent: RunFolder, assembly: Assembly) -> dict[str, Any]:
 
 
 def _last(run: RunFolder) -> int:
-    return max((one["round"] for one in run.rounds()), default=0)
+    """Return the last round of which a run may have released something.
+
+    The clients of a deployed run may have answered in a round that it has not ended, and it may
+    have forgotten records that it had.
+    """
+    recorded = max((one["round"] for one in run.rounds()), default=0)
+    if run.facts.get("mode") != "server" or run.status == "done":
+        return recorded
+    return max(recorded, Released(run.path).last + 1)
 
 
 def _check_noise(before: Assembly, after: Assembly) -> None:

@@ -39,6 +39,7 @@ from fedmx.history.pack import (
 from fedmx.history.recorded import RecordedRun
 from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
 from fedmx.output_file import check_output
+from fedmx.privacy.published import is_confidential
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.run.checkpoint import read_checkpoint
 from fedmx.run.durable import document_text, write_bytes_durably
@@ -88,7 +89,7 @@ def pack(
         resume = shell_line("fedmx", "resume", folder.path)
         advice = "wait until it ends" if status == "running" else f"go on with it: {resume}"
         raise PackError(f"{folder.path}: the run is not done ({status}); {advice}")
-    if recorded.deployed and recorded.experiment.privacy is not None:
+    if is_confidential(recorded.experiment, recorded.deployed):
         raise PackError(
             f"{folder.path}: the records name who took part in each round and have the hashes of "
             "single updates, which the privacy of the run does not cover; publish the model "

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.log import Log
+from fedmx.run.durable import mode_in
 
 
 @dataclass(frozen=True)
@@ -269,6 +270,7 @@ class LiveFile:
         # files with this name.
         temporary = self._path.with_name(f".{self._path.name}.new")
         try:
+            temporary.touch(mode_in(self._path.parent))
             temporary.write_text(json.dumps(self._status()) + "\n", encoding="utf-8")
             os.replace(temporary, self._path)
         except OSError as error:

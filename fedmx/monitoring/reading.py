@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment.reader import parse_text
 from fedmx.monitoring.monitor import RECENT_ROUNDS, asynchronous, resident_bytes
 from fedmx.run import RunFolder
+from fedmx.run.released import Released
 
 PATIENCE_S = 10.0
 MOST_BYTES = 16 << 20
@@ -58,7 +60,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
         "last_round": experiment["rounds"],
         "accuracy": measured[-1]["accuracy"] if measured else None,
         "loss": measured[-1]["loss"] if measured else None,
-        "epsilon": records[-1].get("epsilon") if records else None,
+        "epsilon": max(_spent(folder, records), default=None),
         "updates": {
             "accepted": sum(len(record["participants"]) for record in records),
             **{
@@ -104,6 +106,12 @@ def status_of_address(address: str, token: bytes | None = None) -> dict[str, Any
     if not isinstance(found, dict) or found.get("format") != 1:
         raise FedmxError(f"{address}: this is not the status of a fedmx server; {hint}")
     return found
+
+
+def _spent(folder: RunFolder, records: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return epsilon of the records, and of what was released in rounds that may have lost them."""
+    known = [*(one.get("epsilon") for one in records[-1:]), Released(folder.path).epsilon]
+    return [one for one in known if one is not None]
 
 
 def _live(folder: RunFolder) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
+from fedmx.report.formats import MIB, duration, mebibytes, number
 from fedmx.report.groups import Group
 from fedmx.report.html import Html
-from fedmx.report.quantities import MIB, duration, mebibytes, number
 from fedmx.report.summary import Point, RunSummary, deviation, points_of
 from fedmx.report.svg import (
     COLOURS,
@@ -88,8 +88,8 @@ BY_CLIENT = Measure(
 PERSONAL = Measure(
     "Personal accuracy",
     "personal accuracy, mean over clients, %",
-    lambda p: _percent(p.personal_accuracy_mean),
-    band=lambda p: _percent(deviation(p.personal_accuracy_variance)),
+    lambda p: _percent(p.measured.get("personal_accuracy_mean")),
+    band=lambda p: _percent(deviation(p.measured.get("personal_accuracy_variance"))),
     share=True,
 )
 MEASURES = (

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from fedmx.report.curves import AXES, BY_CLIENT, FEW_SEEDS, MEASURES, draw
 from fedmx.report.fork import Branches
+from fedmx.report.formats import target_percent
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join
-from fedmx.report.quantities import target_percent
 from fedmx.report.results import Targets
 from fedmx.report.svg import captioned, sample
 

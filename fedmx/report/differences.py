@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from fedmx.report.formats import NOTHING
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join, table
 from fedmx.report.metrics import METRICS, SHOWN, Metric, Pairs, Show, compare_pair, metrics_for
-from fedmx.report.quantities import NOTHING
 from fedmx.report.svg import INK, RUN, captioned, html_of, new_figure, style_axes
 
 if TYPE_CHECKING:

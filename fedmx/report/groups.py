@@ -11,7 +11,8 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from fedmx.errors import FedmxError
-from fedmx.report.quantities import (
+from fedmx.quantities import QUANTITIES
+from fedmx.report.formats import (
     NOTHING,
     duration,
     finite,
@@ -186,6 +187,10 @@ class Cell(NamedTuple):
     range: str = ""
 
 
+SHOW: Mapping[str, Show] = {"share": percent, "number": number}
+"""How a measured quantity is shown, by its unit."""
+
+
 @dataclass(frozen=True)
 class FigureRow:
     """One figure of several runs.
@@ -274,12 +279,9 @@ def rows_of(
             [point.client_variance if point else None for point in by_client],
         ),
         *(
-            last(label, [getattr(point, name, None) for point in by_client], percent)
-            for label, name in (
-                ("Personal accuracy, mean", "personal_accuracy_mean"),
-                ("Personal accuracy, worst tenth", "personal_accuracy_worst_tenth"),
-                ("Accuracy of newcomers, mean", "newcomer_accuracy_mean"),
-            )
+            last(one.label, [run.last(one.key) for run in runs], SHOW[one.unit])
+            for one in QUANTITIES
+            if one.of is None and one.label
         ),
         last("Final loss", [run.final_loss for run in runs]),
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from importlib import import_module
+from threading import Thread
 
 from fedmx.log import Log
 
@@ -28,6 +30,8 @@ class LivePage:
         self._write, self._every = write, every
         self._cost_s, self._written_s = _COST_S, time.monotonic()
         self._warned = False
+        # From a cold disk this takes seconds, in which no round would go on.
+        Thread(target=import_module, args=["matplotlib.figure"], name="fedmx-page").start()
 
     def show(self, round: int) -> None:
         """Write the page after a round, if it is due."""

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fedmx.report.formats import MIB, plain, target_percent
 from fedmx.report.groups import Group
-from fedmx.report.quantities import MIB, plain, target_percent
 from fedmx.report.summary import Curve
 
 if TYPE_CHECKING:

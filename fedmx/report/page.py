@@ -14,10 +14,10 @@ from fedmx.report.comparison import Comparison
 from fedmx.report.curves_section import curves_section
 from fedmx.report.differences import differences_section
 from fedmx.report.fork import Branches, fork_section
+from fedmx.report.formats import finite, percent
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join, table, turned
 from fedmx.report.participation import participation_section
-from fedmx.report.quantities import finite, percent
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
 from fedmx.report.settings import experiment_section
 from fedmx.report.staleness import staleness_section

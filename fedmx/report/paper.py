@@ -12,9 +12,9 @@ from typing import Literal, NamedTuple
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
 from fedmx.report.curves import AXES, BY_CLIENT, MEASURES, Axis, Measure, plot
+from fedmx.report.formats import MIB, plain, target_percent
 from fedmx.report.groups import Group
 from fedmx.report.metrics import METRICS, Metric, Pairs, is_best
-from fedmx.report.quantities import MIB, plain, target_percent
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import PAPER
 from fedmx.run.durable import write_bytes_durably, write_text_durably

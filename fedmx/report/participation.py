@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedmx.report.formats import NOTHING, finite, mebibytes, whole
 from fedmx.report.html import Child, Html, element, join, table
-from fedmx.report.quantities import NOTHING, finite, mebibytes, whole
 from layers.arithmetic import sum_in_order
 
 STATUSES = ("accepted", "rejected", "lost", "declined")

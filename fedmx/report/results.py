@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from fedmx.report.groups import Cell, Group, compare_groups, not_reached, rounds_text
-from fedmx.report.html import Child, Html, element, join, turned
-from fedmx.report.quantities import (
+from fedmx.quantities import QUANTITIES
+from fedmx.report.formats import (
     both_ways,
     duration,
     finite,
@@ -18,6 +17,16 @@ from fedmx.report.quantities import (
     percent,
     target_percent,
 )
+from fedmx.report.groups import (
+    SHOW,
+    Cell,
+    Group,
+    compare_groups,
+    not_reached,
+    rounds_text,
+    so_far,
+)
+from fedmx.report.html import Child, Html, element, join, turned
 from fedmx.report.summary import SIZES, Point, RunSummary
 from fedmx.report.svg import sample
 
@@ -203,14 +212,9 @@ def cards(run: RunSummary, targets: Targets) -> Html:
         spread = f"mean over clients; variance {number(by_client.client_variance)}"
         label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
         tiles.append(_card(label, percent(by_client.client_accuracy), spread))
-        if by_client.personal_accuracy_mean is not None:
-            label = "Personal accuracy" if run.ended else "Personal accuracy so far"
-            others = (
-                f"each client's own model; worst tenth "
-                f"{percent(by_client.personal_accuracy_worst_tenth)}, newcomers "
-                f"{percent(by_client.newcomer_accuracy_mean)}"
-            )
-            tiles.append(_card(label, percent(by_client.personal_accuracy_mean), others))
+    for one in QUANTITIES:
+        if one.of is None and one.label and (value := run.last(one.key)) is not None:
+            tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value)))
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
         tiles.append(_card(label, number(run.final_loss)))

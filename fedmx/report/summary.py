@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text
+from fedmx.quantities import QUANTITIES
+from fedmx.report.formats import finite, mebibytes, plain, whole
 from fedmx.report.participation import Participation, tally
-from fedmx.report.quantities import finite, mebibytes, plain, whole
 from fedmx.run import RunFolder
 
 ABSENT = "–"
@@ -78,10 +79,7 @@ class Point:
         seconds: machine time since the run began, evaluation included.
         client_accuracy: mean over clients of the accuracy on a client's own test samples.
         client_variance: variance over clients of the same.
-        personal_accuracy_mean: likewise of the model that each client uses itself.
-        personal_accuracy_variance: variance over clients of the same.
-        personal_accuracy_worst_tenth: mean over the worst tenth of the clients of the same.
-        newcomer_accuracy_mean: of the models of clients that would never have taken part.
+        measured: the other quantities of the record that are numbers, by key (`fedmx.quantities`).
         epsilon: of the privacy spent since the run began; None: it is not private.
         clock_s: by the experiment's clock since the run began; None: not recorded.
         round_s: of this round, by the experiment's clock.
@@ -98,10 +96,7 @@ class Point:
     seconds: float
     client_accuracy: float | None = None
     client_variance: float | None = None
-    personal_accuracy_mean: float | None = None
-    personal_accuracy_variance: float | None = None
-    personal_accuracy_worst_tenth: float | None = None
-    newcomer_accuracy_mean: float | None = None
+    measured: Mapping[str, float] = field(default_factory=dict)
     epsilon: float | None = None
     clock_s: float | None = None
     round_s: float | None = None
@@ -123,9 +118,6 @@ class Point:
 def deviation(variance: float | None) -> float | None:
     """Return the standard deviation of a quantity with this variance."""
     return None if variance is None else max(variance, 0.0) ** 0.5
-
-
-_PERSONAL = [one.name for one in fields(Point) if one.name.startswith(("personal_", "newcomer_"))]
 
 
 def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
@@ -150,7 +142,11 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 seconds=elapsed_s,
                 client_accuracy=row.get("client_accuracy_mean"),
                 client_variance=row.get("client_accuracy_variance"),
-                **{name: row.get(name) for name in _PERSONAL},
+                measured={
+                    one.key: value
+                    for one in QUANTITIES
+                    if one.of is None and (value := row.get(one.key)) is not None
+                },
                 epsilon=row.get("epsilon"),
                 clock_s=clock_s if clocked else None,
                 round_s=row.get("clock_s"),
@@ -237,6 +233,10 @@ class Curve:
     def final_by_client(self) -> Point | None:
         """The last round after which the clients' own test samples were evaluated."""
         return next((p for p in reversed(self.points) if p.client_accuracy is not None), None)
+
+    def last(self, key: str) -> float | None:
+        """The last value of a quantity that some evaluations measure (`Point.measured`)."""
+        return next((p.measured[key] for p in reversed(self.points) if key in p.measured), None)
 
     def reached(self, accuracy: float | None) -> Point | None:
         """Return the first round with at least this accuracy; None: none, or no accuracy given."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedmx.report.quantities import finite
+from fedmx.report.formats import finite
 from fedmx.report.summary import RunSummary
 
 LEAST_VERSIONS, MOST_VERSIONS = 6, 20

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from fedmx.report.formats import duration, finite
 from fedmx.report.html import Html, element, join
 from fedmx.report.participation import STATUSES
-from fedmx.report.quantities import duration, finite
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import (
     INK,

@@ -68,6 +68,11 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def mode_in(folder: Path) -> int:
+    """Return the mode of a new file: a folder that only its owner can open has private files."""
+    return 0o666 if folder.stat().st_mode & 0o077 else PRIVATE
+
+
 def write_durably(path: Path, write: Callable[[Path], None], *, private: bool = False) -> None:
     """Write a temporary file beside ``path``, sync it, and rename it to ``path``.
 
@@ -77,14 +82,14 @@ def write_durably(path: Path, write: Callable[[Path], None], *, private: bool = 
     Args:
         path: the file to replace.
         write: fills the temporary file at the path that it is given.
-        private: whether only the owner can read the file, whatever the umask.
+        private: whether only the owner can read the file, whatever the umask and its folder.
 
     Raises:
         OSError: the file cannot be written, or ``write`` raised it.
     """
     temporary = path.with_name(f"{TEMPORARY_PREFIX}{os.getpid()}-{path.name}")
     try:
-        temporary.touch(PRIVATE if private else 0o666)
+        temporary.touch(PRIVATE if private else mode_in(path.parent))
         mode = temporary.stat().st_mode
         write(temporary)
         descriptor = os.open(temporary, os.O_RDONLY)

@@ -10,30 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from fedmx.quantities import QUANTITIES
 from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER, RunError, cannot_write
-
-SCALARS = {
-    "accuracy": "accuracy",
-    "loss": "loss",
-    "client_accuracy/mean": "client_accuracy_mean",
-    "client_accuracy/variance": "client_accuracy_variance",
-    "personal_accuracy/mean": "personal_accuracy_mean",
-    "personal_accuracy/variance": "personal_accuracy_variance",
-    "personal_accuracy/worst_tenth": "personal_accuracy_worst_tenth",
-    "newcomer_accuracy/mean": "newcomer_accuracy_mean",
-    "epsilon": "epsilon",
-    "train_loss": "train_loss",
-    "learning_rate": "learning_rate",
-    "bytes/up": "up_bytes",
-    "bytes/down": "down_bytes",
-    "bytes/control": "control_bytes",
-    "bytes/files": "file_bytes",
-    "seconds": "seconds",
-    "clients/participants": "participants",
-    "clients/rejected": "rejected",
-    "clients/lost": "lost",
-}
-"""TensorBoard's tags, with the field of a round's record for each."""
 
 
 class EventLog:
@@ -91,7 +69,7 @@ class EventLog:
         values = [
             self._summary.Value(tag=tag, simple_value=number)
             for tag, number in (
-                *((tag, _number(record.get(field))) for tag, field in SCALARS.items()),
+                *((one.tag, _number(record.get(one.key))) for one in QUANTITIES if one.tag),
                 *((f"hooks/{name}", float(value)) for name, value in of_hooks.items()),
             )
             if number is not None

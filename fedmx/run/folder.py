@@ -19,6 +19,7 @@
       live.json           of a server: its current or last status; rewritten every second
       operator.json       of a server: what its operator has said, if anything
       control.sock        of a running server: where `fedmx ctl` reaches it
+      released.jsonl      of a private server: each model that may have left it; never truncated
       secret.key          of a server: the key of its draws that nobody may foresee; never packed
       lock                the process that runs it holds this file
 

@@ -50,6 +50,10 @@ class Running(Protocol):
     def reason(self) -> str:
         """Why the run has ended; empty: it has not."""
 
+    @property
+    def confidential(self) -> bool:
+        """Whether the records stay with the server: publish `published` of them alone."""
+
     def save_model(self, path: Path) -> None:
         """Write the global model as a safetensors file, one named tensor for each parameter."""
 

@@ -9,15 +9,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedmx.errors import FedmxError
-from fedmx.journal.chain import CHAIN, START, chained
+from fedmx.journal.chain import CHAIN, START, chained, model_hash
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
 from fedmx.privacy.account import PRIVACY
+from fedmx.privacy.published import published
 from fedmx.report import write_report
 from fedmx.report.live import LivePage
 from fedmx.run import RunError, RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
+from fedmx.run.released import Released
 from fedmx.server.restoring import restore
 from fedmx.server.round import Round
 from fedmx.server.server import Server
@@ -38,6 +40,7 @@ class FolderRecorder:
         last_round: the number of the last round, which always has a checkpoint.
         every: rounds between checkpoints.
         keep: which checkpoints are kept.
+        released: the models that may have left the server; None: the run is not confidential.
     """
 
     folder: RunFolder
@@ -45,6 +48,7 @@ class FolderRecorder:
     last_round: int
     every: int = 1
     keep: Keep = field(default_factory=Keep)
+    released: Released | None = None
     _link: str = field(init=False, repr=False)  # of the chain, after the last recorded round
     _population: Mapping[int, int] | None = field(default=None, init=False, repr=False)
 
@@ -52,7 +56,13 @@ class FolderRecorder:
         self._link = _last_link(self.folder)
 
     def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
-        """Write one round, and a checkpoint if one is due."""
+        """Write one round, and a checkpoint if one is due.
+
+        Raises:
+            RunError: another model of this round may have left the server; nothing is written.
+        """
+        if self.released is not None:
+            self.released.check(round.round, round.model_sha256)
         line = round.record()
         updates = [one for sent in round.update_blake3.values() for one in sent]
         self._link = chained(self._link, line, updates, round.model_sha256)
@@ -61,9 +71,14 @@ class FolderRecorder:
         self._population = round.journal.population
         self.folder.append_round(line)
         self.folder.append_clients(round.client_records())
-        self.events.add_round(line, round.report.numbers)
+        if self.released is None:
+            self.events.add_round(line, round.report.numbers)
+        else:
+            self.events.add_round(published(line))
         if self.keep.is_due(round.round, self.every) or round.round == self.last_round:
             self.folder.save_checkpoint(round.round, checkpoint, self.keep)
+        if self.released is not None and round.epsilon is not None:
+            self.released.note(round.round, round.model_sha256, round.epsilon)
 
     @property
     def checkpoint_rounds(self) -> Sequence[int]:
@@ -120,7 +135,7 @@ def recorded(
             stack.enter_context(folder.lock())
             restore(server, folder)
             stack.enter_context(server)
-        _check_released(server, folder)
+        released = _released(server, folder)
         folder.truncate_after(server.state.round)
         server.folder = folder
         if server.network.foreign:
@@ -137,7 +152,7 @@ def recorded(
         if server.monitor is not None:
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
         events = stack.enter_context(EventLog(folder.events_path, server.state.round))
-        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep)
+        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep, released)
         try:
             stack.enter_context(server.calling())
             page = LivePage(lambda: write_report([folder], folder.report_path), _page_every(server))
@@ -166,24 +181,21 @@ def recorded(
         write_report([folder], folder.report_path)
 
 
-def _check_released(server: Server, folder: RunFolder) -> None:
-    """Check that a private server does not repeat rounds whose models clients have.
-
-    A repeated round in which other clients answer releases another model, which nothing counts.
-    Only the model of the last recorded round may be unknown to clients.
+def _released(server: Server, folder: RunFolder) -> Released | None:
+    """Return what a confidential run may have released, with the model that it goes on from.
 
     Raises:
-        RunError: newer checkpoints are lost.
+        RunError: it is not known in full, or another model of the same round is in it.
     """
-    if server.account is None or not server.network.foreign:
-        return
-    last = max((record["round"] for record in folder.rounds()), default=0)
-    if last > server.state.round + 1:
-        raise RunError(
-            f"{folder.path}: the checkpoint after round {server.state.round} is the newest that is "
-            f"left, and clients have had the models up to round {last - 1}; a private run that "
-            "repeats rounds would spend more than it counts; restore a newer checkpoint"
-        )
+    if not server.confidential or server.account is None:
+        return None
+    released, round = Released(folder.path), server.state.round
+    recorded = max((record["round"] for record in folder.rounds()), default=0)
+    released.check_whole(max(recorded, round))
+    if round:
+        model = model_hash(server.state.weights, server.state.buffers)
+        released.note(round, model, server.account.epsilon(round))
+    return released
 
 
 def _page_every(server: Server) -> int | None:

@@ -10,7 +10,8 @@ from fedmx.display import card
 from fedmx.errors import FedmxError
 from fedmx.journal.chain import CHAIN
 from fedmx.journal.journal import Journal
-from fedmx.report.quantities import duration, mebibytes, number, percent
+from fedmx.quantities import RESERVED, record_of
+from fedmx.report.formats import duration, mebibytes, number, percent
 from fedmx.run.durable import CHECKSUM
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport
@@ -145,47 +146,8 @@ class Round:
         Raises:
             FedmxError: a hook records a number under a name of this line.
         """
-        steps = [step.record() for step in self.stepped_back]
-        suspended = {str(one): left_s for one, left_s in sorted(self.report.suspended.items())}
-        overhead = self.report.overhead
-        texts = {"operator": overhead.operator, "other_versions": overhead.other_versions}
-        line = {
-            "round": self.round,
-            "accuracy": self.accuracy,
-            "loss": self.loss,
-            "client_accuracy_mean": self.client_accuracy_mean,
-            "client_accuracy_variance": self.client_accuracy_variance,
-            "train_loss": self.train_loss,
-            "participants": list(self.participants),
-            "selected": self.report.selected,
-            "tasks": self.tasks,
-            "updates": self.updates,
-            "rejected": len(self.report.of("rejected")),
-            "declined": len(self.report.of("declined")),
-            "lost": len(self.report.of("lost")),
-            "up_bytes": self.up_bytes,
-            "down_bytes": self.down_bytes,
-            "control_bytes": self.control_bytes,
-            "file_bytes": self.file_bytes,
-            "rejected_connections": list(self.rejected_connections),
-            "seconds": self.seconds,
-            "elapsed_s": self.elapsed_s,
-            "clock_s": self.report.took_s,
-            "clock_elapsed_s": self.clock_elapsed_s,
-            "virtual": self.virtual,
-            "learning_rate": self.report.learning_rate,
-            "model_sha256": self.model_sha256,
-            **self.measured,
-            **({"epsilon": self.epsilon} if self.epsilon is not None else {}),
-            **({"stepped_back": steps} if steps else {}),
-            **({"suspended": suspended} if suspended else {}),
-            **{name: list(said) for name, said in texts.items() if said},
-        }
-        if self.staleness is not None:
-            line |= {"in_flight": self.report.in_flight, "staleness": list(self.staleness)}
-        if taken := sorted(
-            {*line, "stepped_back", "suspended", *texts, CHAIN, CHECKSUM} & {*self.report.numbers}
-        ):
+        line = record_of(self)
+        if taken := sorted({*line, *RESERVED, CHAIN, CHECKSUM} & {*self.report.numbers}):
             raise FedmxError(
                 f"round {self.round}: a hook records {', '.join(taken)}, but the round's record "
                 "has that name already; call context.record() with another name"

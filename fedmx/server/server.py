@@ -19,6 +19,7 @@ from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal
 from fedmx.monitoring.monitor import Monitor
 from fedmx.privacy.account import Account
+from fedmx.privacy.published import is_confidential
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
 from fedmx.server.carrier import RunCarrier
@@ -166,6 +167,11 @@ class Server(Shown):
     def address(self) -> str:
         """Address that clients connect to, with the real port; empty in a simulation."""
         return self.network.address
+
+    @property
+    def confidential(self) -> bool:
+        """Whether the records of the run stay with this server; see `is_confidential`."""
+        return is_confidential(self.experiment, self.network.foreign)
 
     @property
     def weights(self) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedmx.display import card, frame_of, scalars
-from fedmx.report.quantities import duration, mebibytes, number, percent
+from fedmx.report.formats import duration, mebibytes, number, percent
 from fedmx.run import RunFolder, export_weights
 from fedmx.server.carrier import RunCarrier
 from layers.compute.engines.engine import Compute

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedmx.protocol.loopback import carried
-from fedmx.report.quantities import duration
+from fedmx.report.formats import duration
 from fedmx.simulation.executors.executor import Executor, TrainResult, Work
 from layers.logic import (
     Answer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import socket
@@ -210,8 +211,9 @@ class Connector(Endpoint):
         """Connect, wait until the connection ends, and repeat."""
         delays_s = self._backoff.delays_s()
         connected_at = self._loop.time()
+        limit_s = math.inf if self._give_up_s is None else self._give_up_s
         while True:
-            ended = await self._attempt()
+            ended = await self._attempt(connected_at + limit_s)
             was_open, self._open = self._open is not None, None
             if was_open:
                 delays_s = self._backoff.delays_s()
@@ -220,8 +222,7 @@ class Connector(Endpoint):
             if ended.final:
                 return self._give_up(GaveUp(ended.reason, True))
             delay_s = next(delays_s)
-            waited_s = self._loop.time() - connected_at
-            if self._give_up_s is not None and waited_s + delay_s > self._give_up_s:
+            if self._loop.time() + delay_s > connected_at + limit_s:
                 return self._give_up(GaveUp(f"{self.address}: {ended.reason}", False))
             if not was_open:
                 self._report(Retrying(f"{self.address}: {ended.reason}", delay_s))
@@ -242,12 +243,13 @@ class Connector(Endpoint):
         self._report(event)
         self._events.close()
 
-    async def _attempt(self) -> Ended:
-        """Connect once and return how it ended."""
+    async def _attempt(self, until: float) -> Ended:
+        """Connect once and return how it ended; without a session at `until` it ends then."""
         self._ended = None
+        left_s = max(until - self._loop.time(), 0.001)  # TLS takes no 0
         host = self._address.host
         context = None if self._trust is None else self._renewed(self._trust)
-        patience_s = CLIENT_PATIENCE * self._limits.handshake_s
+        patience_s = min(CLIENT_PATIENCE * self._limits.handshake_s, left_s)
         try:
             connecting = self._loop.create_connection(
                 lambda: self._connection(self._session),
@@ -256,7 +258,7 @@ class Connector(Endpoint):
                 ssl=context,
                 ssl_handshake_timeout=patience_s if context else None,
             )
-            _, connection = await asyncio.wait_for(connecting, 2 * patience_s)
+            _, connection = await asyncio.wait_for(connecting, min(2 * patience_s, left_s))
         except ssl.SSLError as error:
             # A client that was connected knows the right server: another answer may be anybody's.
             final = is_final(error) and not self._was_open
@@ -272,13 +274,22 @@ class Connector(Endpoint):
             return Ended(
                 os.strerror(error.errno) if error.errno else str(error), "lost", final=False
             )
+        late = None if until == math.inf else self._loop.call_at(until, self._too_late, connection)
         # Shielded: others still wait for the connection's end when this task is cancelled.
         await asyncio.shield(connection.closed)
+        if late is not None:
+            late.cancel()
         ended = self._ended or Ended("this end closed the connection", "goodbye", final=False)
         if self._trust is None and not connection.session.meter.read().received_bytes:
             hint = "a server with TLS sends nothing to a client without"
             return replace(ended, reason=f"{ended.reason}; {hint}: {BOTH_OR_NEITHER}")
         return ended
+
+    def _too_late(self, connection: Connection) -> None:
+        """End a connection whose handshake has not ended."""
+        if self._open is None:
+            connection.handle(connection.session.lost("no answer"))
+            connection.abort()
 
     def _renewed(self, trust: Trust) -> ssl.SSLContext:
         """Return the TLS context from the current content of the files."""

@@ -57,6 +57,21 @@ def test_a_client_gives_up_after_its_time_limit() -> None:
     assert address in gave_up.reason
 
 
+@pytest.mark.parametrize("tls", [True, False], ids=["TLS", "no TLS"])
+def test_the_time_limit_ends_a_handshake_with_a_server_that_says_nothing(
+    certificates: Certificates, tls: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        files = certificates.client("client-1") if tls else None
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with Connector(address, "client-1", CODEC, tls=files, give_up_s=0.5) as connector:
+            # Without the limit the handshake has 60 s, and with TLS twice as long.
+            gave_up = await_event(connector, GaveUp, timeout_s=45.0)
+            assert connector.next_event() is None
+    assert not gave_up.final
+    assert gave_up.reason.startswith(f"{address}: no answer")
+
+
 class OneDelay(Backoff):
     """A broken backoff without a second delay."""
 

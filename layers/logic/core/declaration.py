@@ -434,6 +434,12 @@ RULES: tuple[Rule, ...] = (
         "set network.patience to null, and network.patience_s to seconds",
     ),
     Rule(
+        Need.HIDDEN,
+        Trait.REFILLS,
+        "{other} may give a client several tasks in a round, of which epsilon counts one",
+        "use a selector that plans each round at its begin, such as uniform",
+    ),
+    Rule(
         Need.UNASKED,
         Trait.BY_NUMBER,
         "{other} may ask clients about their data, and what they answer is not hidden",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fedmx import (
+    Callback,
     Experiment,
     FedmxError,
     KeepBest,
@@ -219,6 +220,42 @@ def test_a_store_that_mlflow_refuses_is_one_line() -> None:
 
 
 # --- Weights & Biases, offline --------------------------------------------------------------
+
+
+PRIVATE: dict[str, Any] = {
+    "privacy": {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1},
+    "logic": {
+        "preset": {"name": "fedavg", "weights": "uniform"},
+        "selector": {"name": "poisson", "probability": 0.5},
+        "min_updates": 0,
+    },
+}
+
+
+class Loud(Callback):
+    """Prints who took part, as logs do."""
+
+    def on_round(self, round) -> None:
+        print(f"clients {round.participants} took part")
+
+
+def test_wandb_keeps_no_output_of_a_private_deployment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import wandb
+
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for deployed in (False, True):
+        of = Experiment.from_dict({**experiment().tree(), **PRIVATE})
+        logger = WandbLogger(mode="offline", folder=tmp_path)
+        folder = RunFolder.create(tmp_path, of.name, of.to_yaml(), {})
+        with simulate(of, callbacks=[logger, Loud()]) as server:
+            server.network.foreign = deployed  # type: ignore[misc]
+            list(recorded(server, folder))
+        wandb.teardown()
+        assert logger.path is not None
+        kept = b"".join(one.read_bytes() for one in logger.path.rglob("*") if one.is_file())
+        assert (b"took part" in kept, b"down_bytes" in kept) == (not deployed, not deployed)
 
 
 @pytest.fixture(scope="module")

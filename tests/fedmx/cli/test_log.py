@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fedmx.certificate_log import warn_of_open_key
 from fedmx.cli import output
 from fedmx.cli.output import LogLines
 from fedmx.cli.rounds import RoundProgress
@@ -170,6 +171,20 @@ def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str
     assert json.loads(output.line("info", "round", "", {"loss": float("nan")}))["fields"] == {
         "loss": None
     }
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o604, 0o644])
+def test_a_private_key_that_others_can_use_is_named_with_its_mode(
+    mode: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = tmp_path / "client-0.key"
+    key.touch()
+    key.chmod(mode)
+    warn_of_open_key(key)
+    warn_of_open_key(None)
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == (mode != 0o600)
+    assert all(f"{key}: its mode is {mode:04o}" in line for line in told)
 
 
 def test_with_times_each_line_begins_with_its_time(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 
+from fedmx.cli.deploy import _take_part
 from fedmx.client.client import Client
 from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
@@ -227,3 +229,20 @@ def test_a_client_keeps_its_memory_for_its_run_and_writes_it_if_it_has_a_folder_
     memory.discard()
     assert memory.load().tree() == empty.tree()
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize(("failed", "updates", "code"), [(2, 0, 5), (0, 0, 0), (2, 1, 0)])
+def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
+    failed: int, updates: int, code: int
+) -> None:
+    client, network = a_client()
+    network.traffic = lambda: SimpleNamespace(sent_bytes=1, received_bytes=1)
+    client.failed = failed
+    made = [Update(1, 4, 3, 2, np.zeros(3, np.float32), np.zeros(1, np.float32))] * updates
+    client.updates = lambda: iter(made)
+    try:
+        _take_part(client)
+        ended = 0
+    except typer.Exit as exit:
+        ended = exit.exit_code
+    assert ended == code

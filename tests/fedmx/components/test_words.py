@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedmx import Aggregator, Hook
-from fedmx.components.text import in_words, with_article
+from fedmx.components.text import in_words, with_article, without_folders
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,18 @@ def test_a_type_is_said_in_words_with_its_article(annotation: Any, words: str) -
 )
 def test_a_noun_has_an_before_a_vowel(noun: str, said: str) -> None:
     assert with_article(noun) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("/home/me/own.py:3: no", "own.py:3: no"),
+        ("cannot read '/data/a b.npz'", "cannot read 'a b.npz'"),
+        ("~/x/y.npz and ../z/w.npz", "y.npz and w.npz"),
+        ('File "/usr/lib/x.py", line 3', 'File "x.py", line 3'),
+        ("--partition 3/10, 1/2 of it", "--partition 3/10, 1/2 of it"),
+        ("https://host/a/b", "https://host/a/b"),
+    ],
+)
+def test_a_text_for_another_machine_names_no_folder(text: str, told: str) -> None:
+    assert without_folders(text) == told

@@ -7,10 +7,11 @@ import json
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -18,6 +19,7 @@ from fedmx import RemoteClients, Server
 from fedmx.cli.runs import status_lines
 from fedmx.deployment import operator_socket
 from fedmx.deployment.operator_socket import NAME, OperatorSocket, ask
+from fedmx.deployment.orders import Orders
 from fedmx.errors import FedmxError
 from fedmx.history import replay
 from fedmx.monitoring.monitor import Monitor
@@ -245,33 +247,67 @@ def test_the_socket_is_its_owners_alone_at_any_path_and_is_removed(tmp_path: Pat
         ask(folder, {})
 
 
-def test_a_command_that_says_nothing_does_not_stop_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(operator_socket, "REQUEST_S", 0.01)
-    monkeypatch.setattr(operator_socket, "REST_S", 0.0)
-    asked: list[Any] = []
-    with OperatorSocket(tmp_path, lambda request: asked.append(request) or {}) as end:
-        for content in (b"", b"no JSON\n", b"[1]\n", b"{" * 5000):
-            with socket.socket(socket.AF_UNIX) as silent:
-                silent.connect(str(tmp_path / NAME))
-                silent.sendall(content)
-                end.poll()
-    assert asked == [{}] * 3
+HOSTILE = {
+    "no JSON": [b"no JSON\n"],
+    "no mapping": [b"[1]\n"],
+    "deep": [b"[" * 4000 + b"\n"],
+    "endless": [b"{" * 5000],
+    "broken off": [b'{"command": "pau'],
+    "silent": [b""] * 100,
+    "slow": [b"{"] * 3,
+}
 
 
-def test_an_interrupted_command_does_not_stop_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_connection_stops_the_server_or_keeps_another_from_its_answer(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operator_socket, "REST_S", 0.0)
+    clock = [0.0]
+    monkeypatch.setattr(operator_socket.time, "monotonic", lambda: clock[0])
     asked: list[Any] = []
-    with OperatorSocket(tmp_path, lambda request: asked.append(request) or {}) as end:
-        for content in (b"", b'{"command": "pau'):
-            with socket.socket(socket.AF_UNIX) as broken:
-                broken.connect(str(tmp_path / NAME))
-                broken.sendall(content)
+    with (
+        OperatorSocket(tmp_path, lambda request: asked.append(request) or {"done": 1}) as end,
+        contextlib.ExitStack() as open_ones,
+    ):
+        for content in HOSTILE[name]:
+            one = open_ones.enter_context(socket.socket(socket.AF_UNIX))
+            one.connect(str(tmp_path / NAME))
+            one.sendall(content)
             end.poll()
-    assert asked == [{}] * 2
+        found = in_thread(lambda: ask(tmp_path, {"command": "pause"}))
+        while not found.done():
+            clock[0] += 0.1
+            end.poll()
+        assert found.result() == {"done": 1}
+        clock[0] += 10.0
+        end.poll()
+        end.poll()
+        assert end._open == [], "a connection is kept for ever"
+    assert asked[-1] == {"command": "pause"}
+
+
+def in_thread(work: Callable[[], Any]) -> Future[Any]:
+    pool = ThreadPoolExecutor(1)
+    found = pool.submit(work)
+    pool.shutdown(wait=False)
+    return found
+
+
+def test_an_answer_of_any_length_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operator_socket, "REST_S", 0.0)
+    excluded = list(range(300_000))
+    with OperatorSocket(tmp_path, lambda _: {"excluded": excluded}) as end:
+        found = in_thread(lambda: ask(tmp_path, {"command": "exclude", "client": 1}))
+        while not found.done():
+            end.poll()
+    assert found.result() == {"excluded": excluded}
+
+
+@pytest.mark.parametrize("client", [True, 1.0, "1", None])
+def test_what_is_no_number_of_a_client_is_none(client: Any) -> None:
+    answer = Orders(cast(Any, None))._answer({"command": "kick", "client": client})
+    assert "does not know" in answer["error"]
 
 
 @pytest.mark.parametrize(

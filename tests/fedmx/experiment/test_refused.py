@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from fedmx import Experiment, ExperimentError
 from fedmx.components.executors import ray
 from fedmx.components.section import Section
-from fedmx.experiment import sections
+from fedmx.experiment import early, sections
 from fedmx.experiment.reader import SIZE_LIMIT_BYTES
+from fedmx.experiment.sections import MOST_HOOKS
 from tests.fedmx.experiment.texts import LEAST, refused
 
 
@@ -190,6 +191,16 @@ def test_values_that_depend_on_others_are_reported_together() -> None:
         "clock.dropout",
         "stop.client_accuracy",
     ]
+
+
+def test_of_15000_hooks_only_as_many_are_built_as_a_run_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[object] = []
+    monkeypatch.setitem(early._CHECKS, "hook", lambda kind, one: built.append(one))
+    text = LEAST + f"logic: {{hooks: [{', '.join(['stc'] * 15_000)}]}}\n"
+    assert f"hooks: must have at most {MOST_HOOKS} items" in refused(text)
+    assert len(built) == MOST_HOOKS
 
 
 def test_a_thousand_problems_do_not_fill_the_screen() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fedmx import (
     Assembly,
@@ -19,12 +20,17 @@ from fedmx import (
     serve,
     simulate,
 )
+from fedmx.callbacks.trackers import Tracker, files_of
 from fedmx.history import fork, replay
+from fedmx.monitoring.reading import status_of_run
 from fedmx.privacy.accounting import epsilon_of
 from fedmx.report import write_report
 from fedmx.run import RunError
+from fedmx.run.released import Released
 from layers.logic import LogicError
+from layers.logic.core.messages import Update
 from layers.logic.core.privacy import Mechanism
+from layers.logic.round.exchange import ClientLost, SendTask
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment, until
 from tests.fedmx.recorded_runs import record
@@ -33,6 +39,8 @@ from tests.network.conftest import Certificates
 pytestmark = pytest.mark.timeout(300)
 PRIVACY = {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1}
 MECHANISM = Mechanism(1.1, 0.5)
+LOCAL = {"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0}
+IN_PUBLIC = {"selector": {"name": "uniform", "fraction": 0.5}, "aggregator": "median"}
 TREE: dict[str, Any] = {
     "name": "private",
     "seed": 3,
@@ -204,6 +212,7 @@ def test_an_empty_round_is_a_round() -> None:
         ({"logic": {**TREE["logic"], "own": ["head"]}}, "logic.own"),
         ({"compute": {**TREE["compute"], "evaluate": {"per_client": True}}}, "per_client"),
         ({"privacy": {"name": "central", "clip": 0.5, "delta": 0.5, "noise": 1}}, "delta"),
+        ({"privacy": LOCAL, "logic": {"preset": "fedbuff"}}, "several tasks in a round"),
     ],
 )
 def test_what_would_make_epsilon_untrue_is_refused(changed: dict[str, Any], named: str) -> None:
@@ -216,10 +225,6 @@ def test_a_model_with_buffers_is_refused() -> None:
     compute = {**TREE["compute"], "model": "gluon:resnet18_v1", "data": "cifar-10"}
     with pytest.raises(ExperimentError, match="BatchNorm"):
         _ = Assembly(experiment(compute=compute), shape=(3, 32, 32), classes=10).logic
-
-
-LOCAL = {"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0}
-IN_PUBLIC = {"selector": {"name": "uniform", "fraction": 0.5}, "aggregator": "median"}
 
 
 def test_local_privacy_has_the_same_bits_everywhere_and_counts_every_round() -> None:
@@ -268,17 +273,145 @@ def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
         deployment.end()
 
 
-def test_a_deployed_private_run_does_not_repeat_rounds_whose_models_clients_have(
+ADAPTIVE = {**PRIVACY, "quantile": 0.5, "bit_noise": 1.0}
+TREE_NOISE: dict[str, Any] = {
+    "privacy": {"name": "dp-ftrl", "clip": 0.5, "delta": 1e-2, "noise": 4.0},
+    "logic": {**TREE["logic"], "selector": {"name": "cyclic", "period": 2}},
+}
+DEPLOYED = pytest.mark.parametrize(
+    "changed",
+    [{}, {"privacy": ADAPTIVE}, TREE_NOISE, {"privacy": LOCAL, "logic": IN_PUBLIC}],
+    ids=["central", "adaptive", "dp-ftrl", "local"],
+)
+
+
+def goes_on(given: Experiment, run: RunFolder, without: tuple[int, ...] = ()) -> None:
+    """Resume a run as its deployed server does; no update of `without` reaches it any more."""
+    with simulate(given) as server:
+        server.network.foreign = True  # type: ignore[misc]
+        carry = server.network.exchange
+
+        def exchange(commands: Any) -> Any:
+            event, at_s = carry(commands)
+            if isinstance(event, Update) and event.client in without:
+                event = ClientLost(event.round, event.client, "it is away")
+            return event, at_s
+
+        server.network.exchange = exchange  # type: ignore[method-assign]
+        list(recorded(server, run))
+
+
+def lose_checkpoints(run: RunFolder, after: int, how: str) -> None:
+    for round in run.checkpoint_rounds:
+        if round > after and how == "removed":
+            run.checkpoint_path(round).unlink()
+        elif round > after:
+            content = bytearray(run.checkpoint_path(round).read_bytes())
+            content[-1] ^= 1
+            run.checkpoint_path(round).write_bytes(content)
+
+
+@DEPLOYED
+@pytest.mark.parametrize(("after", "how"), [(3, "damaged"), (3, "removed"), (1, "removed")])
+def test_a_model_that_clients_may_have_is_not_followed_by_another_of_its_round(
+    changed: dict[str, Any], after: int, how: str, tmp_path: Path
+) -> None:
+    given = experiment(**changed)
+    run = record(given, tmp_path, deployed=True)
+    told = [(one["epsilon"], one["model_sha256"]) for one in run.rounds()]
+    (first, *_) = (one for one in run.rounds() if one["round"] > after and one["participants"])
+    lose_checkpoints(run, after, how)
+    for _ in range(2):  # also once its records are gone
+        with pytest.raises(RunError, match=rf"round {first['round']} was run again") as caught:
+            goes_on(given, run, tuple(first["participants"][:1]))
+        assert "\n" not in str(caught.value)
+        assert max(run.checkpoint_rounds, default=0) < first["round"]
+        assert status_of_run(run.path)["epsilon"] == told[-1][0]
+    goes_on(given, run)  # with the same clients, the release is the same
+    assert [(one["epsilon"], one["model_sha256"]) for one in run.rounds()] == told
+
+
+def test_a_private_server_that_cannot_know_what_it_has_released_does_not_go_on(
     tmp_path: Path,
 ) -> None:
     run = record(experiment(), tmp_path, deployed=True)
-    run.checkpoint_path(4).unlink()
-    run.checkpoint_path(3).unlink()
-    with simulate(experiment()) as server:
+    path = run.path / "released.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert [json.loads(line)["round"] for line in lines] == [1, 2, 3, 4]
+    lose_checkpoints(run, 3, "removed")
+    for kept, missing in (([], "round 1"), (lines[:2], "round 3"), ([lines[0], *lines[2:]], "2")):
+        path.write_bytes(b"".join(kept))
+        with pytest.raises(RunError, match=rf"released\.jsonl: .*{missing} is missing"):
+            goes_on(experiment(), run)
+    path.write_bytes(b"".join([*lines[:3], lines[3].replace(b"4", b"5", 1)]))
+    with pytest.raises(RunError, match="line 4 is missing or damaged"):
+        goes_on(experiment(), run)
+    path.write_bytes(b"".join(lines)[:-9])  # a power cut: nobody has got what was not noted
+    goes_on(experiment(), run)
+    assert path.read_bytes().splitlines(keepends=True) == lines
+
+
+def test_what_clients_may_have_is_noted_before_a_task_of_the_next_round_leaves(
+    tmp_path: Path,
+) -> None:
+    noted: list[int] = []
+    given = experiment()
+    folder = RunFolder.create(tmp_path, "noted", given.to_yaml(), {})
+    with simulate(given) as server:
         server.network.foreign = True  # type: ignore[misc]
-        with pytest.raises(RunError, match="round 2 is the newest"):
-            list(recorded(server, run))
-    assert len(run.rounds()) == 4
+        carry = server.network.exchange
+
+        def exchange(commands: Any) -> Any:
+            if any(isinstance(one, SendTask) for one in commands):
+                noted.append(Released(folder.path).last - server.state.round)
+            return carry(commands)
+
+        server.network.exchange = exchange  # type: ignore[method-assign]
+        list(recorded(server, folder))
+    assert set(noted) == {0}
+
+
+def test_a_fork_counts_the_rounds_that_a_deployed_run_has_begun_and_forgotten(
+    tmp_path: Path,
+) -> None:
+    run = record(experiment(), tmp_path, deployed=True)
+    lose_checkpoints(run, 2, "removed")
+    run.truncate_after(2)  # as a restart does, before its first round
+    made = fork(run, 0, ["compute.train.learning_rate=0.01"])
+    assert next(made.rounds()).epsilon == spent(4 + 1 + 1)
+
+
+def test_trackers_and_tensorboard_get_of_a_private_deployment_what_follows_from_its_models(
+    tmp_path: Path,
+) -> None:
+    told: list[dict[str, float]] = []
+
+    class Sent(Tracker):
+        def on_begin(self, run: Any) -> None:
+            self._go_on(run, 0)
+
+        def _send(self, round: int, numbers: Any) -> None:
+            told.append(dict(numbers))
+
+    def shown(deployed: bool) -> tuple[set[str], set[str], set[str]]:
+        told.clear()
+        given = experiment(rounds=1, privacy=ADAPTIVE)
+        folder = RunFolder.create(tmp_path, "private", given.to_yaml(), {})
+        with simulate(given, callbacks=[Sent()]) as server:
+            server.network.foreign = deployed  # type: ignore[misc]
+            list(recorded(server, folder))
+            files = {file.name for file in files_of(server)}
+        events = EventAccumulator(str(folder.events_path))
+        events.Reload()
+        return set(told[0]), set(events.Tags()["scalars"]), files
+
+    numbers, tags, files = shown(deployed=True)
+    assert numbers == tags == {"accuracy", "loss", "epsilon", "learning_rate"}
+    assert files == {"experiment.yaml", "model.safetensors"}
+    numbers, tags, files = shown(deployed=False)
+    assert {"up_bytes", "selected", "clip"} <= numbers
+    assert {"clients/participants", "hooks/clip"} <= tags
+    assert "report.html" in files
 
 
 def test_a_deployment_has_a_patience_that_does_not_follow_the_others() -> None:
@@ -290,18 +423,22 @@ def test_a_deployment_has_a_patience_that_does_not_follow_the_others() -> None:
 
 
 def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certificates) -> RunFolder:
-    """The run of a deployed server that is killed after two rounds, and goes on."""
+    """The run of a deployed server that is killed after three rounds, and goes on without the
+    checkpoint of its last one."""
     file = tmp_path / "experiment.yaml"
     file.write_text(given.to_yaml())
     deployment = Deployment(tmp_path, file, certificates)
     try:
         server = deployment.serve()
         clients = [deployment.client(number, given.clients) for number in range(given.clients)]
-        until(lambda: deployment.rounds() >= 2, lambda: server.output)
+        until(lambda: deployment.rounds() >= 3, lambda: server.output)
         server.kill()
+        released = (deployment.run.path / "released.jsonl").read_bytes()
+        lose_checkpoints(deployment.run, deployment.run.checkpoint_rounds[0] - 1, "damaged")
         resumed = deployment.resume()
         for process in (resumed, *clients):
             assert process.code() == 0, process.output
+        assert (deployment.run.path / "released.jsonl").read_bytes().startswith(released)
         return deployment.run
     finally:
         deployment.end()

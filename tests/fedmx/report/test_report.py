@@ -17,8 +17,7 @@ from fedmx import RunFolder
 from fedmx.errors import FedmxError
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, draw
-from fedmx.report.groups import Group, common_target, comparison
-from fedmx.report.quantities import (
+from fedmx.report.formats import (
     duration,
     finite,
     mebibytes,
@@ -27,6 +26,7 @@ from fedmx.report.quantities import (
     plain,
     target_percent,
 )
+from fedmx.report.groups import Group, common_target, comparison
 from fedmx.report.summary import RunSummary, read_settings, table_of
 from fedmx.run import RunError
 from fedmx.run.identity import Identity

@@ -34,12 +34,17 @@ def test_an_interruption_leaves_nothing_either(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_may_be_read_by_whom_the_system_lets(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "private"), [(0o755, False), (0o710, False), (0o700, True)])
+def test_a_file_may_be_read_by_whom_the_system_lets_into_its_folder(
+    folder: int, private: bool, tmp_path: Path
+) -> None:
+    tmp_path.chmod(folder)
+
     def for_its_owner(temporary: Path) -> None:
         temporary.unlink()
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT, 0o600))
 
     (tmp_path / "usual").touch()
     write_durably(tmp_path / "x", for_its_owner)
-    modes = {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("usual", "x")}
-    assert len(modes) == 1
+    usual, mode = (stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("usual", "x"))
+    assert mode == (0o600 if private else usual)

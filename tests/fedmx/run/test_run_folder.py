@@ -23,9 +23,10 @@ from safetensors.numpy import load_file
 
 from fedmx import RunFolder
 from fedmx.client.participant import ClientMemory
+from fedmx.monitoring.monitor import LiveFile
 from fedmx.run import RunError, export_weights, gather_facts
 from fedmx.run.checkpoint import Keep
-from fedmx.run.durable import write_document
+from fedmx.run.durable import write_document, write_text_durably
 from fedmx.run.events import EventLog
 from fedmx.run.identity import new_folder
 from fedmx.run.records import JsonLines, plain
@@ -572,6 +573,9 @@ def test_only_its_owner_can_read_a_run_folder(tmp_path: Path) -> None:
         folder.save_checkpoint(1, {"a": np.zeros(2)})
         with folder.lock():
             EventLog(folder.events_path).close()
+            with LiveFile(folder.live_path, dict):
+                export_weights(folder.model_path, [("w", (2,))], np.zeros(2, np.float32))
+                write_text_durably(folder.report_path, "a page")
         folder.finish("done")
         ledger = ClientLedger(ClientState(1, {"a": {"b": 1}}))
         ClientMemory(tmp_path / "memory", "run", 3).keep(ledger)

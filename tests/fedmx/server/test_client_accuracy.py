@@ -14,7 +14,6 @@ from fedmx.report import write_report
 from fedmx.report.curves import AXES, BY_CLIENT, draw
 from fedmx.report.groups import Group, common_client_target, comparison
 from fedmx.report.summary import RunSummary, deviation
-from fedmx.run.events import SCALARS
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
@@ -218,8 +217,3 @@ def test_a_report_of_runs_without_clients_says_nothing_of_them(tmp_path: Path) -
     assert common_client_target([summary], 0.9) is None
     assert draw([Group.alone(summary, run.name)], BY_CLIENT, AXES[0]) is None
     assert not any("client" in label for label, _ in comparison([summary], 0.5))
-
-
-def test_tensorboard_has_a_tag_for_each() -> None:
-    fields = set(SCALARS.values())
-    assert {"client_accuracy_mean", "client_accuracy_variance"} <= fields

@@ -46,6 +46,42 @@ class Arrays:
         return _named(arrays, str(path))
 
 
+def training_split(path: Path, shape: tuple[int, ...], classes: int) -> Raw:
+    """Return the training split of an `.npz` file; it may lack a test split.
+
+    Args:
+        path: the file.
+        shape: the shape that a sample must have.
+        classes: the number of classes; labels must be below it.
+
+    Raises:
+        DataError: the file cannot be used for samples of this shape and these classes.
+    """
+    name = str(path)
+    arrays = read_npz(path, lambda names: _check_names(names, name, _REQUIRED[:2]))
+    x, y = (_inputs(arrays["x_train"], f"{name}: x_train"), arrays["y_train"])
+    y = _labels(y, f"{name}: y_train")
+    users, _ = _users(arrays.get("users_train"), None, name)
+    try:
+        train = Raw(x, y, users)
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from error
+    if not len(train):
+        raise DataError(f"{name}: x_train has no sample")
+    if x.shape[1:] != shape:
+        raise DataError(
+            f"{name}: a sample of x_train has shape {x.shape[1:]}, and the model of the experiment "
+            f"takes {shape}; reshape x_train"
+        )
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= classes:
+        raise DataError(
+            f"{name}: y_train has labels from {low} to {high}, and the experiment's {classes} "
+            f"classes are 0 to {classes - 1}; number the labels as the experiment does"
+        )
+    return train
+
+
 def from_arrays(
     x_train: npt.ArrayLike,
     y_train: npt.ArrayLike,
@@ -134,8 +170,8 @@ def _named(arrays: Mapping[str, Any], name: str) -> Dataset:
     return from_arrays(users=given.pop("users_train", None), name=name, **given)
 
 
-def _check_names(names: Sequence[str], where: str) -> None:
-    missing = [required for required in _REQUIRED if required not in names]
+def _check_names(names: Sequence[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
+    missing = [required for required in needed if required not in names]
     if missing:
         raise DataError(
             f"{where}: lacks {', '.join(missing)}; it has {', '.join(names) or 'nothing'}"

@@ -1,0 +1,295 @@
+"""The quantities of a round: everything that its record has, each declared once.
+
+`rounds.jsonl`, TensorBoard, reports and docs/run-folder.md read them here. A new quantity is an
+entry below, and what computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Unit = Literal["share", "number", "count", "bytes", "seconds", "text"]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One quantity.
+
+    Attributes:
+        key: its name in all outputs.
+        about: what it is (Markdown), for docs/run-folder.md; empty: the entry before it says it.
+        of: returns it for a `fedmx.server.round.Round`; None: it is among the round's `measured`
+            numbers.
+        unit: a share is from 0 to 1.
+        tag: its tag in TensorBoard; empty: it is not there. A list counts as its length.
+        label: its name in a report, as "Personal accuracy, mean"; empty: the report has no row for
+            the last value alone.
+        optional: whether a record has it only if there is a value.
+        published: whether it follows from the models and the experiment alone, so that it may leave
+            the server of a private run.
+    """
+
+    key: str
+    about: str = ""
+    of: Callable[[Any], Any] | None = None
+    unit: Unit = "number"
+    tag: str = ""
+    label: str = ""
+    optional: bool = False
+    published: bool = False
+
+
+def _overhead(name: str) -> Callable[[Any], Any]:
+    return lambda round: list(getattr(round.report.overhead, name))
+
+
+QUANTITIES = (
+    Quantity(
+        "round", "number of the round, from 1", lambda round: round.round, "count", published=True
+    ),
+    Quantity(
+        "accuracy",
+        "of the global model on the test split, after the round; null in rounds without evaluation",
+        lambda round: round.accuracy,
+        "share",
+        "accuracy",
+        published=True,
+    ),
+    Quantity("loss", "", lambda round: round.loss, tag="loss", published=True),
+    Quantity(
+        "client_accuracy_mean",
+        "over the clients, of the global model on each client's own test samples "
+        "(`compute.evaluate.per_client`; simulations only, since a deployed server does not have "
+        "its clients' samples)",
+        lambda round: round.client_accuracy_mean,
+        "share",
+        "client_accuracy/mean",
+        "Accuracy by client, mean",
+    ),
+    Quantity(
+        "client_accuracy_variance",
+        "",
+        lambda round: round.client_accuracy_variance,
+        tag="client_accuracy/variance",
+        label="Accuracy by client, variance",
+    ),
+    Quantity(
+        "personal_accuracy_mean",
+        "only with `compute.evaluate.personal`: of "
+        "[the model that each client uses](algorithms/personal.md)",
+        unit="share",
+        tag="personal_accuracy/mean",
+        label="Personal accuracy, mean",
+        optional=True,
+    ),
+    Quantity("personal_accuracy_variance", tag="personal_accuracy/variance", optional=True),
+    Quantity(
+        "personal_accuracy_worst_tenth",
+        unit="share",
+        tag="personal_accuracy/worst_tenth",
+        label="Personal accuracy, worst tenth",
+        optional=True,
+    ),
+    Quantity("personal_loss_mean", tag="personal_loss/mean", optional=True),
+    Quantity(
+        "newcomer_accuracy_mean",
+        unit="share",
+        tag="newcomer_accuracy/mean",
+        label="Accuracy of newcomers, mean",
+        optional=True,
+    ),
+    Quantity("newcomer_loss_mean", tag="newcomer_loss/mean", optional=True),
+    Quantity(
+        "client_accuracy_worst_tenth",
+        unit="share",
+        tag="client_accuracy/worst_tenth",
+        optional=True,
+    ),
+    Quantity("client_loss_mean", tag="client_loss/mean", optional=True),
+    Quantity(
+        "attack_success",
+        "only with the attack `back-door`: share of the test images of other classes that the "
+        "model takes for the target once they have the trigger",
+        unit="share",
+        tag="attack_success",
+        label="Success of the attack",
+        optional=True,
+    ),
+    Quantity(
+        "train_loss",
+        "mean of the participants' losses, weighted by samples; a client's loss is the mean over "
+        "its mini-batches during training, unless a hook asks for the loss of the received model",
+        lambda round: round.train_loss,
+        tag="train_loss",
+    ),
+    Quantity("selected", "clients in the plan", lambda round: round.report.selected, "count"),
+    Quantity(
+        "tasks",
+        "models (or their changes) sent down, updates received",
+        lambda round: round.tasks,
+        "count",
+    ),
+    Quantity("updates", "", lambda round: round.updates, "count"),
+    Quantity(
+        "participants",
+        "clients whose updates were accepted",
+        lambda round: list(round.participants),
+        "count",
+        "clients/participants",
+    ),
+    Quantity(
+        "rejected",
+        "number of clients whose update failed a check; whose offer was declined or whose update "
+        "was no longer needed; who sent nothing in time",
+        lambda round: len(round.report.of("rejected")),
+        "count",
+        "clients/rejected",
+    ),
+    Quantity(
+        "declined", "", lambda round: len(round.report.of("declined")), "count", "clients/declined"
+    ),
+    Quantity("lost", "", lambda round: len(round.report.of("lost")), "count", "clients/lost"),
+    Quantity(
+        "in_flight",
+        "only where [tasks outlive rounds](clock.md#rounds-that-do-not-wait): tasks at the end of "
+        "the round; the staleness of each accepted update",
+        lambda round: round.report.in_flight,
+        "count",
+        "clients/in_flight",
+        optional=True,
+    ),
+    Quantity(
+        "staleness",
+        "",
+        lambda round: None if round.staleness is None else list(round.staleness),
+        "count",
+        optional=True,
+    ),
+    Quantity(
+        "down_bytes",
+        "bytes of the round's messages to and from clients",
+        lambda round: round.down_bytes,
+        "bytes",
+        "bytes/down",
+    ),
+    Quantity("up_bytes", "", lambda round: round.up_bytes, "bytes", "bytes/up"),
+    Quantity(
+        "control_bytes",
+        "handshakes, heartbeats, the experiment, updates that come again and so on; 0 in a "
+        "simulation",
+        lambda round: round.control_bytes,
+        "bytes",
+        "bytes/control",
+    ),
+    Quantity(
+        "file_bytes",
+        "transfers of assets, the files for every client (`fedshare`), both directions together: "
+        "once per client, in the round after it joined. A simulation reports in round 1 the bytes "
+        "of a deployment without interrupted transfers",
+        lambda round: round.file_bytes,
+        "bytes",
+        "bytes/files",
+    ),
+    Quantity(
+        "epsilon",
+        "only of a private run: [the privacy](algorithms/privacy.md) that was spent up to this "
+        "round",
+        lambda round: round.epsilon,
+        tag="epsilon",
+        optional=True,
+        published=True,
+    ),
+    Quantity(
+        "stepped_back",
+        "only if it happened: the steps back before this round, each with `round` (that failed), "
+        "`to`, `reason`, `suspects` and `excluded` ([deployment.md](deployment.md#stepping-back))",
+        lambda round: [step.record() for step in round.stepped_back] or None,
+        "text",
+        optional=True,
+    ),
+    Quantity(
+        "suspended",
+        "only if it happened: the clients that "
+        "[get no task for a time](deployment.md#when-clients-come-and-go), with the seconds left "
+        "after the round",
+        lambda round: (
+            {str(k): left_s for k, left_s in sorted(round.report.suspended.items())} or None
+        ),
+        "text",
+        optional=True,
+    ),
+    Quantity(
+        "operator",
+        "only if it happened: what "
+        "[an operator](deployment.md#telling-a-running-server-what-to-do) told the server, with "
+        "the times",
+        lambda round: _overhead("operator")(round) or None,
+        "text",
+        optional=True,
+    ),
+    Quantity(
+        "other_versions",
+        "only if it happened: the clients that joined with "
+        "[another version](deployment.md#versions-and-upgrades) of fedmx since the previous round",
+        lambda round: _overhead("other_versions")(round) or None,
+        "text",
+        optional=True,
+    ),
+    Quantity(
+        "rejected_connections",
+        "why connections were refused since the previous round",
+        _overhead("rejected_connections"),
+        "text",
+    ),
+    Quantity(
+        "seconds",
+        "of this round, with evaluation and without waiting for clients to join; of all rounds so "
+        "far",
+        lambda round: round.seconds,
+        "seconds",
+        "seconds",
+    ),
+    Quantity("elapsed_s", "", lambda round: round.elapsed_s, "seconds"),
+    Quantity(
+        "clock_s",
+        "of this round, by the clients' clock and without evaluation; of all rounds so far",
+        lambda round: round.report.took_s,
+        "seconds",
+    ),
+    Quantity("clock_elapsed_s", "", lambda round: round.clock_elapsed_s, "seconds"),
+    Quantity(
+        "virtual", "whether that clock's time is virtual", lambda round: round.virtual, "text"
+    ),
+    Quantity(
+        "learning_rate",
+        "of this round, after the schedule",
+        lambda round: round.report.learning_rate,
+        tag="learning_rate",
+        published=True,
+    ),
+    Quantity(
+        "model_sha256",
+        "SHA-256 of the global model after the round",
+        lambda round: round.model_sha256,
+        "text",
+        published=True,
+    ),
+)
+"""The quantities, in the order of the page and of a record."""
+
+
+def record_of(round: Any) -> dict[str, Any]:
+    """Return the quantities of a `Round` by key; one that is optional only if it has a value."""
+    values = {
+        one.key: round.measured.get(one.key) if one.of is None else one.of(round)
+        for one in QUANTITIES
+    }
+    left_out = {one.key for one in QUANTITIES if one.optional and values[one.key] is None}
+    known = {key: value for key, value in values.items() if key not in left_out}
+    return {**known, **round.measured}
+
+
+RESERVED = frozenset(one.key for one in QUANTITIES if one.optional and one.unit == "text")
+"""The keys that no hook may record, also in rounds that do not have them."""
