@@ -58,8 +58,6 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ),
         ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs simulated devices"),
         ("run small.yaml --set executor.proceses=2", "did you mean 'processes'?"),
-        ("list --engine serial", "unknown engine 'serial'"),
-        ("run small.yaml --executor bogus", "--executor 'bogus': must be serial,"),
         ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
         (
             "run small.yaml --set logic.preset=online-kp",
