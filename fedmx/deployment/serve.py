@@ -12,7 +12,7 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.experiment.sections import PATIENCE
 from fedmx.monitoring.monitor import Monitor
-from fedmx.protocol.messages import Setup, codec_of
+from fedmx.protocol.messages import CODEC, Setup
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
@@ -59,7 +59,7 @@ def serve(
     tls = network.tls
     listener = Listener(
         network.address,
-        codec_of(assembly.logic.most_bytes(assembly.engine.buffers.size)),
+        CODEC,
         tls=None if tls is None else ServerTLS(tls.certificate, tls.key, tls.ca, crl=tls.crl),
         token=read_token(network.token_file),
         insecure=network.insecure,

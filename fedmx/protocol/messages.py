@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
@@ -120,35 +119,21 @@ _SMALL = (Setup, Ready, CannotTakePart, Failed, Finished, Offer, Verdict, Missin
 # Questions and answers may carry models, as tasks and updates do.
 _LARGE = (Question, Answer, Task, Update)
 
-_TYPES: Mapping[int, type] = {
-    1: Setup,
-    2: Ready,
-    3: CannotTakePart,
-    4: Failed,
-    5: Finished,
-    6: Question,
-    7: Answer,
-    8: Task,
-    9: Offer,
-    10: Verdict,
-    11: Update,
-    12: MissingAssets,
-}
-
-
-def codec_of(most_bytes: int | None = None) -> MessageCodec:
-    """Return a codec of these messages.
-
-    Args:
-        most_bytes: the most bytes of an answer or an update, which a server knows from its logic;
-            a larger one is refused by its first bytes. None: no limit.
-    """
-    up = {} if most_bytes is None else dict.fromkeys((Answer, Update), most_bytes)
-    return MessageCodec(
-        _TYPES,
-        max_bytes=dict.fromkeys(_SMALL, SMALL_BYTES) | up,
-        max_values=dict.fromkeys(_SMALL, SMALL_VALUES) | dict.fromkeys(_LARGE, MOST_VALUES),
-    )
-
-
-CODEC = codec_of()
+CODEC = MessageCodec(
+    {
+        1: Setup,
+        2: Ready,
+        3: CannotTakePart,
+        4: Failed,
+        5: Finished,
+        6: Question,
+        7: Answer,
+        8: Task,
+        9: Offer,
+        10: Verdict,
+        11: Update,
+        12: MissingAssets,
+    },
+    max_bytes=dict.fromkeys(_SMALL, SMALL_BYTES),
+    max_values=dict.fromkeys(_SMALL, SMALL_VALUES) | dict.fromkeys(_LARGE, MOST_VALUES),
+)

@@ -85,7 +85,7 @@ class MessageCodec:
         most = self._max_bytes.get(cls, size)
         if size > most:
             raise LimitExceeded(
-                f"{cls.__qualname__} of {size} bytes; a message of this type has at most {most}"
+                f"a {cls.__qualname__} of {size} bytes; a message of this type has at most {most}"
             )
 
     def decode(self, buffer: bytes | bytearray | memoryview) -> Any:

@@ -74,7 +74,7 @@ def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
             room[: len(part)] = part
             events = client.buffer_filled(len(part), 0.0)
     assert only_end(events).code == "limit-exceeded"
-    assert "Note of 200000000 bytes" in only_end(events).reason
+    assert "a Note of 200000000 bytes" in only_end(events).reason
     assert given <= max(pieces, 10)
 
 
@@ -119,5 +119,5 @@ def test_a_message_beyond_its_types_limit_is_not_encoded() -> None:
     assert isinstance(one, Arrived)
     assert isinstance(other, Arrived)
     assert {type(one.message), type(other.message)} == {Note, Task}
-    with pytest.raises(LimitExceeded, match="Note of 1001 bytes"):
+    with pytest.raises(LimitExceeded, match="a Note of 1001 bytes"):
         LIMITED.encode(Note("x" * (room + 1)))

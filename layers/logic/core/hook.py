@@ -401,10 +401,6 @@ class Hook(Part):
     context's memory, so that it can be saved and moved.
     """
 
-    most_slot_bytes: int | None = None
-    """The most bytes that the client's side puts into its slot of an update or an answer; None: 16
-    for each value of the model and its buffers, and 1 MiB."""
-
     def server(self) -> ServerSide:
         """Return the server's side."""
         return ServerSide()

@@ -324,7 +324,7 @@ class Collection:
         """
         announced, most = self._samples(update.client)
         steps = task.training.steps_over(most) if self._knows_steps else None
-        check_envelope(update, task, announced, most, steps, self._pipeline.names)
+        check_envelope(update, task, announced, most, steps)
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
         if self._mask is not None:

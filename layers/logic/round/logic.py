@@ -33,8 +33,6 @@ from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, Trace, a
 from layers.logic.secrets import Secret
 from layers.logic.selectors.uniform import Uniform
 
-SLACK_BYTES = 1 << 20  # of a message or a slot, for all that does not grow with the model
-
 
 @dataclass(frozen=True)
 class Logic:
@@ -164,17 +162,6 @@ class Logic:
     def size(self) -> int:
         """Number of trainable parameters, d."""
         return self.layout[-1].stop if len(self.layout) else 0
-
-    def most_bytes(self, buffers: int) -> int:
-        """Return the most bytes of an update or an answer of a client.
-
-        Args:
-            buffers: b, the number of non-trainable values of the model.
-        """
-        values = self.size + buffers
-        slots = [hook.most_slot_bytes for hook in self.hooks]
-        usual = 16 * values + SLACK_BYTES
-        return 4 * values + SLACK_BYTES + sum(usual if one is None else one for one in slots)
 
     def training_of(self, round: int) -> Training:
         """Return how clients train in `round` (from 1)."""

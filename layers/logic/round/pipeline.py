@@ -76,7 +76,6 @@ class ServerPipeline:
         trace: Trace | None = None,
     ) -> None:
         self._sides = sides
-        self.names = sides.keys()  # of their slots
         self._trace = trace
         self._state = state
         self._clients = clients

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from layers.logic.checks.returned import BROKEN_ADVICE, NOT_FINITE
-from layers.logic.core.messages import MOST_SAMPLES, PASS, Offer, Task, Update
+from layers.logic.core.messages import MOST_SAMPLES, Offer, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
 from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
@@ -22,12 +22,7 @@ LONGEST_METRIC = 80  # characters of a metric's name
 
 
 def check_envelope(
-    update: Update,
-    task: Task,
-    announced: int,
-    most: int,
-    steps: int | None,
-    slots: Collection[str],
+    update: Update, task: Task, announced: int, most: int, steps: int | None
 ) -> None:
     """Check the numbers of an update before any hook processes it.
 
@@ -37,12 +32,11 @@ def check_envelope(
         announced: how many samples the client said that it has.
         most: how many samples hooks can make of them.
         steps: how many local steps the task has over all of them; None: any number may be.
-        slots: the names of the slots that the hooks have.
 
     Raises:
         Rejected: the round or the pass is not the task's, the number of samples or steps is
-            impossible, there are more samples than the client can have, or more steps than the task
-            has, or a slot belongs to no hook.
+            impossible, or there are more samples than the client can have, or more steps than the
+            task has.
     """
     if update.round != task.round:
         raise Rejected(f"an update of round {update.round} in round {task.round}")
@@ -50,8 +44,6 @@ def check_envelope(
         raise Rejected(f"an update of another pass than the {task.pass_number}. of its lane")
     if update.cannot_train:
         raise CannotTrain("it cannot train: its loss or its update is not finite")
-    if unknown := update.slots.keys() - {*slots, PASS}:
-        raise Rejected(f"a slot of no hook, {min(unknown)[:LONGEST_METRIC]!r}")
     _check_samples(update.samples, announced, most)
     _check_count("number of local steps", update.steps, least=0)
     if steps is not None and update.steps > steps:

@@ -112,7 +112,6 @@ HOSTILE: dict[str, tuple[Script, str, str]] = {
     "someone else's name": (says(client=0), "rejected", "in the name of client 0"),
     "NaN": (says(delta=NAN), "rejected", "15 values not finite"),
     "more samples than it announced": (says(samples=11), "rejected", "the client announced 10"),
-    "a slot of no hook": (says(slots={"9:Nobody": {"x": np.zeros(9)}}), "rejected", "9:Nobody"),
     "samples that are no number": (samples_that_are_no_number, "rejected", "samples"),
     "an offer": (an_offer_that_nobody_wants, "rejected", "sent an offer of round 1"),
     "a word of servers": (a_word_of_servers, "rejected", "sample count of 0"),
