@@ -27,6 +27,7 @@ from layers.logic.round.validation import (
     check_envelope,
     check_offer,
     check_opaque,
+    check_slots,
 )
 
 ENOUGH = "enough others came back first"
@@ -324,6 +325,7 @@ class Collection:
         """
         announced, most = self._samples(update.client)
         steps = task.training.steps_over(most) if self._knows_steps else None
+        check_slots(update.slots, self._pipeline)
         check_envelope(update, task, announced, most, steps)
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")

@@ -165,6 +165,19 @@ class ServerPipeline:
                 samples = side.most_samples(samples, self._context(key, client, False))
         return samples
 
+    @property
+    def most_slot_bytes(self) -> int:
+        """The most bytes of the slots in one update or answer.
+
+        They are 4 float32 values for each value of the model, 1 KiB for each client, one float64
+        value for each output on each sample of the assets, and 1 MiB. No layer has fewer outputs
+        than its largest first dimension.
+        """
+        values = self._state.weights.size + self._state.buffers.size
+        outputs = max((tensor.shape[0] for tensor in self._layout if tensor.shape), default=1)
+        samples = sum(self._facilities.asset_sizes.values())
+        return 16 * values + 1024 * self._clients + 8 * outputs * samples + (1 << 20)
+
     def asks(self, moment: Moment) -> bool:
         """Whether any side may have a question at this moment."""
         return any(moment in side.asks for side in self._sides.values())
