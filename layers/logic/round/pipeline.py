@@ -72,10 +72,12 @@ class ServerPipeline:
         clients: int,
         facilities: Facilities,
         secret: Secret,
-        max_update: float | None = None,
+        max_update: float | None,
+        most_slot_bytes: int,
         trace: Trace | None = None,
     ) -> None:
         self._sides = sides
+        self.most_slot_bytes = most_slot_bytes  # of one update or answer
         self._trace = trace
         self._state = state
         self._clients = clients
@@ -164,19 +166,6 @@ class ServerPipeline:
             if type(side).most_samples is not ServerSide.most_samples:
                 samples = side.most_samples(samples, self._context(key, client, False))
         return samples
-
-    @property
-    def most_slot_bytes(self) -> int:
-        """The most bytes of the slots in one update or answer.
-
-        They are 4 float32 values for each value of the model, 1 KiB for each client, one float64
-        value for each output on each sample of the assets, and 1 MiB. No layer has fewer outputs
-        than its largest first dimension.
-        """
-        values = self._state.weights.size + self._state.buffers.size
-        outputs = max((tensor.shape[0] for tensor in self._layout if tensor.shape), default=1)
-        samples = sum(self._facilities.asset_sizes.values())
-        return 16 * values + 1024 * self._clients + 8 * outputs * samples + (1 << 20)
 
     def asks(self, moment: Moment) -> bool:
         """Whether any side may have a question at this moment."""

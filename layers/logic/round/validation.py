@@ -65,7 +65,7 @@ def check_slots(
 
     Raises:
         Rejected: a slot has a name that none of them has, one is missing in an answer, or all slots
-            together have more than `ServerPipeline.most_slot_bytes`.
+            together have more than `Logic.most_slot_bytes`.
     """
     known = {*pipeline.memory, PASS, FAILURE} if asked is None else {*asked}
     if unknown := slots.keys() - known:
