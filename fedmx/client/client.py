@@ -18,8 +18,6 @@ from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.protocol.messages import (
     CODEC,
-    REASON_LENGTH,
-    TRACEBACK_LENGTH,
     AnnouncedAsset,
     CannotTakePart,
     Failed,
@@ -32,6 +30,7 @@ from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.logic.errors import reason_of
+from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,
@@ -327,9 +326,9 @@ class Client:
 
     def _send_failed(self, round: int, client: int, error: Exception) -> None:
         place = getattr(error, "place", "")  # of a part of the experiment
-        reason = f"{reason_of(error)}{f' ({place})' if place else ''}"[:REASON_LENGTH]
-        trace = traceback.format_exc()[-TRACEBACK_LENGTH:]
-        self._send(Failed(round, client, reason, trace))
+        reason = f"{reason_of(error)}{f' ({place})' if place else ''}"
+        trace = shortened(traceback.format_exc(), TRACEBACK_BYTES, from_end=True)
+        self._send(Failed(round, client, shortened(reason, REASON_BYTES), trace))
 
     def _poll(self) -> None:
         """Queue the network events that have come in the meantime, without waiting.

@@ -14,13 +14,14 @@ from layers.logic.core.messages import FAILURE, MOST_SAMPLES, PASS, Offer, Slot,
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
 from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
+from layers.logic.recorded import recorded_bytes, shortened
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.storage import slots_bytes
 
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
 MOST_METRICS = 100  # of an update or an offer; they are recorded
-LONGEST_METRIC = 80  # characters of a metric's name
+LONGEST_METRIC = 80  # bytes of a metric's name in a record
 
 
 def check_envelope(
@@ -69,7 +70,7 @@ def check_slots(
     """
     known = {*pipeline.memory, PASS, FAILURE} if asked is None else {*asked}
     if unknown := slots.keys() - known:
-        name = min(unknown)[:LONGEST_METRIC]
+        name = shortened(min(unknown), LONGEST_METRIC)
         raise Rejected(f"{len(unknown)} slots of no hook of this run, such as {name!r}")
     if asked is not None and (missing := known - slots.keys()):
         raise Rejected(f"an answer without the slot {min(missing)!r}")
@@ -212,10 +213,8 @@ def _check_metrics(metrics: Mapping[str, Any]) -> None:
     if len(metrics) > MOST_METRICS:
         raise Rejected(f"{len(metrics)} metrics; there may be at most {MOST_METRICS}")
     for name, value in metrics.items():
-        if len(str(name)) > LONGEST_METRIC:
-            raise Rejected(
-                f"a metric whose name has {len(str(name))} characters; it may have {LONGEST_METRIC}"
-            )
+        if recorded_bytes(str(name)) > LONGEST_METRIC:
+            raise Rejected(f"a metric whose name takes more than {LONGEST_METRIC} recorded bytes")
         if not isinstance(value, (int, float)) or not abs(value) <= MOST:
             broken = isinstance(value, float) and not math.isfinite(value)
             kind = CannotTrain if broken else Rejected
