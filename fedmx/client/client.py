@@ -20,8 +20,6 @@ from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.protocol.messages import (
     CODEC,
-    REASON_LENGTH,
-    TRACEBACK_LENGTH,
     AnnouncedAsset,
     CannotTakePart,
     Failed,
@@ -34,6 +32,7 @@ from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.logic.errors import reason_of
+from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,
@@ -349,8 +348,8 @@ class Client:
         reason = without_folders(f"{reason_of(error)}{f' ({place})' if place else ''}")
         trace = without_folders(traceback.format_exc())
         self.failed += 1
-        reason, trace = reason[:REASON_LENGTH], trace[-TRACEBACK_LENGTH:]
-        self._send(Failed(round, client, reason, trace))
+        reason = shortened(reason, REASON_BYTES)
+        self._send(Failed(round, client, reason, shortened(trace, TRACEBACK_BYTES, from_end=True)))
 
     def _poll(self) -> None:
         """Queue the network events that have come in the meantime, without waiting.

@@ -23,8 +23,6 @@ from fedmx.deployment.systemd import READY, STOPPING, Watchdog, notify
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.log import Log
 from fedmx.protocol.messages import (
-    REASON_LENGTH,
-    TRACEBACK_LENGTH,
     CannotTakePart,
     Failed,
     Finished,
@@ -36,6 +34,7 @@ from fedmx.version import __version__, fits, named_in
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import MOST_KEPT
+from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.logic.round.exchange import Joined, Left
 from layers.network import (
     CertificateExpires,
@@ -398,7 +397,7 @@ class ClientSessions:
             self.report_violation(client, reason)
             self._add_lost(client, reason)
         elif isinstance(message, Failed):
-            reason = message.reason[:REASON_LENGTH]
+            reason = shortened(message.reason, REASON_BYTES)
             who = f"client {client}"
             if message.round:
                 self.log.warning(
@@ -417,7 +416,7 @@ class ClientSessions:
                     client=client,
                     reason=reason,
                 )
-            trace = message.traceback[-TRACEBACK_LENGTH:]
+            trace = shortened(message.traceback, TRACEBACK_BYTES, from_end=True)
             self._events.append(ClientLost(message.round, client, reason, trace))
         else:
             self._events.append(message)
@@ -518,13 +517,13 @@ class ClientSessions:
 
     def _report(self, who: str, reason: str, log_as: str | None = None) -> None:
         """Report a rejection; `log_as`: whose line it is, if not that of `who`."""
-        reason = reason[:REASON_LENGTH]
+        reason = shortened(reason, REASON_BYTES)
         self.rejections.add(f"{who}: {reason}")
         self.log.warning(log_as or who, "rejected", "{who}: {reason}", who=who, reason=reason)
 
     def note_out_of_place(self, client: int, what: str) -> None:
         """Note a message that an honest client may send, but not often."""
-        what = what[:REASON_LENGTH]
+        what = shortened(what, REASON_BYTES)
         self.log.info(
             f"client {client}",
             "client_out_of_place",
@@ -537,7 +536,7 @@ class ClientSessions:
 
     def _expel(self, client: int, what: str) -> None:
         reason = f"{what}, and this client has violated the protocol too often"
-        self.listener.disconnect(identity(client), reason[:REASON_LENGTH], final=True)
+        self.listener.disconnect(identity(client), shortened(reason, REASON_BYTES), final=True)
 
     def _send_finished(self, peer: str) -> None:
         with contextlib.suppress(NetworkError):  # the client has left

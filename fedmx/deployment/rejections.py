@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fedmx.experiment.sections import MOST_VIOLATIONS
+from layers.logic.recorded import REASON_BYTES, shortened
 
 MOST_REASONS = 100  # different reasons in the record of a round
 
@@ -26,7 +27,7 @@ class Rejections:
 
     def add(self, reason: str) -> None:
         """Add a reason."""
-        reason = reason[:500]
+        reason = shortened(reason, REASON_BYTES)
         if reason in self._reasons or len(self._reasons) < MOST_REASONS:
             self._reasons[reason] += 1
         else:

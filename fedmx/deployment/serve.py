@@ -12,7 +12,7 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.experiment.sections import PATIENCE
 from fedmx.monitoring.monitor import Monitor
-from fedmx.protocol.messages import CODEC, Setup
+from fedmx.protocol.messages import CODEC, SMALL_BYTES, Setup
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
@@ -64,7 +64,10 @@ def serve(
         token=read_token(network.token_file),
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,
-        limits=Limits(max_incoming_bytes=network.incoming_bytes),
+        limits=Limits(
+            max_message_bytes=_most_message_bytes(assembly),
+            max_incoming_bytes=network.incoming_bytes,
+        ),
     )
     # Clients need not know where this machine keeps its keys.
     sent = experiment.with_overrides(
@@ -105,6 +108,14 @@ def serve(
             network.metrics, pages_of(monitor), read_token(network.metrics_token_file)
         )
     return server
+
+
+def _most_message_bytes(assembly: Assembly) -> int:
+    """Return the most bytes of a client's unfinished messages: two models with their slots."""
+    engine, logic = assembly.engine, assembly.server_logic
+    values = engine.weights.size + engine.buffers.size
+    one = 4 * values + logic.most_slot_bytes(values, assembly.experiment.clients or 0)
+    return min(2 * (one + SMALL_BYTES), Limits.max_message_bytes)
 
 
 def relax_gc() -> None:

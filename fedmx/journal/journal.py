@@ -28,6 +28,7 @@ from layers.logic import (
     Update,
     Verdict,
 )
+from layers.logic.recorded import recorded_bytes
 from layers.logic.round.exchange import (
     Account,
     Accounts,
@@ -325,6 +326,9 @@ def record_of_command(command: Command) -> list[Any]:
     raise AssertionError(command)
 
 
+TRACEBACK = "in clients.jsonl of the run that was replayed"
+"""What a replay has in place of a traceback: the journal has none, so that it is stored once."""
+
 _KINDS: Mapping[str, type[Kept]] = {
     "offer": Offer,
     "update": UpdateArrived,
@@ -366,7 +370,7 @@ def _record_of(event: Kept, round: int) -> dict[str, Any]:
             }
         case ClientLost():
             record |= {"client": event.client, "reason": event.reason}
-            record |= {"traceback": event.traceback} if event.traceback else {}
+            record |= {"failed": True} if event.traceback else {}
             return record | {name: True for name in ("rejected", "ordered") if getattr(event, name)}
         case Joined(client, samples):
             return {**record, "client": client, "samples": samples}
@@ -403,9 +407,8 @@ def _event_of(record: Mapping[str, Any], round: int) -> Kept:
             at_s=record["arrived_s"],
         )
     if kind is ClientLost:
-        marks = {
-            name: record[name] for name in ("traceback", "rejected", "ordered") if name in record
-        }
+        marks = {name: record[name] for name in ("rejected", "ordered") if name in record}
+        marks |= {"traceback": TRACEBACK} if record.get("failed") else {}
         return ClientLost(of_round, client, record["reason"], **marks)
     if kind is StateLost:
         return StateLost(of_round, client)
@@ -453,9 +456,14 @@ def _bounded(metrics: Mapping[str, float]) -> dict[str, float | str]:
     So an offer can write a bounded amount, and a replay refuses the same offers.
     """
     return {
-        name[: LONGEST_METRIC + 1]: _number(value)
-        for name, value in islice(metrics.items(), MOST_METRICS + 1)
+        _cut(name, place): _number(value)
+        for place, (name, value) in enumerate(islice(metrics.items(), MOST_METRICS + 1))
     }
+
+
+def _cut(name: str, place: int) -> str:
+    """Return a name, or in place of one that is too long the shortest that is."""
+    return name if recorded_bytes(name) <= LONGEST_METRIC else f"{place:x<{LONGEST_METRIC + 1}}"
 
 
 def _number(value: float) -> float | str:

@@ -10,8 +10,6 @@ from layers.network import MessageCodec
 SMALL_BYTES = 4 << 20  # the most that a message without a model may take
 SMALL_VALUES = 1 << 12  # the most values in it: each takes a microsecond to read
 MOST_VALUES = 1 << 16  # in a message that can carry a model
-REASON_LENGTH = 500  # characters of a client's reason that are kept
-TRACEBACK_LENGTH = 20_000  # last characters of a client's traceback that are kept
 
 
 @dataclass(frozen=True)

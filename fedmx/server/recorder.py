@@ -25,6 +25,7 @@ from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.server.step_back import summary
 from fedmx.server.stop import after_last
+from fedmx.server.tracebacks import Tracebacks
 from layers.logic import BrokenModel, TooFewUpdates
 
 log = Log("fedmx.run")
@@ -50,6 +51,7 @@ class FolderRecorder:
     keep: Keep = field(default_factory=Keep)
     released: Released | None = None
     _link: str = field(init=False, repr=False)  # of the chain, after the last recorded round
+    _tracebacks: Tracebacks = field(default_factory=Tracebacks, init=False, repr=False)
     _population: Mapping[int, int] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,7 @@ class FolderRecorder:
         self.folder.append_journal(round.journal.record(self._population))
         self._population = round.journal.population
         self.folder.append_round(line)
-        self.folder.append_clients(round.client_records())
+        self.folder.append_clients(self._tracebacks.recorded(round.client_records()))
         if self.released is None:
             self.events.add_round(line, round.report.numbers)
         else:

@@ -199,13 +199,23 @@ class UpdateStore:
 
 
 def slots_bytes(slots: Slots) -> int:
-    """Return the total size of the arrays and byte strings in slots."""
+    """Return the total size of the values in slots and of their names, as UTF-8."""
     return sum(
-        value.nbytes if isinstance(value, np.ndarray) else len(value)
+        len(name.encode("utf-8", "replace")) + _value_bytes(value)
         for slot in slots.values()
-        for value in slot.values()
-        if isinstance(value, np.ndarray | bytes)
+        for name, value in slot.items()
     )
+
+
+def _value_bytes(value: object) -> int:
+    match value:
+        case np.ndarray():
+            return value.nbytes
+        case str():
+            return len(value.encode("utf-8", "replace"))
+        case bytes():
+            return len(value)
+    return 8
 
 
 @dataclass(frozen=True, eq=False)

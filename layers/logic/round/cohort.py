@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +18,12 @@ from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
-from layers.logic.errors import ImpossiblePlan, LogicError
+from layers.logic.errors import ImpossiblePlan, LogicError, Rejected
 from layers.logic.round.lanes import Fold
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.port import Port, Steps
+from layers.logic.round.validation import check_slots
 from layers.logic.seeds import derive, generator
 from layers.logic.selectors.draws import replaced
 
@@ -262,11 +264,11 @@ def ask_hooks(
             slots=in_pass(slots, number),
         )
         replies = yield from port.ask(question, left)
-        answers: dict[int, dict[str, Slot]] = {
-            reply.client: reply.slots
-            for reply in replies
-            if reply.slots.keys() == question.slots.keys()
-        }
+        answers: dict[int, dict[str, Slot]] = {}
+        for reply in replies:
+            with suppress(Rejected):
+                check_slots(reply.slots, pipeline, question.slots)
+                answers[reply.client] = reply.slots
         left = [client for client in left if client in answers]
         asking = pipeline.on_answers(moment, answers, slots.keys())
     return [client for client in clients if client not in left]

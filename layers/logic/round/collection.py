@@ -18,6 +18,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, Rejected, reason_of
 from layers.logic.numeric.vectors import largest
+from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
@@ -27,6 +28,7 @@ from layers.logic.round.validation import (
     check_envelope,
     check_offer,
     check_opaque,
+    check_slots,
 )
 
 ENOUGH = "enough others came back first"
@@ -228,7 +230,7 @@ class Collection:
         except Exception as error:
             if not self._foreign:
                 raise
-            trace = traceback.format_exc()
+            trace = shortened(traceback.format_exc(), TRACEBACK_BYTES, from_end=True)
             self._failed.setdefault(_place_of(error), set()).add(update.client)
             reason = f"the server's side of a hook failed on it: {reason_of(error)}"
             return self._drop(ClientReport(update.client, "rejected", reason, trace))
@@ -324,6 +326,7 @@ class Collection:
         """
         announced, most = self._samples(update.client)
         steps = task.training.steps_over(most) if self._knows_steps else None
+        check_slots(update.slots, self._pipeline)
         check_envelope(update, task, announced, most, steps)
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
@@ -362,7 +365,7 @@ class Collection:
     def _drop(self, report: ClientReport) -> Sequence[Task]:
         """End the part of a client without an update; return the next task of its lane."""
         self._offers.remove(report.client)
-        return self._end(report)
+        return self._end(replace(report, reason=shortened(report.reason, REASON_BYTES)))
 
     def _end(self, report: ClientReport) -> Sequence[Task]:
         """End a client's part, and fold what can be folded; return the next task of its lane."""

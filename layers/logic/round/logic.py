@@ -212,8 +212,24 @@ class Logic:
             self.facilities,
             self.secret,
             self.max_update,
+            self.most_slot_bytes(state.weights.size + state.buffers.size, clients),
             trace,
         )
+
+    def most_slot_bytes(self, values: int, clients: int) -> int:
+        """Return the most bytes of the slots in one update or answer.
+
+        They are 4 float32 values for each value of the model, 1 KiB for each client, one float64
+        value for each output on each sample of the assets, and 1 MiB. No layer has fewer outputs
+        than its largest first dimension.
+
+        Args:
+            values: number of weights and buffers of the model.
+            clients: number of clients, N.
+        """
+        outputs = max((tensor.shape[0] for tensor in self.layout if tensor.shape), default=1)
+        samples = sum(self.facilities.asset_sizes.values())
+        return 16 * values + 1024 * clients + 8 * outputs * samples + (1 << 20)
 
     def removed(self, state: ServerState, clients: Collection[int]) -> ServerState:
         """Return the state without what these clients have put into the memories of the hooks."""

@@ -30,6 +30,8 @@ OFFENDED = 0.5  # of `Patience.times`, for a client with an offence
 SUSPENDED_TIMES = 8.0  # a suspension is this many times longer than the round has waited
 MOST_SUSPENDED_S = 3600.0
 MOST_DOUBLINGS = 32  # of a suspension
+FAILURES = 2  # in a row, from which on each is an offence
+FAILED_S = 1.0  # the least that a failure counts as waiting: it can come at once
 
 
 class AnswerTimes:
@@ -115,7 +117,8 @@ class Waiting:
     """Whose turn it is since when, in one round; all times are seconds since the round began.
 
     A client commits an offence when it makes the round wait for nothing: it is silent until the
-    limit, or is lost. Each of its updates takes one offence back. With an offence it has a shorter
+    limit, or is lost, or fails for the second time in a row or more. Each of its updates takes one
+    offence back. With an offence it has a shorter
     limit (`OFFENDED`). From the second offence on, the client is suspended for `SUSPENDED_TIMES` as
     long as the round has waited, twice that for the third, and so on up to `MOST_SUSPENDED_S`. So a
     client can hold up a small share of the time of a run, however often it comes back.
@@ -138,6 +141,7 @@ class Waiting:
         self._answers = AnswerTimes(memory.get("took_s", ()))
         self._waited: Mapping[int, float] = memory.get("waited_s", {})  # of tasks in flight
         self._offences: dict[int, int] = dict(memory.get("offences", {}))
+        self._failures: dict[int, int] = dict(memory.get("failures", {}))  # in a row
         self._suspended: dict[int, float] = dict(memory.get("suspended_s", {}))  # from 0 on
         self._since: dict[int, float] = {}  # the longest-waiting first
         self._asked: set[int] = set()
@@ -187,6 +191,7 @@ class Waiting:
             return
         self._answers.append(now_s - since)
         self._answered.add(client)
+        self._failures.pop(client, None)
         if (offences := self._offences.pop(client, 0) - 1) > 0:
             self._offences[client] = offences
         enough = max(self._need, QUORUM * len(self._asked))
@@ -196,6 +201,27 @@ class Waiting:
         """Record an offence; return the seconds for which the client is suspended from now on."""
         waited_s = now_s - self._since.pop(client, now_s)
         return self.offend(client, waited_s, now_s)
+
+    def failed(self, client: int, waited_s: float, now_s: float) -> float:
+        """Record that a client's code failed, or a message of it was rejected.
+
+        Returns:
+            The seconds for which the client is suspended from now on.
+
+        Args:
+            client: number of the client.
+            waited_s: how long the round has waited for it.
+            now_s: this moment.
+        """
+        self._since.pop(client, None)
+        failures = self._failures[client] = self._failures.get(client, 0) + 1
+        if failures < FAILURES:
+            return 0.0
+        return self.offend(client, max(waited_s, FAILED_S), now_s)
+
+    def waited_s(self, client: int, now_s: float) -> float:
+        """Return how long it has been a client's turn, in seconds."""
+        return now_s - self._since.get(client, now_s)
 
     def offend(self, client: int, waited_s: float, now_s: float) -> float:
         """Record an offence for which the round has waited; return the seconds of suspension."""
@@ -240,5 +266,6 @@ class Waiting:
             **({"took_s": newest} if newest.size else {}),
             **({"waited_s": waited} if waited else {}),
             **({"offences": dict(self._offences)} if self._offences else {}),
+            **({"failures": dict(self._failures)} if self._failures else {}),
             **({"suspended_s": suspended} if suspended else {}),
         }

@@ -72,10 +72,12 @@ class ServerPipeline:
         clients: int,
         facilities: Facilities,
         secret: Secret,
-        max_update: float | None = None,
+        max_update: float | None,
+        most_slot_bytes: int,
         trace: Trace | None = None,
     ) -> None:
         self._sides = sides
+        self.most_slot_bytes = most_slot_bytes  # of one update or answer
         self._trace = trace
         self._state = state
         self._clients = clients

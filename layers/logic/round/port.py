@@ -105,6 +105,8 @@ class Port:
                     missing.discard(client)
                     if event.is_silence:
                         self.waiting.offend(client, self.now_s - began_s, self.now_s)
+                    elif not event.ordered:
+                        self.waiting.failed(client, self.now_s - began_s, self.now_s)
                 case TimerFired(name):
                     for client in sorted(missing):
                         give_up = ""

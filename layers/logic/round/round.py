@@ -228,6 +228,9 @@ class RoundMachine:
                 case ClientLost():
                     if event.is_silence:
                         waiting.lost(event.client, now_s)
+                    elif not event.ordered:
+                        waited_s = waiting.waited_s(event.client, now_s)
+                        waiting.failed(event.client, waited_s, now_s)
                     waiting.pause(event.client)
                     _send(collection.on_client_lost(event), port)
                 case StateLost():

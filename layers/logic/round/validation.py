@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from layers.logic.checks.returned import BROKEN_ADVICE, NOT_FINITE
-from layers.logic.core.messages import MOST_SAMPLES, Offer, Task, Update
+from layers.logic.core.messages import FAILURE, MOST_SAMPLES, PASS, Offer, Slot, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
 from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
+from layers.logic.recorded import recorded_bytes, shortened
 from layers.logic.round.logic import Logic
+from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.storage import slots_bytes
 
 MOST = 1e200  # for numbers from clients: no sum of them, weighted by samples, overflows
 MOST_METRICS = 100  # of an update or an offer; they are recorded
-LONGEST_METRIC = 80  # characters of a metric's name
+LONGEST_METRIC = 80  # bytes of a metric's name in a record
 
 
 def check_envelope(
@@ -48,6 +51,32 @@ def check_envelope(
     _check_count("number of local steps", update.steps, least=0)
     if steps is not None and update.steps > steps:
         raise Rejected(f"a number of local steps of {update.steps}; its task has {steps} at most")
+
+
+def check_slots(
+    slots: Mapping[str, Slot], pipeline: ServerPipeline, asked: Collection[str] | None = None
+) -> None:
+    """Check the names and the size of the slots in an update or an answer before a hook sees them.
+
+    Args:
+        slots: the slots.
+        pipeline: the server sides, which know their names and the most bytes.
+        asked: the names of the slots that the answer must have; None: it is an update, which may
+            have those of the hooks, and the framework's own.
+
+    Raises:
+        Rejected: a slot has a name that none of them has, one is missing in an answer, or all slots
+            together have more than `Logic.most_slot_bytes`.
+    """
+    known = {*pipeline.memory, PASS, FAILURE} if asked is None else {*asked}
+    if unknown := slots.keys() - known:
+        name = shortened(min(unknown), LONGEST_METRIC)
+        raise Rejected(f"{len(unknown)} slots of no hook of this run, such as {name!r}")
+    if asked is not None and (missing := known - slots.keys()):
+        raise Rejected(f"an answer without the slot {min(missing)!r}")
+    size, most = slots_bytes(slots), pipeline.most_slot_bytes
+    if size > most:
+        raise Rejected(f"slots of {size} bytes; with this model they may have {most}")
 
 
 def check_offer(offer: Offer, announced: int, most: int) -> None:
@@ -184,10 +213,8 @@ def _check_metrics(metrics: Mapping[str, Any]) -> None:
     if len(metrics) > MOST_METRICS:
         raise Rejected(f"{len(metrics)} metrics; there may be at most {MOST_METRICS}")
     for name, value in metrics.items():
-        if len(str(name)) > LONGEST_METRIC:
-            raise Rejected(
-                f"a metric whose name has {len(str(name))} characters; it may have {LONGEST_METRIC}"
-            )
+        if recorded_bytes(str(name)) > LONGEST_METRIC:
+            raise Rejected(f"a metric whose name takes more than {LONGEST_METRIC} recorded bytes")
         if not isinstance(value, (int, float)) or not abs(value) <= MOST:
             broken = isinstance(value, float) and not math.isfinite(value)
             kind = CannotTrain if broken else Rejected

@@ -16,7 +16,6 @@ from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import (
-    REASON_LENGTH,
     CannotTakePart,
     Failed,
     Finished,
@@ -37,6 +36,7 @@ from layers.logic import (
     Verdict,
 )
 from layers.logic.core.messages import MOST_SAMPLES
+from layers.logic.recorded import REASON_BYTES
 from layers.network import (
     ConnectionRejected,
     FileFailed,
@@ -451,7 +451,7 @@ def test_however_often_a_client_says_a_name_the_log_has_it_once(sessions, caplog
 def test_what_the_log_says_of_a_message_out_of_place_is_cut(sessions, caplog) -> None:
     caplog.set_level(logging.INFO, "fedmx.server")
     sessions.note_out_of_place(3, "x" * 100_000)
-    assert caplog.messages == [f"client 3: {'x' * REASON_LENGTH}"]
+    assert caplog.messages == [f"client 3: {'x' * REASON_BYTES}"]
 
 
 def test_a_client_may_send_messages_out_of_place_up_to_the_number_of_violations(sessions) -> None:

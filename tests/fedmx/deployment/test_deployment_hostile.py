@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ import pytest
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.protocol.messages import CannotTakePart, Failed, Finished, Ready, Setup
 from fedmx.run.records import JsonLines
+from fedmx.server.tracebacks import Tracebacks
 from layers.logic import Offer, Task, TooFewUpdates, Verdict
+from layers.logic.round.patience import Patience
 from layers.network import MessageCodec
 from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.scripted import (
@@ -267,6 +270,30 @@ def test_strangers_are_sent_away_and_what_they_say_is_ignored(certificates: Cert
     assert "not a client of this run" in stranger.over
     assert any("'auditor' is not a client" in reason for reason in round.rejected_connections)
     assert round.participants == (0,)
+
+
+def fail_at_length(client: Scripted) -> None:
+    while True:
+        task, text = client.task(), "\N{GRINNING FACE}" * 20_000
+        client.say(Failed(task.round, task.client, text, text))
+
+
+def test_a_client_that_fails_at_length_records_little_and_is_suspended(
+    certificates: Certificates,
+) -> None:
+    patience = Patience(limit_s=60.0)
+    server = listening(certificates, last=3, wait_for=3, patience=patience)
+    scripts = {0: honest, 1: honest, 2: fail_at_length}
+    with server, fleet(server, certificates, scripts):
+        rounds = list(server.rounds())
+    of_run = Tracebacks()
+    lines = [of_run.recorded(one.client_records()) for one in rounds]
+    mine = [[line for line in of_round if line["client"] == 2] for of_round in lines]
+    sizes = [len(json.dumps(of_round)) for of_round in mine]
+    assert sizes[0] < 21_000
+    assert max(sizes[1:]) < 1_000
+    assert all(len(json.dumps(one.journal.record(None))) < 5_000 for one in rounds)
+    assert [[*one.record().get("suspended", {})] for one in rounds] == [[], [], ["2"]]
 
 
 def test_reports_stay_short_whatever_comes() -> None:

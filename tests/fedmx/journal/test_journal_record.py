@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fedmx import RunFolder
 from fedmx.journal.chain import message_hash
 from fedmx.journal.journal import (
+    TRACEBACK,
     AnswerArrived,
     Entry,
     Journal,
@@ -55,7 +56,14 @@ EVENTS = st.one_of(
     st.builds(
         Offer, st.integers(1, 9), CLIENTS, NUMBERS, ANY, ANY, st.dictionaries(TEXT, ANY), SECONDS
     ),
-    st.builds(ClientLost, st.integers(0, 9), CLIENTS, TEXT, TEXT, st.booleans()),
+    st.builds(
+        ClientLost,
+        st.integers(0, 9),
+        CLIENTS,
+        TEXT,
+        st.sampled_from(["", TRACEBACK]),
+        st.booleans(),
+    ),
     st.builds(StateLost, st.integers(1, 9), CLIENTS),
     st.builds(TimerFired, st.sampled_from(["deadline", "offers", "patience"])),
     st.builds(Joined, CLIENTS, NUMBERS),

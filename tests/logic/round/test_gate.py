@@ -62,8 +62,11 @@ LIES = {
     "a metric by word": ({"metrics": {"loss": "low"}}, "'loss' of low"),
     "a metric that is NaN": ({"metrics": {"loss": math.nan}}, "'loss' of nan"),
     "metrics that fill records": ({"metrics": {f"m{i}": 1.0 for i in range(101)}}, "101 metrics"),
-    "a metric with a book for a name": ({"metrics": {"m" * 81: 1.0}}, "has 81 characters"),
+    "a metric with a book for a name": ({"metrics": {"m" * 81: 1.0}}, "than 80 recorded"),
+    "a metric with faces for a name": ({"metrics": {"\N{GRINNING FACE}" * 7: 1.0}}, "80 recorded"),
     "a metric that is infinite": ({"metrics": {"loss": -math.inf}}, "'loss' of -inf"),
+    "a slot of no hook": ({"slots": {"0:Nobody": {"x": b""}}}, "'0:Nobody'"),
+    "bytes in the framework's slot": ({"slots": {"failure": {"x": bytes(2 << 20)}}}, "2097153"),
 }
 
 
@@ -168,6 +171,25 @@ def test_an_update_in_the_name_of_another_client_does_not_count_for_its_sender()
     only = a_logic(alone(0))
     expected, _ = run_round(start, MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
+
+
+@pytest.mark.parametrize(
+    ("value", "is_refused"),
+    [
+        (np.zeros(1 << 17), False),
+        (np.zeros(1 << 18), True),
+        (bytes(2 << 20), True),
+        ("\N{GRINNING FACE}" * (1 << 19), True),
+    ],
+)
+def test_a_hook_may_have_a_slot_and_not_one_far_larger_than_the_model(value, is_refused) -> None:
+    class Mine(Hook):
+        pass
+
+    logic = a_logic(alone(0, 1), hooks=[Mine()])
+    forged = lying(1, slots={"0:Mine": {"x": value}})
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=forged), logic)
+    assert report.of("rejected") == ((1,) if is_refused else ())
 
 
 def test_a_hook_can_refuse_what_it_cannot_decode() -> None:

@@ -203,10 +203,15 @@ def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 
-def test_a_client_that_leaves_out_a_hooks_question_has_not_answered() -> None:
+@pytest.mark.parametrize(
+    "slots", [{}, {"0:Masked": {"x": bytes(2 << 20)}}, {"0:Masked": {}, "1:Nobody": {}}]
+)
+def test_a_client_that_answers_something_else_than_a_hooks_question_has_not_answered(
+    slots,
+) -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
     peers = MemoryCarrier(logic, THREE_BOWLS)
-    peers.forge_answer = lambda told: [replace(told, slots={}) if told.client == 1 else told]
+    peers.forge_answer = lambda told: [replace(told, slots=slots) if told.client == 1 else told]
     state, report = run_round(a_state(logic), peers, logic)
     assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)

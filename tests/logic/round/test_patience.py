@@ -317,6 +317,18 @@ def test_each_update_takes_one_offence_back() -> None:
     assert waiting.lost(1, 5.0) == 0.0  # it had no task any more: the round has not waited
 
 
+def test_a_client_that_fails_three_times_in_a_row_is_suspended_until_it_sends_an_update() -> None:
+    waiting = began(Patience(limit_s=5.0))
+    assert [waiting.failed(1, 0.0, 0.0) for _ in range(4)] == [0.0, 0.0, 8.0, 16.0]
+    state = later(START, waiting, 1.0)
+    assert state.memory[PATIENCE]["failures"] == {1: 4}
+    again = began(Patience(limit_s=5.0), state)
+    for client in (1, 2):
+        again.ask(client, 0.0)
+        again.answered(client, 1.0)
+        assert again.failed(client, 0.0, 2.0) == 0.0
+
+
 def test_without_patience_nobody_is_suspended_and_nothing_is_remembered() -> None:
     waiting = began(None, replace(START, memory={PATIENCE: {"suspended_s": {1: 60.0}}}))
     for _ in range(3):
