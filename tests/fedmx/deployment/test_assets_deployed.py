@@ -20,10 +20,12 @@ from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.client_sessions import identity
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import Setup
+from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.deployment.test_deployment_by_hand import Running
 from tests.fedmx.deployment.with_assets import Learning, experiment, file_bytes
 from tests.fedmx.processes import until
+from tests.fedmx.scripted import Scripted
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -257,6 +259,21 @@ def test_a_client_with_data_of_its_own_gets_them_too(
     one.end()
     assert one.error is None
     assert serving.rounds[0].report.clients[0].samples == 30 + len(made.asset_samples["shared"])
+
+
+def test_a_message_that_no_client_of_the_run_needs_is_refused_by_its_announcement(
+    certificates: Certificates,
+) -> None:
+    class Announcing(Scripted):
+        def be_ready(self) -> Setup:
+            self.raw(frame(Kind.MESSAGE, 1, SIZE.pack(100_000_000)))
+            return self.expect(Setup)
+
+    tls = certificates.client(identity(0))
+    with serve(experiment(certificates, 1), "run") as server:
+        one = Announcing(server.address, 0, tls, Scripted.until_told)
+        one.wait()
+    assert "100000000" in one.over
 
 
 def test_a_users_own_hook_gives_two_assets_and_a_damaged_copy_is_sent_again(
