@@ -42,6 +42,7 @@ from layers.network.limits import CLIENT_PATIENCE, Limits, check_identity
 from layers.network.tls import ClientTLS, Trust, explain, is_final
 from layers.network.transfers import ExpectedFile, PeerFiles
 
+LEAST_ATTEMPT_S = 1.0  # that an attempt may take, even if `give_up_s` is over
 CERTIFICATE_CHECK_S = 3600.0  # between two checks of the certificate files in a session
 
 
@@ -213,7 +214,8 @@ class Connector(Endpoint):
         connected_at = self._loop.time()
         limit_s = math.inf if self._give_up_s is None else self._give_up_s
         while True:
-            ended = await self._attempt(connected_at + limit_s)
+            until = max(connected_at + limit_s, self._loop.time() + LEAST_ATTEMPT_S)
+            ended = await self._attempt(until)
             was_open, self._open = self._open is not None, None
             if was_open:
                 delays_s = self._backoff.delays_s()
@@ -246,7 +248,7 @@ class Connector(Endpoint):
     async def _attempt(self, until: float) -> Ended:
         """Connect once and return how it ended; without a session at `until` it ends then."""
         self._ended = None
-        left_s = max(until - self._loop.time(), 0.001)  # TLS takes no 0
+        left_s = until - self._loop.time()
         host = self._address.host
         context = None if self._trust is None else self._renewed(self._trust)
         patience_s = min(CLIENT_PATIENCE * self._limits.handshake_s, left_s)

@@ -305,7 +305,10 @@ class Listener(Endpoint):
             connection.refuse(contest)
         else:
             if older is not None:
-                reason = f"superseded by a newer connection, from {connection.address}"
+                reason = (
+                    f"superseded by a newer connection, from {connection.address}: stop one of the "
+                    "two processes, or give each an identity of its own"
+                )
                 older.leave(reason, True, "superseded")
             connection.handle(session.admit())
 
