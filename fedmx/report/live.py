@@ -12,6 +12,7 @@ from fedmx.log import Log
 log = Log("fedmx.report")
 
 _TIMES_ITS_COST = 100
+_IMPORTED_S = 0.05  # enough if another page has imported it already
 _COST_S = 0.2  # of the first page, before it is known
 
 
@@ -30,8 +31,7 @@ class LivePage:
         self._write, self._every = write, every
         self._cost_s, self._written_s = _COST_S, time.monotonic()
         self._warned = False
-        # From a cold disk this takes seconds, in which no round would go on.
-        Thread(target=import_module, args=["matplotlib.figure"], name="fedmx-page").start()
+        self._importing: Thread | None = None
 
     def show(self, round: int) -> None:
         """Write the page after a round, if it is due."""
@@ -40,7 +40,7 @@ class LivePage:
             due = began_s - self._written_s >= _TIMES_ITS_COST * self._cost_s
         else:
             due = round % self._every == 0
-        if not due:
+        if not due or (self._every is None and not self._has_matplotlib()):
             return
         try:
             self._write()
@@ -54,3 +54,11 @@ class LivePage:
             self._warned = True
         self._written_s = time.monotonic()
         self._cost_s = self._written_s - began_s
+
+    def _has_matplotlib(self) -> bool:
+        """Whether the page can be drawn now; from a cold disk the import takes seconds."""
+        if self._importing is None:
+            self._importing = Thread(target=import_module, args=["matplotlib.figure"])
+            self._importing.start()
+            self._importing.join(_IMPORTED_S)
+        return not self._importing.is_alive()

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+import matplotlib.figure  # noqa: F401 - now, since a run imports it in a thread, which opens files
 import numpy as np
 
 from tests.network_simulation.checks import check

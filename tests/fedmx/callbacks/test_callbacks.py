@@ -33,6 +33,7 @@ from fedmx import (
     serve,
     simulate,
 )
+from fedmx.deployment.join import OwnPart
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport, Traffic
 from layers.logic.core.report import ClientReport
@@ -160,7 +161,8 @@ def test_a_deployed_server_calls_them_and_tells_its_clients_why_the_run_is_over(
     diary = Diary()
 
     def take_part(address: str) -> None:
-        with join(address, 0, memory=tmp_path / "memory", give_up_s=30) as client:
+        own = OwnPart(tmp_path / "data.npz")
+        with join(address, 0, own, memory=tmp_path / "memory", give_up_s=30) as client:
             said.append(client.run())
 
     with serve(deployed, "one", callbacks=[Enough(), diary]) as server:

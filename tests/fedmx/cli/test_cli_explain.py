@@ -37,8 +37,8 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
     for part in ("selector uniform", "aggregator fedfv", "hook stc"):
         assert f"\n{part}\n" in text
     for result in (
-        "fraction = 0.1: a number",
-        "p_up = 0.1: a number or null",
+        "fraction = 0.1: a number from 0 to 1",
+        "p_up = 0.1: a number above 0 to 1 or null",
         "share of an update's values that are sent",
         "(Sattler et al. 2019)",
         "The server keeps each client's last update",
@@ -117,7 +117,7 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
         ("stop", ["stop: section", "    Test loss to get down to."]),
         ("every", ["compute.evaluate.every: key", "run.checkpoint.every: key"]),
         ("logic.hooks.0.mu", ["logic.hooks.0.mu: setting of these hooks"]),
-        ("logic.hooks.0.mu", ["fedprox: mu = 0.01: a number"]),
+        ("logic.hooks.0.mu", ["fedprox: mu = 0.01: a number from 0"]),
     ],
 )
 def test_a_key_is_explained(name: str, lines: list[str]) -> None:

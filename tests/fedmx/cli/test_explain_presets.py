@@ -26,7 +26,7 @@ def test_a_preset_without_settings_of_its_own_refers_to_its_parts() -> None:
     lines = explanation("fedadam")
     assert "settings: those of its parts" in lines
     assert [line for line in lines if line.startswith("    beta1 = ")] == [
-        "    beta1 = 0.9: a number"
+        "    beta1 = 0.9: a number from 0 to below 1"
     ]
 
 

@@ -65,7 +65,7 @@ class _Acts(ClientSide):
 
     def send(self, update, context):
         if self.hook.whom is None or (update.client, update.round) == (self.hook.whom, 2):
-            self.hook.act()
+            self.hook._act()
         return update
 
 
@@ -81,7 +81,7 @@ class Kills(_Part):
     whom: int = 0
     flag: str = ""
 
-    def act(self):
+    def _act(self):
         if not self.flag or not Path(self.flag).exists():
             if self.flag:
                 Path(self.flag).touch()
@@ -93,7 +93,7 @@ class Fails(_Part):
     whom: int = 0
     how: str = "raise"
 
-    def act(self):
+    def _act(self):
         if self.how == "breakpoint":
             breakpoint()
         raise ValueError("this client will not")
@@ -103,7 +103,7 @@ class Fails(_Part):
 class Looks(_Part):
     folder: str = ""
 
-    def act(self):
+    def _act(self):
         maps = Path("/proc/self/maps").read_text()
         Path(self.folder, f"{os.getpid()}.maps").write_text(maps)
 """
@@ -292,7 +292,7 @@ def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
         outcome(experiment(folder, logic=logic), crew)
     line = PARTS.splitlines().index('        raise ValueError("this client will not")') + 1
     text = str(raised.value.__cause__)
-    assert f'worker_parts.py", line {line}, in act' in text
+    assert f'worker_parts.py", line {line}, in _act' in text
     assert raised.value.__cause__.place == f"{folder / 'worker_parts.py'}:{line}"
     del raised  # its traceback keeps this frame, and so the data
 
