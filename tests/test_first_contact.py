@@ -11,13 +11,10 @@ import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from fedmx.cli.main import app
 from fedmx.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -87,23 +84,8 @@ def test_the_targets_and_paths_of_contributing_exist() -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_the_page_for_agents_names_the_commands_with_json_and_targets_of_make() -> None:
+def test_the_page_for_agents_names_targets_of_make() -> None:
     page = (ROOT / "AGENTS.md").read_text()
-    told = set(
-        re.findall(
-            r"`([^`\n]+)`", page[page.index("prints one JSON document") :].partition(".\n")[0]
-        )
-    )
-
-    def with_json(command: Any, name: str) -> set[str]:
-        if hasattr(command, "commands"):
-            inside = (
-                with_json(one, f"{name} {key}".strip()) for key, one in command.commands.items()
-            )
-            return set().union(*inside)
-        return {name} if any("--json" in one.opts for one in command.params) else set()
-
-    assert told == with_json(typer.main.get_command(app), "")
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     named = {word for line in re.findall(r"^make ([a-z ]+)", page, re.M) for word in line.split()}
     assert {"venv", "check", "docs"} <= named <= targets

@@ -32,7 +32,7 @@ from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
 from layers.logic.errors import reason_of
-from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
+from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,

@@ -34,7 +34,7 @@ from fedmx.version import __version__, fits, named_in
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import MOST_KEPT
-from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
+from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.logic.round.exchange import Joined, Left
 from layers.network import (
     CertificateExpires,
@@ -60,6 +60,7 @@ from layers.network import Left as Disconnected
 
 log = Log("fedmx.server")
 TICK_S = 0.5  # the longest wait before limits are checked again
+MOST_EARLY = 4  # messages of a client that takes over, until it has: an update, answers
 EVENTS_A_CALL = 16  # of the network, handled before limits are checked again
 FINISH_WAIT_S = 12.0  # a little more than a client waits between two attempts to reconnect
 
@@ -140,6 +141,9 @@ class ClientSessions:
         self._closing: dict[int, ConnectionRejected] = {}  # connections that will be closed
         self._end_reason: str | None = None  # why the run has ended; None: it has not
         self._addresses: dict[str, str] = {}  # by peer, of the connection that is known here
+        self._successors: dict[str, int] = {}  # newer connections of live clients, by their peer
+        self._taking_over: dict[int, tuple[str, Ready]] = {}  # those that are ready, by address
+        self._early: dict[str, list[Received]] = {}  # what they sent since, by peer
         self._notified: set[int] = set()  # the clients that were sent `Finished`
         self._watchdog = Watchdog()
 
@@ -295,9 +299,14 @@ class ClientSessions:
             log_certificates(log, event)
 
     def _handle_joined(self, event: Connected) -> None:
-        client = self._client_of(event.peer)
-        if client is not None:
+        client = self._client_of(event.successor_of or event.peer)
+        ready: Ready | None = None  # what a successor has said before it got its client's name
+        if client is not None and event.successor_of is not None:
+            self._successors[event.peer] = client
+        elif client is not None:
             self.rejections.joined(client)
+            address, said = self._taking_over.get(client, ("", None))
+            ready = said if address == event.address else None
         if client is None:
             most = "" if self.clients is None else f", N from 0 to {self.clients - 1}"
             reason = f"{event.peer!r} is not a client of this run; connect as client-N{most}"
@@ -306,7 +315,18 @@ class ClientSessions:
         elif self._end_reason is not None:
             self._send_finished(event.peer)
         elif (other := self._other_version(client, event.named)) is not None:
-            self._send_away(client, other)
+            self._send_away(event.peer, other)
+        elif ready is not None:
+            del self._taking_over[client]
+            early: list[Received] = []
+            for peer in [one for one, of in self._successors.items() if of == client]:
+                of_this = self._addresses.pop(peer, None) == event.address
+                early += self._early.pop(peer, ()) if of_this else ()
+                del self._successors[peer]
+            self._addresses[event.peer] = event.address
+            self._handle_ready(event.peer, client, ready)
+            for one in early:
+                self._handle_message(dataclasses.replace(one, peer=event.peer))
         else:
             self._addresses[event.peer] = event.address
             setup = dataclasses.replace(self._setup, client=client)
@@ -338,6 +358,12 @@ class ClientSessions:
         return None
 
     def _handle_left(self, event: Disconnected) -> None:
+        if (of := self._successors.pop(event.peer, None)) is not None:
+            self._early.pop(event.peer, None)
+            address = self._addresses.pop(event.peer, None)
+            if of in self._taking_over and self._taking_over[of][0] == address:
+                del self._taking_over[of]
+            return
         client = self._client_of(event.peer)
         if client is None:
             return
@@ -366,7 +392,7 @@ class ClientSessions:
         # One allowance for a machine, whichever ports it connects from and names it claims.
         self._report(who, event.reason, log_as=event.address.rpartition(":")[0])
         client = self._client_of(event.peer or "")
-        if client is not None:
+        if client is not None and event.peer not in self._successors:
             self._closing[client] = event
 
     def _handle_message(self, event: Received) -> None:
@@ -374,13 +400,25 @@ class ClientSessions:
         if client is None:
             return  # not a client of this run: it was disconnected when it joined
         message = event.message
+        is_first = isinstance(message, CannotTakePart | Ready | MissingAssets)
+        if event.peer in self._successors and not is_first:
+            waiting = self._early.setdefault(event.peer, [])
+            if client not in self._taking_over or len(waiting) == MOST_EARLY:
+                kind = with_article(type(message).__name__)
+                self._report(event.peer, f"{kind} before it was ready")
+            else:
+                waiting.append(event)
+            return
         if isinstance(message, Answer | Offer | Update | Failed):
             name = type(message).__name__
             self.byte_counter.received(client, name, message.round, event.wire_bytes)
-        if isinstance(message, CannotTakePart):
+        if isinstance(message, CannotTakePart) and event.peer in self._successors:
+            # Another process with the certificate of a client that goes on.
+            self._report(event.peer, f"cannot take part: {message.reason}")
+        elif isinstance(message, CannotTakePart):
             self.report_violation(client, f"cannot take part: {message.reason}")
         elif isinstance(message, Ready):
-            self._handle_ready(client, message)
+            self._handle_ready(event.peer, client, message)
         elif isinstance(message, MissingAssets):
             self._handle_missing_assets(event.peer, client, message)
         elif client not in self.membership.ready:
@@ -425,7 +463,7 @@ class ClientSessions:
         """Send a client the assets that it lacks; it sends `Ready` when it has them."""
         known = {asset.name for asset in self._setup.assets}
         if (
-            client in self.membership.ready
+            (client in self.membership.ready and peer not in self._successors)
             or not missing.assets
             or not known.issuperset(missing.assets)
         ):
@@ -450,8 +488,9 @@ class ClientSessions:
         elif (client := self._client_of(event.peer)) is not None:
             self.report_violation(client, "offered a file that it was not asked for")
 
-    def _handle_ready(self, client: int, ready: Ready) -> None:
-        if client in self.membership.ready:
+    def _handle_ready(self, peer: str, client: int, ready: Ready) -> None:
+        is_successor = peer in self._successors
+        if client in self.membership.ready and not is_successor:
             self.report_violation(client, "was ready already")
             return
         fits = ready.run == self._setup.run and ready.client == client
@@ -462,16 +501,20 @@ class ClientSessions:
                 "it is ready for another run, as another client, with other assets, with the "
                 "memory of too many rounds, or with an impossible number"
             )
-            self._send_away(client, reason)
+            self._send_away(peer, reason)
             return
         most = self._max_samples
         most = most if isinstance(most, int) else most.get(client, 0)
         if ready.samples > most:
             self._send_away(
-                client,
+                peer,
                 f"it announces {ready.samples} samples, and network.max_samples allows {most}; "
                 "give it no more, or raise the bound at the server",
             )
+            return
+        if is_successor:
+            self._taking_over[client] = self._addresses.get(peer, ""), ready
+            self.listener.take_over(peer)
             return
         before = self.membership.join(client, ready.samples)
         what = "joined" if before is None else "is back"
@@ -502,10 +545,11 @@ class ClientSessions:
         else:
             self.reconnected.add(client)
 
-    def _send_away(self, client: int, reason: str) -> None:
+    def _send_away(self, peer: str, reason: str) -> None:
         """Report why a client cannot take part, and disconnect it for good."""
-        self._report(f"client {client}", reason)
-        self.listener.disconnect(identity(client), reason, final=True)
+        client = self._client_of(peer)
+        self._report(peer if peer in self._successors else f"client {client}", reason)
+        self.listener.disconnect(peer, reason, final=True)
 
     def _add_lost(self, client: int, reason: str) -> None:
         """Add a `ClientLost` event, if the client has an open task or question."""
@@ -546,7 +590,7 @@ class ClientSessions:
                 self._notified.add(client)
 
     def _client_of(self, peer: str) -> int | None:
-        client = _number_in(peer)
+        client = self._successors.get(peer, _number_in(peer))
         if client is None or (self.clients is not None and client >= self.clients):
             return None
         return client

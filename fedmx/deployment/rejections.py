@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from fedmx.experiment.sections import MOST_VIOLATIONS
-from layers.logic.recorded import REASON_BYTES, shortened
+from layers.logic.record_size import REASON_BYTES, shortened
 
 MOST_REASONS = 100  # different reasons in the record of a round
 

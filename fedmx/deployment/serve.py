@@ -64,6 +64,7 @@ def serve(
         token=read_token(network.token_file),
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,
+        successors=True,
         limits=Limits(
             max_message_bytes=_most_message_bytes(assembly),
             max_incoming_bytes=network.incoming_bytes,

@@ -28,7 +28,7 @@ from layers.logic import (
     Update,
     Verdict,
 )
-from layers.logic.recorded import recorded_bytes
+from layers.logic.record_size import recorded_bytes
 from layers.logic.round.exchange import (
     Account,
     Accounts,

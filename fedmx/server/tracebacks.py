@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from layers.logic.recorded import recorded_bytes
+from layers.logic.record_size import recorded_bytes
 
 MOST_BYTES = 256 << 10  # of the recorded tracebacks of one client, in one process of the server
 

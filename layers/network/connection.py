@@ -107,6 +107,7 @@ class Connection(asyncio.BufferedProtocol):
         linger_s: float,
     ) -> None:
         self.address = "?"
+        self.successor_of: str | None = None  # the identity whose live connection it may replace
         self.takeovers: list[float] = []  # when connections of this identity replaced a live one
         self.contested = False  # whether a newer connection was refused for that
         self._make_session = make_session

@@ -19,12 +19,15 @@ class Joined:
         address: its address.
         authenticated: whether it has proved its name.
         named: the features that it has named, also those that this end does not have.
+        successor_of: the live client that it replaces with `Listener.take_over`, and whose name it
+            gets then, in a second event; None: it has its own name.
     """
 
     peer: str
     address: str
     authenticated: bool
     named: frozenset[str] = frozenset()
+    successor_of: str | None = None
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ class Listener(Endpoint):
         heartbeat_s: how often each end sends a sign of life.
         limits: of this end.
         files: files of a client are received into this folder/CLIENT; None: they are refused.
+        successors: whether the newer connection of a live client waits for `take_over`, under a
+            name of its own; if not, it replaces the older one at once.
 
     With mutual TLS or a token, a reconnecting client replaces its older connection, but a live one
     only `TAKEOVERS` times in a row within `TAKEOVERS_S` (event `Contested`); otherwise the newer
@@ -84,8 +86,10 @@ class Listener(Endpoint):
         heartbeat_s: float = 5.0,
         limits: Limits | None = None,
         files: Path | None = None,
+        successors: bool = False,
     ) -> None:
         super().__init__(codec, limits, token, files)
+        self._successors = successors
         self._address = Address.parse(address)
         self._address.check_safe(tls=tls is not None, insecure=insecure)
         least, most = HEARTBEAT_S
@@ -173,6 +177,10 @@ class Listener(Endpoint):
         if connection is not None:
             self._soon(connection.leave, reason, final)
 
+    def take_over(self, peer: str) -> None:
+        """Let a successor replace the connection of its client: `Left` and `Joined` follow."""
+        self._soon(self._take_over, peer)
+
     def renew_certificates(self) -> None:
         """Check the files of `tls` now, not only at the next interval."""
         if self._trust is not None and self._thread is not None:
@@ -256,12 +264,7 @@ class Listener(Endpoint):
                     # Bytes that have arrived on the older connection count, even if unread.
                     older.catch_up(lambda: self._decide(connection, terms))
             case Opened(terms):
-                peer = terms.identity
-                self._peers[peer] = connection
-                joined = Joined(peer, connection.address, terms.authenticated, terms.named)
-                self._report(joined)
-                folder = self._files / peer if self._files else None
-                self._transfers.opened(PeerFiles(connection, peer, folder, any_file=True))
+                self._join(connection, terms)
             case Arrived(message, wire_bytes, reserved, values, number):
                 if self._is_current(connection):
                     peer = self._peer_of(connection) or ""
@@ -304,21 +307,61 @@ class Listener(Endpoint):
         elif older is not None and (contest := self._contest(connection, older, terms.identity)):
             connection.refuse(contest)
         else:
-            if older is not None:
-                reason = (
-                    f"superseded by a newer connection, from {connection.address}: stop one of the "
-                    "two processes, or give each an identity of its own"
-                )
-                older.leave(reason, True, "superseded")
+            if older is not None and self._successors and self._is_alive(older):
+                for other in [*self._peers.values()]:
+                    if other.successor_of == terms.identity:
+                        _supersede(other, connection)
+                connection.successor_of = terms.identity
+            elif older is not None:
+                _supersede(older, connection)
             connection.handle(session.admit())
+
+    def _join(self, connection: Connection, terms: Terms) -> None:
+        peer = self._peer_of(connection) or ""
+        self._peers[peer] = connection
+        self._report(
+            Joined(
+                peer,
+                connection.address,
+                terms.authenticated,
+                terms.named,
+                connection.successor_of,
+            )
+        )
+        folder = self._files / terms.identity if self._files else None
+        self._transfers.opened(PeerFiles(connection, peer, folder, any_file=True))
+
+    def _take_over(self, peer: str) -> None:
+        newer = self._peers.get(peer)
+        if newer is None or newer.successor_of is None:
+            return  # it has left meanwhile, or it has a name of its own by now
+        older = self._peers.get(newer.successor_of)
+        if older is None:
+            self._rename(newer)
+        else:
+            # Bytes that have arrived on the older connection count, even if unread.
+            older.catch_up(lambda: self._rename(newer))
+
+    def _rename(self, connection: Connection) -> None:
+        """Give a successor the name of its client."""
+        identity, terms = connection.successor_of, connection.session.terms
+        if identity is None or terms is None or not self._is_current(connection):
+            return
+        older = self._peers.get(identity)
+        if older is not None:
+            _supersede(older, connection)
+        del self._peers[self._peer_of(connection) or ""]
+        connection.successor_of = None
+        self._join(connection, terms)
+        self._expect_partials(connection)
 
     def _contest(
         self, newer: Connection, older: Connection, identity: str
     ) -> IdentityContested | None:
         """Return why a newer connection may not replace a live one, if so; report it once."""
-        now = self._loop.time()
-        if not older.session.heard_within(HEARTBEATS_OF_LIFE * self._heartbeat_s, now):
+        if not self._is_alive(older):
             return None
+        now = self._loop.time()
         recent = [one for one in older.takeovers if now - one < TAKEOVERS_S]
         if len(recent) < TAKEOVERS:
             newer.takeovers = [*recent, now]
@@ -333,9 +376,17 @@ class Listener(Endpoint):
             self._report(Contested(identity, reason))
         return IdentityContested(reason)
 
+    def _is_alive(self, connection: Connection) -> bool:
+        now = self._loop.time()
+        return connection.session.heard_within(HEARTBEATS_OF_LIFE * self._heartbeat_s, now)
+
     def _peer_of(self, connection: Connection) -> str | None:
         terms = connection.session.terms
-        return None if terms is None else terms.identity
+        if terms is None:
+            return None
+        if connection.successor_of is not None:
+            return f"{terms.identity} at {connection.address}"
+        return terms.identity
 
     def _connection_of(self, peer: str) -> Connection | None:
         return self._peers.get(peer)
@@ -350,10 +401,20 @@ class Listener(Endpoint):
         peer = self._peer_of(connection)
         if peer is not None and self._is_current(connection):
             del self._peers[peer]
+            connection.successor_of = None
             self._report(Left(peer, reason))
 
     def _closed(self, connection: Connection) -> None:
         self._forget(connection, "this end closed the connection")
+
+
+def _supersede(older: Connection, newer: Connection) -> None:
+    """End a connection in favour of a newer one."""
+    reason = (
+        f"superseded by a newer connection, from {newer.address}: stop one of the two processes, "
+        "or give each an identity of its own"
+    )
+    older.leave(reason, True, "superseded")
 
 
 def _revoked() -> AuthenticationFailed:

@@ -276,7 +276,7 @@ def listening(certificates: Certificates, *, last: int = 1, **settings: Any) -> 
     of_clients = {name: settings.pop(name) for name in names if name in settings}
     of_clients["clients"] = settings.pop("number", None)
     at_least = max(logic["min_updates"], 1)
-    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
+    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server, successors=True)
     return Server(
         network=RemoteClients(listener, at_least=at_least, **of_clients),
         logic=Logic(layout=compute().engine.layout, **logic),

@@ -272,6 +272,37 @@ def test_a_proven_identity_replaces_its_older_connection() -> None:
             assert await_event(second, Received).message == Note("hello")
 
 
+def test_a_successor_has_a_name_of_its_own_until_it_takes_over() -> None:
+    with (
+        Listener("127.0.0.1:0", CODEC, token=b"secret", successors=True) as listener,
+        Connector(listener.address, "client-1", CODEC, token=b"secret") as first,
+    ):
+        await_event(listener, Joined)
+        await_event(first, Connected)
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as refused:
+            joined = await_event(listener, Joined)
+            assert joined.successor_of == "client-1"
+            await_event(refused, Connected)
+            listener.disconnect(joined.peer, "unfit", final=True)
+            assert await_event(refused, GaveUp).reason == "unfit"
+        assert await_event(listener, Left).peer == joined.peer
+        first.send(Note("still here"))
+        assert await_event(listener, Received).peer == "client-1"
+        with Connector(listener.address, "client-1", CODEC, token=b"secret") as second:
+            successor = await_event(listener, Joined)
+            await_event(second, Connected)
+            second.send(Note("ready"))
+            assert await_event(listener, Received).peer == successor.peer
+            listener.take_over(successor.peer)
+            left, joined = await_event(listener, Left), await_event(listener, Joined)
+            assert (left.peer, joined.peer, joined.successor_of) == ("client-1", "client-1", None)
+            assert successor.address in left.reason
+            assert await_event(first, GaveUp).final
+            assert listener.peers == {"client-1"}
+            listener.send("client-1", Note("hello"))
+            assert await_event(second, Received).message == Note("hello")
+
+
 def test_a_message_for_one_connection_does_not_go_to_the_next_one() -> None:
     with Listener("127.0.0.1:0", CODEC, token=b"secret") as listener:
         with Connector(listener.address, "client-1", CODEC, token=b"secret") as first:

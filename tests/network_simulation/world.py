@@ -153,7 +153,9 @@ class World:
     def _serve(self) -> str:
         plan = self.plan
         experiment = plan.experiment
-        listener = Listener(ADDRESS, CODEC, token=TOKEN, heartbeat_s=plan.heartbeat_s)
+        listener = Listener(
+            ADDRESS, CODEC, token=TOKEN, heartbeat_s=plan.heartbeat_s, successors=True
+        )
         clients = RemoteClients(
             listener,
             Setup("simulated", "", "", 0, (), 0),

@@ -18,7 +18,7 @@ from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, Rejected, reason_of
 from layers.logic.numeric.vectors import largest
-from layers.logic.recorded import REASON_BYTES, TRACEBACK_BYTES, shortened
+from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic

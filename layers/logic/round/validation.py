@@ -14,7 +14,7 @@ from layers.logic.core.messages import FAILURE, MOST_SAMPLES, PASS, Offer, Slot,
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
 from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
-from layers.logic.recorded import recorded_bytes, shortened
+from layers.logic.record_size import recorded_bytes, shortened
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.storage import slots_bytes

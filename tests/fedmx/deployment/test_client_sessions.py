@@ -36,7 +36,7 @@ from layers.logic import (
     Verdict,
 )
 from layers.logic.core.messages import MOST_SAMPLES
-from layers.logic.recorded import REASON_BYTES
+from layers.logic.record_size import REASON_BYTES
 from layers.network import (
     ConnectionRejected,
     FileFailed,

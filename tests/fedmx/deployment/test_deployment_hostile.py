@@ -245,6 +245,32 @@ def test_the_newer_of_two_connections_with_one_identity_takes_over(
     assert len(newcomers[0].tasks) == 1
 
 
+def test_a_second_process_that_cannot_take_part_leaves_the_first_one_alone(
+    certificates: Certificates,
+) -> None:
+    """As with `fedmx client --id 0` by mistake, with other data or another number of parts."""
+    newcomers: list[Scripted] = []
+
+    class Unfit(Scripted):
+        def be_ready(self) -> Setup:
+            setup = self.expect(Setup)
+            self.say(CannotTakePart(0, "3 parts, not 5"))
+            self.hang_up()
+            return setup
+
+    def first(client: Scripted) -> None:
+        task = client.task()
+        newcomers.append(Unfit(server.address, 0, certificates.client("client-0"), honest))
+        newcomers[0].wait()
+        client.say(update_of(task))
+        honest(client)
+
+    server = listening(certificates, wait_for=2, last=2)
+    with server, fleet(server, certificates, {0: first, 1: honest}):
+        rounds = list(server.rounds())
+    assert [round.participants for round in rounds] == [(0, 1), (0, 1)]
+
+
 class Stranger(Scripted):
     """Speaks before anybody has asked it anything."""
 

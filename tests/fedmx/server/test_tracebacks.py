@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedmx.server.tracebacks import MOST_BYTES, Tracebacks
-from layers.logic.recorded import TRACEBACK_BYTES, recorded_bytes
+from layers.logic.record_size import TRACEBACK_BYTES, recorded_bytes
 
 
 def line(round: int, client: int, traceback: str) -> dict[str, object]:

@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic.recorded import recorded_bytes, shortened
+from layers.logic.record_size import recorded_bytes, shortened
 
 
 @given(st.text(st.characters(codec=None)), st.integers(0, 60), st.booleans())
