@@ -9,6 +9,7 @@ import fcntl
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
@@ -25,8 +26,8 @@ from layers.logic.core.declaration import Need, Trait, declared
 from layers.logic.core.privacy import Mechanism
 
 REPEATS = 10
-"""How many other tasks of a round are accepted without local privacy: a server steps back as often
-(`fedmx.server.step_back`)."""
+"""How often a run may go back to its last checkpoint without local privacy: clients answer as many
+tasks more as that repeats. A server steps back as often (`fedmx.server.step_back`)."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Releases:
         self._known: list[Release] = []
         self._run = ""
         self._rounds: int | None = None  # None: not known
+        self._more = 0  # tasks that repeat rounds
+        self._answered: Counter[str] = Counter()  # different tasks, by run
         self._noise: float | None = None
         self._once = 0.0
         if policy is not None and policy.epsilon is not None:
@@ -94,26 +97,29 @@ class Releases:
             return
         experiment = Experiment.parse(setup.experiment, "the server's experiment")
         self._rounds = experiment.rounds
+        self._more = REPEATS * experiment.run.checkpoint.every
         local = local_of(experiment)
         if local is not None:
             once = local.once()
-            self._noise = local.noise / 2
+            self._more, self._noise = 0, local.noise / 2
             self._once = 0.0 if once is None or once.epsilon is None else once.epsilon
         if self.policy is not None:
             self.policy.check(experiment)
         if self.policy is not None or local is not None:
             self._open()
-        if self.policy is not None and self.policy.epsilon is not None:
-            self._check_epsilon(self.policy.epsilon, self.policy.delta, experiment.rounds)
+        self._check_epsilon(experiment.rounds)
 
-    def _check_epsilon(self, most: float, delta: float, rounds: int) -> None:
-        """Check that all rounds of the run fit beside what other runs have spent."""
+    def _check_epsilon(self, updates: int) -> None:
+        """Check that so many updates of the run, and those of other runs, keep the policy."""
+        if self.policy is None or self.policy.epsilon is None:
+            return
+        most, delta = self.policy.epsilon, self.policy.delta
         ours = Release(self._run, 1, 1, "", "", self._noise, self._once)
         others = [one for one in self._known if _terms(one) != _terms(ours)]
         if any(one.noise is None for one in others):
             raise refused("epsilon", "earlier runs had no local privacy")
         before = epsilon_of(_spent(others), delta)
-        after = epsilon_of(_spent([*others, *[ours] * rounds]), delta)
+        after = epsilon_of(_spent([*others, *[ours] * updates]), delta)
         if after > most:
             raise refused(
                 "epsilon",
@@ -124,23 +130,31 @@ class Releases:
         """Check a task before its work.
 
         Raises:
-            RefusedByPolicy: the run has no such round, or has had another task for it.
+            RefusedByPolicy: the run has no such round, or as many tasks as it may have, or updates
+                are hidden, and it has had another task for the round.
         """
-        updates = [one for one in self._known if one.run == self._run and one.round]
-        same = {one.task for one in updates if _place(one) == (task.round, task.pass_number)}
+        place = (task.round, task.pass_number)
+        same = {one.task for one in self._known if (one.run, *_place(one)) == (self._run, *place)}
         if _digest(_plain(task)) in same:
             return
-        number, hides = task.model_version + 1, _hides(logic)
+        if self._rounds is None:
+            return
+        number = task.model_version + 1
         if Trait.REFILLS not in declared(logic.selector):  # else tasks have numbers of their own
             number = max(number, task.round)
-        if hides:
-            number = max(number, len({*map(_place, updates), (task.round, task.pass_number)}))
-        if self._rounds is not None and number > self._rounds:
+        if number > self._rounds:
             raise RefusedByPolicy(
                 f"task {task.round} is beyond the {self._rounds} rounds of the experiment"
             )
-        if len(same) > (0 if hides else REPEATS):
+        if same and _hides(logic):
             raise RefusedByPolicy(f"a second, different task for round {task.round}")
+        answered = self._answered[self._run]
+        if answered >= self._rounds * logic.selector.tasks_per_round + self._more:
+            raise RefusedByPolicy(
+                f"this client has answered {answered} tasks of {self._rounds} rounds"
+            )
+        if answered >= self._rounds:  # which were checked when the run began
+            self._check_epsilon(answered + 1)
 
     def keep(self, task: Task, update: Update, logic: Logic) -> None:
         """Record, durably, that the update of a task may leave from now on.
@@ -160,8 +174,8 @@ class Releases:
             if (one.run, *_place(one)) == (made.run, *_place(made)) and one.update != made.update:
                 raise RefusedByPolicy(f"a second, different update for round {task.round}")
         self._keep(made)
-        if self._file is None and not hides:  # only steps back count, and they are recent
-            del self._known[: -100 * REPEATS]
+        if self._file is None and not hides:  # the count is enough
+            del self._known[:-1000]
 
     def keep_answers(self) -> None:
         """Record, durably, that the answers about labels may leave from now on.
@@ -185,6 +199,11 @@ class Releases:
                 os.fsync(self._file)
             except OSError as error:
                 raise FedmxError(f"{self._path}: cannot be written ({error.strerror})") from None
+        self._note(made)
+
+    def _note(self, made: Release) -> None:
+        if made.round:
+            self._answered[made.run] += 1
         self._known.append(made)
 
     def limited(self) -> AbstractContextManager[None]:
@@ -212,7 +231,8 @@ class Releases:
             content = self._path.read_bytes()
             whole = content[: content.rfind(b"\n") + 1]
             os.ftruncate(file, len(whole))
-            self._known = [Release(**json.loads(line)) for line in whole.splitlines()]
+            for line in whole.splitlines():
+                self._note(Release(**json.loads(line)))
         except BlockingIOError:
             os.close(file)
             raise FedmxError(

@@ -168,6 +168,8 @@ class DrawingInPasses(Hook):
 
 @dataclass(frozen=True)
 class Again(Selector):
+    tasks_per_round = 4
+
     def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
         return Plan(single_lanes(population.clients), passes=4)
 

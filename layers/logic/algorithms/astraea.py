@@ -75,6 +75,11 @@ class Astraea(Selector):
     most_clients = 10_000
     why_limited = "every client takes part in every round, and mediators are filled from all"
 
+    @property
+    def tasks_per_round(self) -> int:
+        """One in each pass."""
+        return self.mediator_epochs
+
     def surveys(self) -> tuple[Question, ...]:
         """Ask for the histogram of the labels."""
         return (self._question,)

@@ -69,6 +69,11 @@ class Concurrent(Selector):
                 f"{self.concurrency}; lower refill_at"
             )
 
+    @property
+    def tasks_per_round(self) -> int:
+        """K updates that count, and one too stale to count for each of those in flight."""
+        return self.buffer + self.concurrency
+
     def select(
         self,
         population: Population,

@@ -21,11 +21,13 @@ class Mechanism:
         probability: q of Poisson sampling; 1: every client takes part.
         epsilon: of a mechanism without noise and delta, such as randomised response; None: it has
             noise.
+        per_round: how many such sums, or updates, a round releases.
     """
 
     noise: float | None
     probability: float
     epsilon: float | None = field(default=None, kw_only=True)
+    per_round: int = field(default=1, kw_only=True)
 
     goes_on: ClassVar[bool] = False
     """Whether the noise of a round depends on that of earlier rounds."""
@@ -37,7 +39,7 @@ class Mechanism:
             after: the number of rounds before the first that counts.
             rounds: the number of the last round that counts.
         """
-        return rounds - after
+        return (rounds - after) * self.per_round
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,15 @@ class Selector(Part, ABC):
         return getattr(self, "count", None) or 1
 
     @property
+    def tasks_per_round(self) -> int:
+        """The most tasks of one client in a round; more than 1 with passes, or asynchronous rounds.
+
+        A client answers no more tasks than that in all rounds, and private runs count as many
+        releases.
+        """
+        return 1
+
+    @property
     def follows(self) -> frozenset[Trait]:
         """Whether it asks for the labels."""
         asked = {question.name for question in self.surveys()}

@@ -79,7 +79,7 @@ class Local(Privacy):
 
     def mechanism(self, preset: Preset) -> Mechanism:
         """Return the noise as a multiple of 2 C, by which a client's update may differ."""
-        return Mechanism(self.noise / 2, 1.0)
+        return Mechanism(self.noise / 2, 1.0, per_round=preset.selector.tasks_per_round)
 
     def once(self) -> Mechanism | None:
         """Return the answer about labels."""

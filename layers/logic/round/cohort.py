@@ -207,6 +207,12 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
             f"{selector} waits in round {round} for late updates of clients {not_in_flight}, which "
             "have no task of an earlier round; choose from population.in_flight"
         )
+    least, most = plan.passes + plan.refills, logic.selector.tasks_per_round
+    if least > most:
+        raise ImpossiblePlan(
+            f"{selector} may give a client {least} tasks or more in round {round}, and clients "
+            f"answer {most}; let its property tasks_per_round return the most tasks of one client"
+        )
     shared = plan.passes > 1 or any(len(lane) > 1 for lane in plan.lanes)
     if shared and logic.needs(Need.EACH_CLIENT):
         raise ImpossiblePlan(

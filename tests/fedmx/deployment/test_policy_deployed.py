@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 import pytest
 
-from tests.fedmx.processes import Deployment
+from fedmx import Experiment
+from fedmx.protocol.messages import CODEC, CannotTakePart, Failed, Ready, Setup
+from layers.logic import Task, Training, Update
+from layers.network import Joined, Listener, Received
+from tests.fedmx.processes import Deployment, Process
 from tests.network.conftest import Certificates
 
+T = TypeVar("T")
+FEDBUFF = "logic={preset: {name: fedbuff, concurrency: 2, buffer: 1}}"
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 EXPERIMENT = """
@@ -19,6 +29,104 @@ compute: {engine: numpy, model: logistic, data: digits, normalise: {scale: 16}}
 logic: {selector: {name: uniform, fraction: 1.0}}
 privacy: {name: local, clip: 0.3, delta: 1.0e-5, noise: 8}
 """
+
+
+class Hostile:
+    """A server that sends one client what a test says."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server, successors=True)
+        self._listener.start()
+        self.address = self._listener.address
+
+    def next(self, kind: type[T]) -> T:
+        """Return the next message, or event, of a type."""
+        while True:
+            event = self._listener.next_event(60.0)
+            assert event is not None, f"no {kind} within a minute"
+            found = event.message if isinstance(event, Received) else event
+            if isinstance(found, kind):
+                return found
+
+    def setup(self, *overrides: str, run: str = "run") -> Ready | CannotTakePart:
+        made = Experiment.parse(EXPERIMENT, overrides=overrides)
+        setup = Setup(run, made.to_yaml(), made.digest(), 0, (1, 28, 28), 10)
+        self._listener.send("client-0", setup)
+        return self.next(Ready | CannotTakePart)  # type: ignore[arg-type, return-value]
+
+    def task(self, number: int, weight: float, version: int = 0) -> Update | Failed:
+        """Let the client train; it has 784 inputs and 10 classes."""
+        weights = np.full(7850, weight, np.float32)
+        task = Task(number, 0, 0, Training(steps=1), weights, np.zeros(0, np.float32))
+        self._listener.send("client-0", replace(task, model_version=version))
+        return self.next(Update | Failed)  # type: ignore[arg-type, return-value]
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def hostile(certificates: Certificates) -> Iterator[Hostile]:
+    server = Hostile(certificates)
+    yield server
+    server.close()
+
+
+def client_of(
+    server: Hostile, certificates: Certificates, folder: Path, *words: str
+) -> tuple[Deployment, Process]:
+    deployment = Deployment(folder, folder, certificates)
+    deployment.address = server.address
+    client = deployment.client(0, 2, *words)
+    server.next(Joined)
+    return deployment, client
+
+
+@pytest.mark.parametrize(
+    ("overrides", "most"),
+    [([], 2), (["privacy=null"], 12), (["privacy=null", FEDBUFF], 16)],
+    ids=["local", "public", "asynchronous"],
+)
+def test_a_hostile_server_gets_a_bounded_number_of_updates_also_of_a_client_without_a_policy(
+    overrides: list[str], most: int, hostile: Hostile, certificates: Certificates, tmp_path: Path
+) -> None:
+    """Rounds that do not exist, other tasks for one round, and models that are said to be old."""
+    deployment, client = client_of(hostile, certificates, tmp_path)
+    try:
+        assert isinstance(hostile.setup(*overrides), Ready)
+        beyond = [hostile.task(number, 0.0, number - 1) for number in range(1, 6)]
+        repeated = [hostile.task(2, float(weight)) for weight in range(1, 20)]
+        numbered = [hostile.task(number, 0.0) for number in range(100, 120)]
+        answers = [*beyond, *repeated, *numbered]
+        assert sum(isinstance(one, Update) for one in answers) == most
+        refused = [one for one in answers if isinstance(one, Failed)]
+        assert {one.traceback for one in refused} == {""}
+        assert not any("\n" in one.reason for one in refused)
+        if not overrides:
+            client.kill()
+            deployment.client(0, 2)
+            hostile.next(Joined)
+            hostile.setup()
+            assert isinstance(hostile.task(1, 0.0), Update)  # the same one
+            assert isinstance(hostile.task(1, 1.0), Failed)
+    finally:
+        deployment.end()
+
+
+@pytest.mark.parametrize("overrides", [["privacy=null"], ["seed=9"]], ids=["raw", "another-run"])
+def test_a_hostile_server_gets_nothing_beyond_the_policy_by_another_run(
+    overrides: list[str], hostile: Hostile, certificates: Certificates, tmp_path: Path
+) -> None:
+    deployment, client = client_of(hostile, certificates, tmp_path, "--max-epsilon", "1.5")
+    try:
+        assert isinstance(hostile.setup(run="one"), Ready)
+        assert isinstance(hostile.task(1, 0.0), Update)
+        found = hostile.setup(*overrides, run="two")
+        assert isinstance(found, CannotTakePart)
+        assert "policy, epsilon" in found.reason
+        assert client.code() == 2
+    finally:
+        deployment.end()
 
 
 def test_a_refusal_is_one_line_at_both_ends_and_what_is_allowed_is_counted(

@@ -238,6 +238,16 @@ def test_local_privacy_has_the_same_bits_everywhere_and_counts_every_round() -> 
     assert weights(lying) != alone
 
 
+def test_each_pass_of_a_round_is_a_release_of_its_own() -> None:
+    asking = {"selector": {"name": "astraea", "gamma": 2, "mediator_epochs": 3}}
+    private = {**LOCAL, "label_epsilon": 0.25}
+    given = experiment(privacy=private, logic={**asking, "aggregator": "mean"}, rounds=2)
+    with simulate(given) as simulation:
+        told = [one.epsilon for one in simulation]
+    rounds = [epsilon_of([(Mechanism(2.0, 1.0), 3 * n)], 1e-2) for n in (1, 2)]
+    assert told == pytest.approx([one + 0.25 for one in rounds], abs=1.01e-4)
+
+
 def test_answers_about_labels_are_counted_and_explained(tmp_path: Path) -> None:
     private = {**LOCAL, "label_epsilon": 0.25, "labels": 8}
     asking = {"selector": {"name": "astraea", "gamma": 2}, "aggregator": "mean"}
@@ -459,6 +469,34 @@ def test_a_deployed_private_run_is_killed_resumed_and_replayed(
     refused = fedmx("pack", str(run.path), "--out", "run.fedmx", cwd=tmp_path)
     assert refused.code != 0
     assert "who took part" in refused.err
+
+
+def test_a_resumed_server_releases_no_second_model_of_a_round_when_another_client_is_away(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    logic = {**TREE["logic"], "selector": {"name": "poisson", "probability": 0.9}}
+    network = {"rejoin_s": 0.5, "wait_for": 2}
+    given = experiment(rounds=100_000, clients=3, logic=logic, network=network)
+    file = tmp_path / "experiment.yaml"
+    file.write_text(given.to_yaml())
+    deployment = Deployment(tmp_path, file, certificates)
+    try:
+        server = deployment.serve()
+        clients = [deployment.client(number, 3) for number in range(3)]
+        until(lambda: deployment.rounds() >= 4, lambda: server.output)
+        server.kill()
+        run = deployment.run
+        last = run.checkpoint_rounds[-1]
+        lose_checkpoints(run, last - 1, "removed")
+        (again,) = (one for one in run.rounds() if one["round"] == last)
+        clients[again["participants"][0]].kill()
+        told = (run.path / "released.jsonl").read_bytes()
+        resumed = deployment.resume()
+        assert resumed.code() == 2, resumed.output
+        assert f"round {last} was run again" in resumed.output
+        assert (run.path / "released.jsonl").read_bytes() == told
+    finally:
+        deployment.end()
 
 
 def test_the_noise_is_that_of_the_formula() -> None:

@@ -27,6 +27,10 @@ class Fixed(Selector):
     lanes: tuple[tuple[int, ...], ...]
     passes: int = 1
 
+    @property
+    def tasks_per_round(self) -> int:
+        return self.passes
+
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(self.lanes, passes=self.passes)
 

@@ -162,6 +162,8 @@ def test_a_client_that_takes_part_first_in_a_later_round_corrects_by_c() -> None
 def test_in_the_second_pass_of_round_1_c_is_zero_and_a_client_corrects_by_its_own_variate() -> None:
     @dataclass(frozen=True)
     class Twice(Selector):
+        tasks_per_round = 2
+
         def select(self, population, memory, round, rng) -> Plan:
             return Plan(((0,),), passes=2)
 
@@ -268,6 +270,8 @@ def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_v
 def test_a_client_that_is_cut_off_between_two_passes_has_lost_its_variate() -> None:
     @dataclass(frozen=True)
     class Twice(Selector):
+        tasks_per_round = 2
+
         def select(self, population, memory, round, rng) -> Plan:
             return Plan(((0,), (1,), (2,)), passes=2)
 

@@ -105,6 +105,8 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
 
 @dataclass(frozen=True)
 class Twice(Selector):
+    tasks_per_round = 2
+
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(((0,),), passes=2)
 

@@ -104,6 +104,8 @@ class Refilling(Selector):
 
     instead: tuple[int, ...] | None = None
 
+    tasks_per_round = 5
+
     def select(self, population, memory, round, rng) -> Plan:
         return Plan((), enough=3, keeps_stragglers=True, refills=True)
 

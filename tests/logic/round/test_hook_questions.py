@@ -305,6 +305,10 @@ def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(pass
 class InPasses(Selector):
     passes: int
 
+    @property
+    def tasks_per_round(self) -> int:
+        return self.passes
+
     def select(self, population, memory, round, rng):
         return Plan(single_lanes(population.clients), passes=self.passes)
 

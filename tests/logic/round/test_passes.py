@@ -38,6 +38,10 @@ class Again(Selector):
     lanes: tuple[tuple[int, ...], ...]
     passes: int = 2
 
+    @property
+    def tasks_per_round(self) -> int:
+        return self.passes
+
     def select(self, population, memory, round, rng) -> Plan:
         return Plan(self.lanes, passes=self.passes)
 
@@ -253,6 +257,15 @@ def test_what_needs_one_task_of_each_client_is_refused(with_what) -> None:
     with pytest.raises(LogicError, match="several passes"):
         Plan(((0,), (1,)), passes=2, **with_what)
     Plan(((0,), (1,)), passes=1, **with_what)
+
+
+def test_more_passes_than_a_selector_says_that_clients_answer_are_refused() -> None:
+    class Silent(Again):
+        tasks_per_round = 1
+
+    logic = a_logic(Silent(((0,),)))
+    with pytest.raises(LogicError, match="tasks_per_round"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_no_passes_and_an_aggregator_of_single_updates_are_refused() -> None:
