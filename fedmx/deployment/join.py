@@ -143,6 +143,12 @@ def join(
     Raises:
         FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
     """
+
+    def learn(setup: Setup) -> tuple[Logic, Compute]:
+        if setup.client != client:  # else it would train on another client's part
+            raise FedmxError(f"this is client {client}, and the server says client {setup.client}")
+        return (own or OwnPart()).learn(setup)
+
     assets = AssetReceiver(memory)
     connector = Connector(
         address,
@@ -157,7 +163,7 @@ def join(
     )
     return Client(
         connector,
-        learn=(own or OwnPart()).learn,
+        learn=learn,
         memory=memory,
         assets=assets,
         releases=Releases(memory, client, policy),

@@ -10,7 +10,7 @@ from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from fedmx.experiment.sections import PATIENCE
+from fedmx.experiment.sections import PATIENCE, RunSection
 from fedmx.monitoring.monitor import Monitor
 from fedmx.protocol.messages import CODEC, SMALL_BYTES, Setup
 from fedmx.server.callback import Callback
@@ -70,9 +70,11 @@ def serve(
             max_incoming_bytes=network.incoming_bytes,
         ),
     )
-    # Clients need not know where this machine keeps its keys.
+    # Clients need not know where this machine keeps its keys and runs.
+    keys = ("tls", "token_file", "metrics", "metrics_token_file")
+    folder = RunSection().folder
     sent = experiment.with_overrides(
-        [f"network.{key}=null" for key in ("tls", "token_file", "metrics", "metrics_token_file")]
+        [f"run.folder={folder}", *(f"network.{key}=null" for key in keys)]
     )
     setup = Setup(
         run=run,

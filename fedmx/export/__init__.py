@@ -160,6 +160,8 @@ def _weights_of(folder: RunFolder) -> tuple[Path, int]:
 
 def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
     """Return the assembly of a run's experiment, without its data."""
+    if missing := {"shape", "classes"} - folder.facts.keys():
+        raise RunError(f"{folder.path}: run.json does not have {min(missing)}; is it of this run?")
     shape, classes = folder.facts["shape"], folder.facts["classes"]
     words: tuple[str, ...] = ()
     if folder.words_path.exists():

@@ -93,7 +93,7 @@ class Scripted:
 
     def be_ready(self) -> Setup:
         """Take the setup and say that this client is ready."""
-        setup = self.expect(Setup)
+        self.setup = setup = self.expect(Setup)
         self.say(Ready(setup.run, self.client, self.samples, self.kept))
         return setup
 

@@ -281,6 +281,12 @@ def test_an_unfinished_run_gives_its_newest_checkpoint_and_says_its_round(
     assert "part.safetensors, of round 1" in shown.out
     with safe_open("part.safetensors", framework="numpy") as file:
         assert file.metadata()["round"] == "1"
+    whole = (run / "run.json").read_text()
+    facts = json.loads(whole)
+    del facts["classes"]
+    (run / "run.json").write_text(json.dumps(facts))
+    assert "run.json does not have classes" in refused("export", str(run), "--to", "onnx")
+    (run / "run.json").write_text(whole)
     (run / "checkpoints" / "round-000001.safetensors").unlink()
     assert "has no checkpoint yet" in refused("export", str(run), "--to", "onnx")
     assert "has no checkpoint yet" in refused("run", "small.yaml", "--set", f"compute.start={run}")

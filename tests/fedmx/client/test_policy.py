@@ -59,10 +59,10 @@ class Asked:
         self.network = Network()
         self.client.network = self.network
 
-    def setup(self, *overrides: str, run: str = "run") -> Any:
+    def setup(self, *overrides: str, run: str = "run", client: int = 1) -> Any:
         """Send a setup; return the answer."""
         made = Experiment.parse(EXPERIMENT, overrides=overrides)
-        setup = Setup(run, made.to_yaml(), made.digest(), 1, (1, 28, 28), 10)
+        setup = Setup(run, made.to_yaml(), made.digest(), client, (1, 28, 28), 10)
         self.client._handle_message(setup)
         return self.network.sent[-1]
 
@@ -123,6 +123,14 @@ def test_a_policy_allows_what_it_lists(
 ) -> None:
     asked = Asked(tmp_path, Policy.model_validate(given))
     assert isinstance(asked.setup(*overrides), Ready)
+    asked.end()
+
+
+def test_a_server_does_not_choose_whose_part_a_client_trains_on(tmp_path: Path) -> None:
+    asked = Asked(tmp_path)
+    with pytest.raises(FedmxError, match=r"client 1.*client 2"):
+        asked.setup(client=2)
+    assert isinstance(asked.network.sent[-1], CannotTakePart)
     asked.end()
 
 

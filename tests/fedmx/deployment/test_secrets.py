@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from fedmx import FedmxError
+from fedmx import Experiment, FedmxError, serve
 from fedmx.client.participant import ClientMemory
 from fedmx.deployment.token import read_token
 from fedmx.history import pack, replay
+from fedmx.protocol.messages import Setup
 from fedmx.run import RunError, RunFolder
 from fedmx.run.secret_file import SECRET
 from layers.logic import LogicError
 from tests.fedmx.deployment.test_deployment import simulated
 from tests.fedmx.processes import Deployment, until
+from tests.fedmx.scripted import Scripted
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -185,3 +187,34 @@ def test_a_token_of_16_bytes_or_more_is_read_without_the_white_space_around_it(
         read_token(tmp_path / "none")
     assert str(caught.value).startswith(f"{tmp_path / 'none'}: ")
     assert "No such file or directory" in str(caught.value)
+
+
+def test_clients_are_told_no_path_of_the_server(certificates: Certificates, tmp_path: Path) -> None:
+    tls = certificates.server
+    files = {"certificate": str(tls.certificate), "key": str(tls.key), "ca": str(tls.ca)}
+    (tmp_path / "token").write_text("a long secret of this test")
+    network = {"address": "127.0.0.1:0", "tls": files, "wait_for": 1}
+    tree = {
+        "rounds": 1,
+        "clients": 2,
+        "compute": {
+            "engine": "numpy",
+            "model": "logistic",
+            "data": "digits",
+            "normalise": {"scale": 16},
+        },
+        "run": {"folder": str(tmp_path / "runs")},
+        "network": {**network, "metrics_token_file": str(tmp_path / "token")},
+    }
+    told: list[Setup] = []
+
+    def first(client: Scripted) -> None:
+        told.append(client.setup)
+
+    with serve(Experiment.from_dict(tree), "run") as server:
+        (client,) = [Scripted(server.address, 0, certificates.client("client-0"), first)]
+        until(lambda: bool(told), lambda: client.over)
+        client.stop()
+    assert "rounds" in told[0].experiment
+    assert str(tmp_path) not in told[0].experiment
+    assert str(certificates.folder) not in told[0].experiment
