@@ -12,13 +12,12 @@ from fedmx import Experiment, FedmxError, serve
 from fedmx.client.participant import ClientMemory
 from fedmx.deployment.token import read_token
 from fedmx.history import pack, replay
-from fedmx.protocol.messages import Setup
 from fedmx.run import RunError, RunFolder
 from fedmx.run.secret_file import SECRET
 from layers.logic import LogicError
 from tests.fedmx.deployment.test_deployment import simulated
 from tests.fedmx.processes import Deployment, until
-from tests.fedmx.scripted import Scripted
+from tests.fedmx.scripted import Scripted, honest
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -204,17 +203,13 @@ def test_clients_are_told_no_path_of_the_server(certificates: Certificates, tmp_
             "normalise": {"scale": 16},
         },
         "run": {"folder": str(tmp_path / "runs")},
+        "logic": {"min_updates": 1},
         "network": {**network, "metrics_token_file": str(tmp_path / "token")},
     }
-    told: list[Setup] = []
-
-    def first(client: Scripted) -> None:
-        told.append(client.setup)
-
     with serve(Experiment.from_dict(tree), "run") as server:
-        (client,) = [Scripted(server.address, 0, certificates.client("client-0"), first)]
-        until(lambda: bool(told), lambda: client.over)
-        client.stop()
-    assert "rounds" in told[0].experiment
-    assert str(tmp_path) not in told[0].experiment
-    assert str(certificates.folder) not in told[0].experiment
+        client = Scripted(server.address, 0, certificates.client("client-0"), honest)
+        list(server)
+    client.stop()
+    assert "rounds: 1" in client.setup.experiment
+    assert str(tmp_path) not in client.setup.experiment
+    assert str(certificates.folder) not in client.setup.experiment
