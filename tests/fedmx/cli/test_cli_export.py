@@ -16,6 +16,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from fedmx import recorded, simulate
 from fedmx.assembly.assembly import Assembly
 from fedmx.cli.main import main as command
 from fedmx.errors import ExperimentError
@@ -281,15 +282,20 @@ def test_an_unfinished_run_gives_its_newest_checkpoint_and_says_its_round(
     assert "part.safetensors, of round 1" in shown.out
     with safe_open("part.safetensors", framework="numpy") as file:
         assert file.metadata()["round"] == "1"
-    whole = (run / "run.json").read_text()
-    facts = json.loads(whole)
-    del facts["facts"]["classes"]
-    (run / "run.json").write_text(json.dumps(facts))
-    assert "run.json does not have classes" in refused("export", str(run), "--to", "onnx")
-    (run / "run.json").write_text(whole)
     (run / "checkpoints" / "round-000001.safetensors").unlink()
     assert "has no checkpoint yet" in refused("export", str(run), "--to", "onnx")
     assert "has no checkpoint yet" in refused("run", "small.yaml", "--set", f"compute.start={run}")
+
+
+def test_a_run_that_python_code_recorded_without_the_facts_is_not_exported(
+    here: Path, refused: Callable[..., str]
+) -> None:
+    write_samples(Path("own.npz"))
+    experiment = Experiment.read(Path("small.yaml"))
+    folder = RunFolder.create(here, "bare", experiment.to_yaml(), {})
+    with simulate(experiment) as simulation:
+        list(recorded(simulation, folder))
+    assert "run.json does not have classes" in refused("export", str(folder.path), "--to", "onnx")
 
 
 @pytest.mark.parametrize(
