@@ -38,6 +38,12 @@ def card(
     return f"<div><strong>{escape(title)}</strong><table>{body}</table>{folded}</div>"
 
 
+def same_keys(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows with the keys of all of them; None where a row has no value."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return [{key: row.get(key) for key in keys} for row in rows]
+
+
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return rows with the same keys as CSV with a header line; None is an empty field."""
     text = io.StringIO()

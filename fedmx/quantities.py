@@ -1,12 +1,12 @@
-"""The quantities of a round: everything that its record has, each declared once.
+"""The quantities of a round and of a run, each declared once.
 
-`rounds.jsonl`, TensorBoard, reports and docs/run-folder.md read them here. A new quantity is an
-entry below, and what computes it.
+`rounds.jsonl`, TensorBoard, trackers, Prometheus, `--json` and CSV of every command, reports and
+docs/run-folder.md read them here. A new quantity is an entry below, and what computes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,6 +39,12 @@ class Quantity:
     label: str = ""
     optional: bool = False
     published: bool = False
+
+    @property
+    def title(self) -> str:
+        """A short text about it, for Prometheus."""
+        name = self.label or self.key.replace("_", " ").capitalize()
+        return f"{name}, in the last round that has it."
 
 
 def _overhead(name: str) -> Callable[[Any], Any]:
@@ -293,3 +299,87 @@ def record_of(round: Any) -> dict[str, Any]:
 
 RESERVED = frozenset(one.key for one in QUANTITIES if one.optional and one.unit == "text")
 """The keys that no hook may record, also in rounds that do not have them."""
+
+
+LASTING = tuple(one for one in QUANTITIES if one.published and one.unit in ("share", "number"))
+"""What a server tells of its last round that has it, also if the run is private."""
+
+
+def last_values(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the last measured value of each quantity of `LASTING`, by key."""
+    return {
+        one.key: record[one.key]
+        for one in LASTING
+        for record in [next((r for r in reversed(records) if r.get(one.key) is not None), None)]
+        if record is not None
+    }
+
+
+@dataclass(frozen=True)
+class RunQuantity:
+    """One quantity of a run, under the same key in every output.
+
+    Attributes:
+        key: its name.
+        about: what it is (Markdown), for docs/run-folder.md.
+        of: returns it for a `fedmx.report.summary.Curve` and a target accuracy (None: none); None:
+            not measured, or not reached.
+    """
+
+    key: str
+    about: str
+    of: Callable[[Any, float | None], Any]
+
+
+def _at_target(of: Callable[[Any], Any]) -> Callable[[Any, float | None], Any]:
+    return lambda run, target: None if (hit := run.reached(target)) is None else of(hit)
+
+
+def _total(size: str) -> Callable[[Any, float | None], int]:
+    return lambda run, _: int(run.totals[size])
+
+
+OF_RUN = (
+    RunQuantity(
+        "rounds_done", "the number of the last round that has ended", lambda run, _: run.rounds
+    ),
+    RunQuantity("accuracy", "after the last evaluation", lambda run, _: run.final_accuracy),
+    RunQuantity("loss", "after the last evaluation", lambda run, _: run.final_loss),
+    RunQuantity("best_accuracy", "the highest accuracy", lambda run, _: run.best_accuracy),
+    RunQuantity(
+        "best_round", "the first round with it", lambda run, _: run.best.round if run.best else None
+    ),
+    *(
+        RunQuantity(key, f"the sum of the rounds' `{key}`", _total(key))
+        for key in ("up_bytes", "down_bytes", "control_bytes", "file_bytes")
+    ),
+    RunQuantity(
+        "elapsed_s",
+        "machine time, with evaluation",
+        lambda run, _: None if run.seconds is None else round(run.seconds, 3),
+    ),
+    RunQuantity("virtual_s", "virtual time; null: time is real", lambda run, _: run.virtual_s),
+    RunQuantity("target", "the accuracy up to which costs are counted", lambda _, target: target),
+    RunQuantity(
+        "rounds_to_target",
+        "the first round with the target accuracy",
+        _at_target(lambda point: point.round),
+    ),
+    RunQuantity(
+        "bytes_to_target",
+        "`up_bytes` and `down_bytes` up to it",
+        _at_target(lambda point: int(point.bytes)),
+    ),
+)
+"""The quantities of a run, in the order of its outputs."""
+
+
+def figures(run: Any, target: float | None = None) -> dict[str, Any]:
+    """Return the quantities of a run (`fedmx.report.summary.Curve`), and the last value of each
+    quantity of its rounds that was measured besides accuracy and loss.
+
+    Args:
+        run: the run.
+        target: an accuracy, 0 to 1; None: none.
+    """
+    return {**{one.key: one.of(run, target) for one in OF_RUN}, **run.last_measured}

@@ -31,6 +31,7 @@ from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.report.formats import duration, mebibytes, percent, plain
+from fedmx.report.summary import document_of
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain as plain_record
@@ -132,16 +133,8 @@ def run_loop(
 def print_document(result: Result) -> None:
     """Print the result of a run as a JSON document."""
     folder = result.folder
-    found = {
-        "folder": str(folder.path),
-        "state": folder.status,
-        "reason": folder.reason,
-        "rounds": folder.rounds()[-1]["round"],
-        "accuracy": result.accuracy,
-        "loss": result.loss,
-        "model": str(folder.model_path),
-        "report": str(folder.report_path),
-    }
+    files = {"model": str(folder.model_path), "report": str(folder.report_path)}
+    found = {**document_of(folder), **files}
     typer.echo(json.dumps(plain_record(found, "the result")))
 
 

@@ -15,7 +15,9 @@ import typer
 
 from fedmx.cli.options import AsJson, Modules, OwnModules, modules_of_run
 from fedmx.cli.output import show_table, show_text
+from fedmx.display import same_keys
 from fedmx.output_file import check_output
+from fedmx.quantities import OF_RUN
 
 if TYPE_CHECKING:
     from fedmx.sweeps.result import SweepResult
@@ -48,13 +50,17 @@ def runs(
         typer.echo(f"{folder}: no runs", err=True)
 
 
-def rows(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield a row for each run and each sweep in a folder."""
+def rows(folder: Path) -> list[dict[str, Any]]:
+    """Return a row for each run and each sweep in a folder, with the same keys in all rows."""
+    return same_keys([*_rows(folder)])
+
+
+def _rows(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.iterdir()):
         if (path / "run.json").is_file():
-            yield {"kind": "run", "run": str(path), **_of_run(path)}
+            yield {"kind": "run", **_of_run(path), "run": str(path)}
         elif (path / "sweep.json").is_file():
-            yield {"kind": "sweep", "run": str(path), **_of_sweep(path)}
+            yield {"kind": "sweep", **_of_sweep(path), "run": str(path)}
 
 
 def _keep_differing(found: Sequence[dict[str, Any]], *, of_one: bool) -> None:
@@ -79,26 +85,18 @@ def _keep_differing(found: Sequence[dict[str, Any]], *, of_one: bool) -> None:
 
 
 def _of_run(path: Path) -> dict[str, Any]:
-    from fedmx.report.summary import Curve, points_of, read_settings
+    from fedmx.report.summary import document_of, read_settings
     from fedmx.run import RunError, RunFolder
 
     try:
         folder = RunFolder.open(path, salvage=True)
-        curve = Curve(points_of(folder.rounds()))
+        document = document_of(folder)
     except RunError as error:
         return _row(state="damaged", reason=str(error))
-    settings, best, last = read_settings(folder.experiment_yaml), curve.best, curve.final
+    settings = read_settings(folder.experiment_yaml)
     return _row(
+        **document,
         experiment=settings.get("name"),
-        state=folder.status,
-        reason=folder.reason,
-        round=curve.rounds,
-        rounds=settings.get("rounds"),
-        best_accuracy=curve.best_accuracy,
-        best_round=best.round if best else None,
-        accuracy=curve.final_accuracy,
-        loss=last.loss if last else None,
-        waits=curve.waits,
         started=folder.facts.get("started"),
         mode=folder.facts.get("mode"),
         seed=folder.facts.get("seed"),
@@ -135,11 +133,10 @@ def _of_sweep(path: Path) -> dict[str, Any]:
 
 def _row(**known: Any) -> dict[str, Any]:
     keys = (
-        *("experiment", "state", "reason", "round", "rounds", "best_accuracy", "best_round"),
-        *("accuracy", "loss", "waits", "started", "mode", "seed", "runs", "runs_done"),
-        "settings",
+        *("run", "experiment", "state", "reason", "rounds", *(one.key for one in OF_RUN)),
+        *("in_flight", "started", "mode", "seed", "runs", "runs_done", "settings"),
     )
-    row = {key: known.get(key) for key in keys}
+    row = {**dict.fromkeys(keys), **known}
     return {**row, "age_s": _age_s(row["started"])}
 
 
@@ -172,9 +169,9 @@ def _show(found: list[dict[str, Any]]) -> None:
     if wide and any(row["settings"] for row in found):
         table.add_column("settings that differ", overflow="fold")
     for row in found:
-        known = row["round"] is not None
-        rounds = f"{row['round']}/{row['rounds']}" if known else NOTHING
-        if known and row["waits"] is False:
+        known = row["rounds_done"] is not None
+        rounds = f"{row['rounds_done']}/{row['rounds']}" if known else NOTHING
+        if known and row["in_flight"] is not None:
             rounds += " versions"
         if row["kind"] == "sweep" and row["runs"]:
             rounds = f"{row['runs_done']}/{row['runs']} runs"
@@ -246,7 +243,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     reason = f": {status['reason']}" if status["reason"] else ""
     paused = " (paused)" if status.get("paused") and state == "running" else ""
     found = [("run", f"{status['run']}"), ("state", f"{state}{paused}{process}{reason}")]
-    done, last = status["rounds_done"], status["last_round"]
+    done, last = status["rounds_done"], status["rounds"]
     text = f"{done} of {last} done"
     in_flight = status.get("in_flight")  # a server of an earlier version does not have it
     unit = "round" if in_flight is None else "version"

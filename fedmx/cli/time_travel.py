@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -265,6 +265,7 @@ def fork(
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import run_loop
     from fedmx.history import fork as make
+    from fedmx.report.summary import document_of
     from fedmx.run.records import plain
 
     with files_with_progress() as files:
@@ -274,14 +275,7 @@ def fork(
     say("fork", text, **origin.record())
 
     def print_json(result: Result) -> None:
-        found: dict[str, Any] = {
-            "folder": str(result.folder.path),
-            "fork": made.origin.record(),
-            "rounds": result.folder.rounds()[-1]["round"],
-            "reason": result.folder.reason,
-            "accuracy": result.accuracy,
-            "loss": result.loss,
-        }
+        found = {**document_of(result.folder), "fork": made.origin.record()}
         typer.echo(json.dumps(plain(found, "the result")))  # a loss may be NaN
 
     run_loop(

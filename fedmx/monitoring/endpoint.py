@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.monitoring.monitor import BUCKETS_S, Monitor
+from fedmx.quantities import LASTING
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -242,7 +243,7 @@ class _Collector:
         waiting = status["waiting"]
         for name, text, value in (
             ("round", "The round under way, or the last one that was concluded.", round),
-            ("last_round", "The number of the last round of the run.", status["last_round"]),
+            ("rounds", "The number of the last round of the run.", status["rounds"]),
             ("clients_ready", "Clients that are connected and ready.", len(status["ready"])),
             ("clients_away", "Clients that left and may come back.", len(status["away"])),
             (
@@ -250,8 +251,10 @@ class _Collector:
                 "Clients that the server waits for now.",
                 len(waiting["clients"]) if waiting else 0,
             ),
-            ("accuracy_ratio", "Accuracy of the global model, from 0 to 1.", status["accuracy"]),
-            ("loss", "Mean loss of the global model.", status["loss"]),
+            *(
+                (f"{one.key}{'_ratio' * (one.unit == 'share')}", one.title, status.get(one.key))
+                for one in LASTING
+            ),
             ("tasks_in_flight", "Tasks after the last version of the model.", status["in_flight"]),
             ("staleness", "Mean staleness in the last version.", status["staleness"]),
         ):

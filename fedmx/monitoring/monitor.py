@@ -10,11 +10,12 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedmx.log import Log
+from fedmx.quantities import last_values
 from fedmx.run.durable import mode_in
 
 
@@ -23,7 +24,7 @@ class ClientsNow:
     """A server's clients at one moment. Times are seconds since 1970.
 
     Attributes:
-        address: the address on which the server listens.
+        address: the address on which the server listens; None: not known.
         number: the run's number of clients; None: any number.
         ready: the clients that are connected and ready.
         away: the clients that left and may come back, with the times at which they left.
@@ -40,7 +41,7 @@ class ClientsNow:
         excluded: the clients that are not asked any more.
     """
 
-    address: str
+    address: str | None
     number: int | None = None
     ready: tuple[int, ...] = ()
     away: Mapping[int, float] = field(default_factory=dict)
@@ -74,24 +75,62 @@ FATES = ("accepted", "rejected", "declined", "lost")
 RECENT_ROUNDS = 20  # for the number of updates in a second
 
 
-def asynchronous(recent: Collection[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the values of a status for rounds that do not wait; each is None for rounds that wait.
+def of_clients(now: ClientsNow) -> dict[str, Any]:
+    """Return the part of a status that is about clients."""
+    waiting = {
+        "for": now.waiting_for,
+        "clients": list(now.waited_for),
+        "since": timestamp(now.since),
+    }
+    return {
+        "paused": now.paused,
+        "excluded": list(now.excluded),
+        "clients": now.number,
+        "ready": list(now.ready),
+        "away": {str(client): timestamp(since) for client, since in now.away.items()},
+        "waiting": waiting if now.waiting_for else None,
+        "received_bytes": now.received_bytes,
+        "sent_bytes": now.sent_bytes,
+        "refused_connections": now.refused_connections,
+        "reconnections": now.reconnections,
+        "certificates": [dict(one) for one in now.certificates],
+        "address": now.address,
+    }
 
-    The number of tasks in flight and the mean staleness are those of the last round.
+
+def of_rounds(
+    recent: Collection[Mapping[str, Any]], measured: Mapping[str, Any], updates: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the part of a status that is about rounds, as JSON values.
+
+    `in_flight`, `staleness` and `updates_per_s` are None for rounds that wait. The number of tasks
+    in flight and the mean staleness are those of the last round.
 
     Args:
         recent: the records of the last rounds.
+        measured: see `fedmx.quantities.last_values`.
+        updates: the number of updates with each of `FATES`.
     """
     *_, last = recent or ({},)
     staleness, seconds = last.get("staleness"), sum(one["seconds"] for one in recent)
     waits = last.get("in_flight") is None
     return {
+        "rounds_done": last.get("round", 0),
+        **dict.fromkeys(("accuracy", "loss", "epsilon")),
+        **measured,
+        "suspended": dict(last.get("suspended", {})),
+        "updates": dict(updates),
         "in_flight": last.get("in_flight"),
         "staleness": sum(staleness) / len(staleness) if staleness else None,
         "updates_per_s": None
         if waits or not seconds
         else sum(one["updates"] for one in recent) / seconds,
     }
+
+
+def fates_of(record: Mapping[str, Any]) -> Counter[str]:
+    """Return the number of a round's updates with each of `FATES`."""
+    return Counter(accepted=len(record["participants"]), **{one: record[one] for one in FATES[1:]})
 
 
 @dataclass(frozen=True)
@@ -117,23 +156,20 @@ class Monitor:
     Args:
         run: the run's own name, a hash.
         name: the name of the experiment.
-        last_round: the number of the last round.
+        rounds: the number of the last round.
         clients: returns the clients at this moment; called by any thread.
     """
 
-    def __init__(
-        self, run: str, name: str, last_round: int, clients: Callable[[], ClientsNow]
-    ) -> None:
+    def __init__(self, run: str, name: str, rounds: int, clients: Callable[[], ClientsNow]) -> None:
         self.run = run
         self.name = name
-        self.last_round = last_round
+        self.rounds = rounds
         self.clients = clients
         self.started = time.time()
         self._lock = threading.Lock()
         self._under_way: int | None = None
         self._done = 0
-        self._accuracy: float | None = None
-        self._loss: float | None = None
+        self._measured: dict[str, Any] = {}
         self._rounds = 0
         self._seconds = 0.0
         self._buckets = [0] * len(BUCKETS_S)
@@ -162,11 +198,8 @@ class Monitor:
             self._seconds += record["seconds"]
             for number, limit in enumerate(BUCKETS_S):
                 self._buckets[number] += record["seconds"] <= limit
-            self._updates["accepted"] += len(record["participants"])
-            for fate in FATES[1:]:
-                self._updates[fate] += record[fate]
-            if record["accuracy"] is not None:
-                self._accuracy, self._loss = record["accuracy"], record["loss"]
+            self._updates += fates_of(record)
+            self._measured |= last_values([record])
 
     def counts(self) -> RoundCounts:
         """Return the counts."""
@@ -179,45 +212,19 @@ class Monitor:
         now, counts = self.clients(), self.counts()
         with self._lock:
             under_way, done, reason = self._under_way, self._done, self._reason
-            accuracy, loss = self._accuracy, self._loss
-            of_versions = asynchronous(self._recent)
-            suspended = self._recent[-1].get("suspended", {}) if self._recent else {}
-            epsilon = self._recent[-1].get("epsilon") if self._recent else None
-        waiting = None
-        if now.waiting_for and not reason:
-            waiting = {
-                "for": now.waiting_for,
-                "clients": list(now.waited_for),
-                "since": timestamp(now.since),
-            }
+            rounds = of_rounds(self._recent, self._measured, counts.updates)
         return {
             "format": FORMAT,
             "time": timestamp(time.time()),
             "run": self.run,
             "state": "running" if not reason else "done",
             "reason": reason,
-            "paused": now.paused,
-            "excluded": list(now.excluded),
             "round": under_way,
+            "rounds": self.rounds,
+            **rounds,
             "rounds_done": done,
-            "last_round": self.last_round,
-            "accuracy": accuracy,
-            "loss": loss,
-            "epsilon": epsilon,
-            "clients": now.number,
-            "ready": list(now.ready),
-            "suspended": dict(suspended),
-            "away": {str(client): timestamp(since) for client, since in now.away.items()},
-            "waiting": waiting,
-            "updates": dict(counts.updates),
-            **of_versions,
-            "received_bytes": now.received_bytes,
-            "sent_bytes": now.sent_bytes,
-            "refused_connections": now.refused_connections,
-            "reconnections": now.reconnections,
-            "certificates": [dict(one) for one in now.certificates],
+            **of_clients(replace(now, waiting_for="") if reason else now),
             "memory_bytes": resident_bytes(),
-            "address": now.address,
             "started": timestamp(self.started),
             "pid": os.getpid(),
         }

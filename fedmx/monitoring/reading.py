@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import http.client
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmx.errors import FedmxError
 from fedmx.experiment.reader import parse_text
-from fedmx.monitoring.monitor import RECENT_ROUNDS, asynchronous, resident_bytes
+from fedmx.monitoring.monitor import (
+    FATES,
+    FORMAT,
+    RECENT_ROUNDS,
+    ClientsNow,
+    fates_of,
+    of_clients,
+    of_rounds,
+    resident_bytes,
+)
+from fedmx.quantities import last_values
 from fedmx.run import RunFolder
 from fedmx.run.released import Released
 
@@ -30,47 +41,28 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
     folder = RunFolder.open(path)
     experiment, _ = parse_text(folder.experiment_yaml, str(folder.path / "experiment.yaml"), None)
     records = folder.rounds()
-    measured = [record for record in records if record.get("accuracy") is not None]
-    state = folder.status
+    state, pid = folder.status, folder.process
     live = _live(folder) if folder.facts.get("mode") == "server" else {}
-    ended = state not in ("running", "interrupted")
-    if ended:
+    if state not in ("running", "interrupted"):
         live = {}
-    pid = folder.process
-    return {
-        "format": 1,
-        "time": None,
-        "round": None,
-        "clients": None,
-        "ready": [],
-        "away": {},
-        "waiting": None,
-        "refused_connections": None,
-        "reconnections": None,
-        "certificates": [],
-        "paused": False,
-        "excluded": [],
-        "address": folder.facts.get("address"),
+    unknown = {
+        **of_clients(ClientsNow(folder.facts.get("address"))),
+        **dict.fromkeys(("time", "round", "refused_connections", "reconnections")),
+        "received_bytes": sum(one["up_bytes"] for one in records),
+        "sent_bytes": sum(one["down_bytes"] for one in records),
         "started": folder.facts.get("started"),
+    }
+    measured = {**last_values(records), "epsilon": max(_spent(folder, records), default=None)}
+    updates = sum(map(fates_of, records), Counter(dict.fromkeys(FATES, 0)))
+    return {
+        "format": FORMAT,
+        **unknown,
         **live,
         "run": str(folder.path),
         "state": state,
         "reason": folder.reason,
-        "rounds_done": records[-1]["round"] if records else 0,
-        "last_round": experiment["rounds"],
-        "accuracy": measured[-1]["accuracy"] if measured else None,
-        "loss": measured[-1]["loss"] if measured else None,
-        "epsilon": max(_spent(folder, records), default=None),
-        "updates": {
-            "accepted": sum(len(record["participants"]) for record in records),
-            **{
-                fate: sum(record[fate] for record in records)
-                for fate in ("rejected", "declined", "lost")
-            },
-        },
-        **asynchronous(records[-RECENT_ROUNDS:]),
-        "received_bytes": live.get("received_bytes", sum(one["up_bytes"] for one in records)),
-        "sent_bytes": live.get("sent_bytes", sum(one["down_bytes"] for one in records)),
+        "rounds": experiment["rounds"],
+        **of_rounds(records[-RECENT_ROUNDS:], measured, {fate: updates[fate] for fate in FATES}),
         "memory_bytes": resident_bytes(pid) if pid is not None and state == "running" else None,
         "pid": pid if state == "running" else None,
     }
@@ -103,7 +95,7 @@ def status_of_address(address: str, token: bytes | None = None) -> dict[str, Any
         found = None
     finally:
         connection.close()
-    if not isinstance(found, dict) or found.get("format") != 1:
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise FedmxError(f"{address}: this is not the status of a fedmx server; {hint}")
     return found
 
@@ -120,4 +112,4 @@ def _live(folder: RunFolder) -> dict[str, Any]:
         found = json.loads(folder.live_path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and found.get("format") == 1 else {}
+    return found if isinstance(found, dict) and found.get("format") == FORMAT else {}

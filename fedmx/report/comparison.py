@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from fedmx.display import csv_text, frame
+from fedmx.display import csv_text, frame, same_keys
 from fedmx.errors import FedmxError
+from fedmx.quantities import figures
 from fedmx.report.curves import BY_CLIENT, named, plot
 from fedmx.report.groups import (
     Group,
@@ -105,7 +106,9 @@ class Comparison:
 
         Shares are from 0 to 1, sizes in bytes, times in seconds; None: not measured or reached.
         """
-        return [{**which, **_run_row(run, self.target)} for run, which in self._runs_and_settings()]
+        return same_keys(
+            [{**which, **_run_row(run, self.target)} for run, which in self._runs_and_settings()]
+        )
 
     def curves(self) -> list[dict[str, Any]]:
         """Return one row for each run and round; units as in `table`, totals since the start."""
@@ -230,29 +233,16 @@ class Comparison:
 
 
 def _run_row(run: RunSummary, target: float | None) -> dict[str, Any]:
-    best, by_client, hit = run.best, run.final_by_client, run.reached(target)
     return {
         "run": str(run.folder.path),
-        "status": run.status,
+        "state": run.status,
         "verdict": verdict(run, target).words,
-        "rounds_run": run.rounds,
-        "final_accuracy": run.final_accuracy,
-        "best_accuracy": run.best_accuracy,
-        "best_round": best.round if best else None,
-        "final_loss": run.final_loss,
-        "final_client_accuracy": by_client.client_accuracy if by_client else None,
-        "up_bytes": int(run.totals["up_bytes"]),
-        "down_bytes": int(run.totals["down_bytes"]),
-        "seconds": run.seconds,
-        "virtual_s": run.virtual_s,
-        "target": target,
-        "rounds_to_target": hit.round if hit else None,
-        "bytes_to_target": int(hit.bytes) if hit else None,
+        **figures(run, target),
     }
 
 
 def _point_row(point: Point) -> dict[str, Any]:
-    names = ("round", "accuracy", "loss", "train_loss", "client_accuracy")
+    names = ("round", "accuracy", "loss", "train_loss", "client_accuracy_mean")
     return {
         **{name: getattr(point, name) for name in names},
         "bytes": int(point.bytes),
@@ -279,20 +269,10 @@ def document(runs: Sequence[RunFolder], target_accuracy: float | None = None) ->
 
 
 def _record(run: RunSummary, target: float | None) -> dict[str, Any]:
-    reached = run.reached(target)
     return {
-        "run": str(run.folder.path),
-        "state": run.status,
+        **_run_row(run, target),
         "reason": run.reason,
-        "verdict": verdict(run, target).words,
-        "rounds": run.rounds,
-        "planned_rounds": run.planned_rounds,
-        "final_accuracy": run.final_accuracy,
-        "final_loss": run.final_loss,
-        "best": asdict(run.best) if run.best else None,
-        "target": asdict(reached) if reached else None,
-        **{key: int(size) for key, size in run.totals.items()},
-        "seconds": run.seconds,
+        "rounds": run.planned_rounds,
         "settings": dict(run.settings),
         "damage": list(run.folder.damage),
         "points": [asdict(point) for point in run.points],

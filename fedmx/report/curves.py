@@ -81,8 +81,8 @@ def _percent(share: float | None) -> float | None:
 BY_CLIENT = Measure(
     "Accuracy by client",
     "accuracy, mean over clients, %",
-    lambda p: _percent(p.client_accuracy),
-    band=lambda p: _percent(deviation(p.client_variance)),
+    lambda p: _percent(p.client_accuracy_mean),
+    band=lambda p: _percent(deviation(p.client_accuracy_variance)),
     share=True,
 )
 PERSONAL = Measure(
@@ -97,7 +97,7 @@ MEASURES = (
     Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
     BY_CLIENT,
     PERSONAL,
-    Measure("Privacy spent", "epsilon", lambda p: p.epsilon),
+    Measure("Privacy spent", "epsilon", lambda p: p.measured.get("epsilon")),
 )
 AXES = (
     Axis("rounds", lambda p: p.round, (("round", 1),)),

@@ -271,12 +271,12 @@ def rows_of(
         ),
         last(
             "Final accuracy by client, mean",
-            [point.client_accuracy if point else None for point in by_client],
+            [point.client_accuracy_mean if point else None for point in by_client],
             percent,
         ),
         last(
             "Final accuracy by client, variance",
-            [point.client_variance if point else None for point in by_client],
+            [point.client_accuracy_variance if point else None for point in by_client],
         ),
         *(
             last(one.label, [run.last(one.key) for run in runs], SHOW[one.unit])

@@ -56,7 +56,7 @@ def _accuracy(title: str, of: Callable[[Curve], float | None]) -> Metric:
 
 METRICS: Mapping[str, Metric] = {
     "best_accuracy": _accuracy("best accuracy, %", lambda curve: curve.best_accuracy),
-    "final_accuracy": _accuracy("final accuracy, %", lambda curve: curve.final_accuracy),
+    "accuracy": _accuracy("final accuracy, %", lambda curve: curve.final_accuracy),
     "rounds_to_target": Metric(
         "rounds to {target}",
         larger=False,

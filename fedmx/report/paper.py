@@ -99,7 +99,7 @@ _NAME_WIDTH = {"single": 0.24, "double": 0.4}  # in columns of the text
 
 
 def _columns(target: float | None, columns: Columns) -> list[Column]:
-    final, best = METRICS["final_accuracy"], METRICS["best_accuracy"]
+    final, best = METRICS["accuracy"], METRICS["best_accuracy"]
     found = [
         Column(("Final", r"acc.\ (\%)"), lambda run: _percent(run.final_accuracy), 2, final),
         Column(("Best", r"acc.\ (\%)"), lambda run: _percent(run.best_accuracy), 2, best),

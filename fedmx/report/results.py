@@ -209,9 +209,9 @@ def cards(run: RunSummary, targets: Targets) -> Html:
             label = "Best accuracy" if run.ended else "Best accuracy so far"
             tiles.append(_card(label, percent(best.accuracy), f"round {best.round}"))
     if by_client is not None:
-        spread = f"mean over clients; variance {number(by_client.client_variance)}"
+        spread = f"mean over clients; variance {number(by_client.client_accuracy_variance)}"
         label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
-        tiles.append(_card(label, percent(by_client.client_accuracy), spread))
+        tiles.append(_card(label, percent(by_client.client_accuracy_mean), spread))
     for one in QUANTITIES:
         if one.of is None and one.label and (value := run.last(one.key)) is not None:
             tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value)))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fedmx.errors import ExperimentError
 from fedmx.experiment.reader import parse_text
-from fedmx.quantities import QUANTITIES
+from fedmx.quantities import QUANTITIES, figures
 from fedmx.report.formats import finite, mebibytes, plain, whole
 from fedmx.report.participation import Participation, tally
 from fedmx.run import RunFolder
@@ -75,14 +75,13 @@ class Point:
         accuracy: of the global model on the test split, 0 to 1; None: not evaluated.
         loss: of the global model on the test split; None: not evaluated.
         train_loss: mean over the participants.
-        bytes: up and down, since the run began.
-        seconds: machine time since the run began, evaluation included.
-        client_accuracy: mean over clients of the accuracy on a client's own test samples.
-        client_variance: variance over clients of the same.
+        sizes: by the keys of `SIZES`, since the run began.
+        elapsed_s: machine time since the run began, evaluation included.
+        client_accuracy_mean: over clients, of the accuracy on a client's own test samples.
+        client_accuracy_variance: over clients, of the same.
         measured: the other quantities of the record that are numbers, by key (`fedmx.quantities`).
-        epsilon: of the privacy spent since the run began; None: it is not private.
-        clock_s: by the experiment's clock since the run began; None: not recorded.
-        round_s: of this round, by the experiment's clock.
+        clock_elapsed_s: by the experiment's clock since the run began; None: not recorded.
+        clock_s: of this round, by the experiment's clock.
         virtual: whether that clock is virtual, as in a simulation with devices.
         staleness: of each accepted update, if rounds do not wait; otherwise None.
         in_flight: tasks at the end of the round, if rounds do not wait; otherwise None.
@@ -92,27 +91,31 @@ class Point:
     accuracy: float | None
     loss: float | None
     train_loss: float | None
-    bytes: float
-    seconds: float
-    client_accuracy: float | None = None
-    client_variance: float | None = None
+    sizes: Mapping[str, float]
+    elapsed_s: float
+    client_accuracy_mean: float | None = None
+    client_accuracy_variance: float | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
-    epsilon: float | None = None
+    clock_elapsed_s: float | None = None
     clock_s: float | None = None
-    round_s: float | None = None
     virtual: bool = False
     staleness: tuple[int, ...] | None = None
     in_flight: int | None = None
 
     @property
+    def bytes(self) -> float:
+        """Up and down, since the run began."""
+        return self.sizes["up_bytes"] + self.sizes["down_bytes"]
+
+    @property
     def time_s(self) -> float | None:
         """Machine time, evaluation included; None if time is virtual."""
-        return None if self.virtual else self.seconds
+        return None if self.virtual else self.elapsed_s
 
     @property
     def virtual_s(self) -> float | None:
         """Virtual time; None if time is real."""
-        return self.clock_s if self.virtual else None
+        return self.clock_elapsed_s if self.virtual else None
 
 
 def deviation(variance: float | None) -> float | None:
@@ -124,11 +127,12 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
     """Return a point for each record of a round; a value of a wrong type was not measured."""
     rows = [{key: finite(value) for key, value in record.items()} for record in records]
     points: list[Point] = []
-    sent_bytes = elapsed_s = clock_s = 0.0
+    elapsed_s = clock_s = 0.0
+    sizes = dict.fromkeys(SIZES, 0.0)
     # The duration of the run is unknown if some rounds have no clock.
     clocked = all(row.get("clock_s") is not None for row in rows)
     for record, row in zip(records, rows, strict=True):
-        sent_bytes += (row.get("up_bytes") or 0.0) + (row.get("down_bytes") or 0.0)
+        sizes = {key: size + (row.get(key) or 0.0) for key, size in sizes.items()}
         elapsed = row.get("elapsed_s")
         elapsed_s = elapsed_s + (row.get("seconds") or 0.0) if elapsed is None else elapsed
         clock_s = row.get("clock_elapsed_s") or clock_s + (row.get("clock_s") or 0.0)
@@ -138,18 +142,17 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 accuracy=row.get("accuracy"),
                 loss=row.get("loss"),
                 train_loss=row.get("train_loss"),
-                bytes=sent_bytes,
-                seconds=elapsed_s,
-                client_accuracy=row.get("client_accuracy_mean"),
-                client_variance=row.get("client_accuracy_variance"),
+                sizes=sizes,
+                elapsed_s=elapsed_s,
+                client_accuracy_mean=row.get("client_accuracy_mean"),
+                client_accuracy_variance=row.get("client_accuracy_variance"),
                 measured={
                     one.key: value
                     for one in QUANTITIES
-                    if one.of is None and (value := row.get(one.key)) is not None
+                    if one.optional and (value := row.get(one.key)) is not None
                 },
-                epsilon=row.get("epsilon"),
-                clock_s=clock_s if clocked else None,
-                round_s=row.get("clock_s"),
+                clock_elapsed_s=clock_s if clocked else None,
+                clock_s=row.get("clock_s"),
                 virtual=clocked and record.get("virtual") is True,
                 staleness=_wholes(record.get("staleness")),
                 in_flight=whole(record.get("in_flight")),
@@ -187,7 +190,7 @@ class Curve:
     @property
     def seconds(self) -> float | None:
         """Machine time of the rounds, evaluation included."""
-        return self.points[-1].seconds if self.points else None
+        return self.points[-1].elapsed_s if self.points else None
 
     @property
     def virtual(self) -> bool:
@@ -198,6 +201,11 @@ class Curve:
     def virtual_s(self) -> float | None:
         """Virtual time of the rounds; None if time is real."""
         return self.points[-1].virtual_s if self.points else None
+
+    @property
+    def totals(self) -> Mapping[str, float]:
+        """Bytes over all rounds, by the keys of `SIZES`."""
+        return self.points[-1].sizes if self.points else dict.fromkeys(SIZES, 0.0)
 
     @property
     def evaluated(self) -> list[Point]:
@@ -232,7 +240,15 @@ class Curve:
     @property
     def final_by_client(self) -> Point | None:
         """The last round after which the clients' own test samples were evaluated."""
-        return next((p for p in reversed(self.points) if p.client_accuracy is not None), None)
+        return next((p for p in reversed(self.points) if p.client_accuracy_mean is not None), None)
+
+    @property
+    def last_measured(self) -> Mapping[str, float]:
+        """The last value of each quantity that not every round has (`Point.measured`)."""
+        found = {key: value for point in self.points for key, value in point.measured.items()}
+        if (by_client := self.final_by_client) is not None:
+            found["client_accuracy_mean"] = by_client.client_accuracy_mean or 0.0
+        return found
 
     def last(self, key: str) -> float | None:
         """The last value of a quantity that some evaluations measure (`Point.measured`)."""
@@ -248,7 +264,22 @@ class Curve:
         """Return the first round with at least this mean accuracy over clients; see `reached`."""
         if accuracy is None:
             return None
-        return next((p for p in self.points if (p.client_accuracy or 0.0) >= accuracy), None)
+        return next((p for p in self.points if (p.client_accuracy_mean or 0.0) >= accuracy), None)
+
+
+def document_of(folder: RunFolder) -> dict[str, Any]:
+    """Return what every command says of a run as JSON: its state and its quantities.
+
+    Raises:
+        RunError: the run cannot be read.
+    """
+    return {
+        "run": str(folder.path),
+        "state": folder.status,
+        "reason": folder.reason,
+        "rounds": read_settings(folder.experiment_yaml).get("rounds"),
+        **figures(Curve(points_of(folder.rounds()))),
+    }
 
 
 class Size(NamedTuple):
@@ -351,7 +382,6 @@ class RunSummary(Curve):
         reason: why the run ended.
         settings: of the experiment; see `read_settings`.
         participation: of the clients.
-        totals: bytes over all rounds, by the keys of `SIZES`; `Point.bytes` counts up and down.
         compression: by the keys of `SIZES`, of the directions whose messages are recorded.
     """
 
@@ -360,7 +390,6 @@ class RunSummary(Curve):
     reason: str
     settings: Mapping[str, Any]
     participation: Participation
-    totals: Mapping[str, float]
     compression: Mapping[str, Compression]
 
     @classmethod
@@ -379,7 +408,6 @@ class RunSummary(Curve):
             reason=run.reason,
             settings=read_settings(run.experiment_yaml),
             participation=tally(run.clients()),
-            totals={key: sum(finite(one.get(key)) or 0.0 for one in records) for key in SIZES},
             compression={key: one for key, one in sizes.items() if one is not None},
         )
 

@@ -45,9 +45,9 @@ def window_of(run: RunSummary, last: int, records: Sequence[Mapping[str, Any]]) 
     """
     versions = [one["version"] for one in records if isinstance(one.get("version"), int)]
     begins = {
-        point.round: point.clock_s - point.round_s
+        point.round: point.clock_elapsed_s - point.clock_s
         for point in run.points
-        if point.clock_s is not None and point.round_s is not None
+        if point.clock_elapsed_s is not None and point.clock_s is not None
     }
     if not versions or last not in begins:
         return None
@@ -55,9 +55,9 @@ def window_of(run: RunSummary, last: int, records: Sequence[Mapping[str, Any]]) 
     first = max(first, last - MOST_VERSIONS + 1, min(begins))
     start_s = begins[first]
     ends_s = [
-        point.clock_s - start_s
+        point.clock_elapsed_s - start_s
         for point in run.points
-        if first <= point.round <= last and point.clock_s is not None
+        if first <= point.round <= last and point.clock_elapsed_s is not None
     ]
     tasks: list[dict[str, Any]] = []
     open_tasks: dict[Any, dict[str, Any]] = {}

@@ -131,7 +131,7 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         raise RunError(
             f"{path}: there is no round {round}; the run has {run.rounds}, counted from 1"
         )
-    duration_s = point.round_s if point else None
+    duration_s = point.clock_s if point else None
     window = window_of(run, chosen, records)
     if window is not None:
         records = window.records
@@ -180,11 +180,11 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
 
 def _median_round(run: RunSummary) -> int | None:
     """Return the last round whose duration is the median, or None."""
-    times = sorted(p.round_s for p in run.points if p.round_s is not None)
+    times = sorted(p.clock_s for p in run.points if p.clock_s is not None)
     if not times:
         return None
     median = times[(len(times) - 1) // 2]
-    return next(p.round for p in reversed(run.points) if p.round_s == median)
+    return next(p.round for p in reversed(run.points) if p.clock_s == median)
 
 
 Asked = tuple[Mapping[str, Any], Mapping[str, float]]

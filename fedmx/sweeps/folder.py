@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from fedmx.quantities import figures
 from fedmx.report.summary import Curve, Point, points_of
 from fedmx.run import RunError, RunFolder, lock
 from fedmx.run.durable import (
@@ -262,20 +263,11 @@ class RunState(Curve):
         Args:
             target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
         """
-        best, reached = self.best, self.reached(target)
+        own = {**self.run.cell.settings, "seed": self.run.seed, "state": self.state}
+        found = {key: value for key, value in figures(self, target).items() if key not in own}
         return {
-            **self.run.cell.settings,
-            "seed": self.run.seed,
-            "state": self.state,
-            "rounds_run": self.rounds,  # "rounds" may be a setting that varies
-            "best_accuracy": self.best_accuracy,
-            "best_round": best.round if best else None,
-            "final_accuracy": self.final_accuracy,
-            "target": target,
-            "rounds_to_target": reached.round if reached else None,
-            "bytes_to_target": int(reached.bytes) if reached else None,
-            "bytes": int(self.points[-1].bytes) if self.points else None,
-            "seconds": None if self.seconds is None else round(self.seconds, 3),
+            **own,
+            **found,
             "run": self.folder.name if self.folder else None,
             "reason": self.reason,
         }

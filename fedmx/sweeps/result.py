@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedmx.display import csv_text, frame
+from fedmx.display import csv_text, frame, same_keys
 from fedmx.report import Comparison
 from fedmx.report.groups import Group
 from fedmx.report.metrics import METRICS, metrics_for
@@ -72,15 +72,10 @@ class SweepResult:
     def epsilon(self) -> float | None:
         """The privacy that all runs have spent together, as they use the same clients: the sum of
         their epsilons, for the sum of their deltas; None: no run is private.
-
-        Raises:
-            RunError: a run cannot be read.
         """
-        spent: list[float] = []
-        for state in self.states:
-            if state.folder is not None:
-                records = RunFolder.open(state.folder, salvage=True).rounds()
-                spent += [one["epsilon"] for one in records[-1:] if "epsilon" in one]
+        spent = [
+            one.last_measured["epsilon"] for one in self.states if "epsilon" in one.last_measured
+        ]
         return sum_in_order(spent) if spent else None
 
     @property
@@ -91,7 +86,7 @@ class SweepResult:
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each cell and seed, in this order, with the same keys in all rows."""
         order = sorted(self.states, key=lambda one: (one.run.cell.number, one.run.seed))
-        return [state.row(self.target) for state in order]
+        return same_keys([state.row(self.target) for state in order])
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a pandas frame.

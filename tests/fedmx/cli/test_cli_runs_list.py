@@ -68,8 +68,8 @@ def test_each_run_and_each_sweep_has_a_row(runs: Path) -> None:
     records = RunFolder.open(done["run"]).rounds()
     assert done["best_accuracy"] == max(record["accuracy"] for record in records)
     assert done["accuracy"] == records[-1]["accuracy"]
-    assert (done["experiment"], done["round"], done["rounds"]) == ("small", 2, 2)
-    assert (stopped["round"], stopped["rounds"]) == (1, 2)
+    assert (done["experiment"], done["rounds_done"], done["rounds"]) == ("small", 2, 2)
+    assert (stopped["rounds_done"], stopped["rounds"]) == (1, 2)
     assert "experiment.yaml" in damaged["reason"]
     assert (sweep["runs"], sweep["runs_done"]) == (4, 0)
     assert len({tuple(row) for row in (done, stopped, damaged, sweep)}) == 1
@@ -146,7 +146,7 @@ def test_an_age_has_one_unit(seconds: int, text: str) -> None:
 
 
 def test_the_figures_of_a_report_are_one_document(runs: Path, tmp_path: Path) -> None:
-    done = next(rows(runs))
+    done = rows(runs)[0]
     words = ["report", done["run"], "-o", "page.html", "--target", "0.01", "--json"]
     document = json.loads(fedmx(*words, cwd=tmp_path).out)
     (run,) = document["runs"]
@@ -154,8 +154,8 @@ def test_the_figures_of_a_report_are_one_document(runs: Path, tmp_path: Path) ->
     assert document["report"] == "page.html"
     assert (tmp_path / "page.html").is_file()
     assert [one["accuracy"] for one in run["points"]] == [one["accuracy"] for one in records]
-    assert (run["state"], run["best"]["accuracy"]) == ("done", done["best_accuracy"])
-    assert run["target"]["round"] == 1
+    assert (run["state"], run["best_accuracy"]) == ("done", done["best_accuracy"])
+    assert (run["target"], run["rounds_to_target"]) == (0.01, 1)
     assert run["up_bytes"] == sum(one["up_bytes"] for one in records)
 
 
@@ -163,8 +163,8 @@ def test_the_figures_of_a_report_are_one_document(runs: Path, tmp_path: Path) ->
 def test_the_result_of_a_run_is_one_document(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(json.dumps(TREE))
     document = json.loads(fedmx("run", "small.yaml", "--json", cwd=tmp_path).out)
-    folder = RunFolder.open(tmp_path / document["folder"])
-    assert (document["state"], document["rounds"]) == (folder.status, 2)
+    folder = RunFolder.open(tmp_path / document["run"])
+    assert (document["state"], document["rounds_done"]) == (folder.status, 2)
     assert document["accuracy"] == folder.rounds()[-1]["accuracy"]
     assert (tmp_path / document["model"]).is_file()
     assert (tmp_path / document["report"]).is_file()

@@ -47,7 +47,7 @@ def test_it_prints_one_json_object(parent: RunFolder, tmp_path: Path) -> None:
     words = ["--round", "6", "--json", "--executor", "serial", "--set", f"run.folder={tmp_path}"]
     done = fedmx("fork", parent.path, *words, cwd=tmp_path)
     found = json.loads(done.out)
-    made = RunFolder.open(found["folder"])
+    made = RunFolder.open(found["run"])
     assert found["fork"] == made.facts["fork"]
     assert (found["fork"]["run"], found["fork"]["round"]) == (parent.name, 6)
     assert (found["rounds"], found["reason"]) == (8, "all 8 rounds were run")

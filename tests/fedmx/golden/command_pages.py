@@ -196,7 +196,7 @@ STATUS: Mapping[str, Any] = {
     "time": "2026-01-31T09:29:59+00:00",
     "round": None,
     "rounds_done": 0,
-    "last_round": 8,
+    "rounds": 8,
     "accuracy": None,
     "loss": None,
     "clients": None,

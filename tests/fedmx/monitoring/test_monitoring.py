@@ -145,7 +145,7 @@ def test_prometheus_reads_the_metrics_of_a_running_server(certificates: Certific
         until(lambda: sessions.poll() or sessions.refused_connections, lambda: "nobody was refused")
         second = next(rounds)
         found = samples(endpoint.address)
-        assert found["fedmx_round", ""] == found["fedmx_last_round", ""] == 2
+        assert found["fedmx_round", ""] == found["fedmx_rounds", ""] == 2
         assert found["fedmx_clients_ready", ""] == 3
         assert found["fedmx_updates_total", "accepted"] == 5
         assert found["fedmx_updates_total", "rejected"] == 1
@@ -249,7 +249,7 @@ def test_a_status_has_all_that_is_known_of_the_clients_and_the_rounds() -> None:
             "excluded": [3],
             "round": 23,
             "rounds_done": 22,
-            "last_round": 30,
+            "rounds": 30,
             "accuracy": 0.75,
             "loss": 0.5,
             "epsilon": 5.5,
@@ -313,7 +313,7 @@ def test_a_status_before_the_first_client_has_no_numbers() -> None:
         "run": "a-hash",
         "state": "running",
         "reason": "",
-        "last_round": 3,
+        "rounds": 3,
         "updates": dict.fromkeys(("accepted", "rejected", "declined", "lost"), 0),
         "address": "here:1",
     }
@@ -338,18 +338,20 @@ fedmx_info, gauge: The run, and its version of fedmx.
   fedmx_info name=digits run=a-hash version=VERSION 1
 fedmx_round, gauge: The round under way, or the last one that was concluded.
   fedmx_round 23
-fedmx_last_round, gauge: The number of the last round of the run.
-  fedmx_last_round 30
+fedmx_rounds, gauge: The number of the last round of the run.
+  fedmx_rounds 30
 fedmx_clients_ready, gauge: Clients that are connected and ready.
   fedmx_clients_ready 3
 fedmx_clients_away, gauge: Clients that left and may come back.
   fedmx_clients_away 1
 fedmx_clients_waited_for, gauge: Clients that the server waits for now.
   fedmx_clients_waited_for 2
-fedmx_accuracy_ratio, gauge: Accuracy of the global model, from 0 to 1.
+fedmx_accuracy_ratio, gauge: Accuracy, in the last round that has it.
   fedmx_accuracy_ratio 0.75
-fedmx_loss, gauge: Mean loss of the global model.
+fedmx_loss, gauge: Loss, in the last round that has it.
   fedmx_loss 0.5
+fedmx_epsilon, gauge: Epsilon, in the last round that has it.
+  fedmx_epsilon 5.5
 fedmx_received_bytes, counter: Bytes from clients.
   fedmx_received_bytes_total 5000
 fedmx_sent_bytes, counter: Bytes to clients.
@@ -389,7 +391,8 @@ def test_the_metrics_have_all_that_is_known_of_a_run() -> None:
     monitor.concluded(record, "an operator ended it")
     found = metrics_of(monitor)
     assert {"  fedmx_round 23", "  fedmx_clients_waited_for 0"} <= {*found}
-    assert found[found.index("  fedmx_loss 0.5") + 1 :][:4] == [
+    (at,) = (place for place, line in enumerate(found) if line.startswith("  fedmx_epsilon"))
+    assert found[at + 1 :][:4] == [
         "fedmx_tasks_in_flight, gauge: Tasks after the last version of the model.",
         "  fedmx_tasks_in_flight 4",
         "fedmx_staleness, gauge: Mean staleness in the last version.",
@@ -444,7 +447,7 @@ def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its
         "state": "interrupted",
         "reason": "its process ended before the run did",
         "rounds_done": 2,
-        "last_round": 9,
+        "rounds": 9,
         "accuracy": 0.75,
         "loss": 0.5,
         "epsilon": 0.5,
@@ -452,6 +455,7 @@ def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its
         "in_flight": None,
         "staleness": None,
         "updates_per_s": None,
+        "suspended": {"3": 2.5},
         "received_bytes": 300,
         "sent_bytes": 9000,
         "memory_bytes": None,
@@ -470,7 +474,7 @@ def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its
     run = of_run(tmp_path, "server", live, address="fl.example.org:9100")
     of_server = {
         **{**records, **live},
-        **{name: records[name] for name in ("state", "reason", "rounds_done", "last_round")},
+        **{name: records[name] for name in ("state", "reason", "rounds_done", "rounds")},
         **{name: records[name] for name in ("accuracy", "loss", "epsilon", "updates", "pid")},
         **{name: records[name] for name in ("in_flight", "staleness", "updates_per_s")},
         **{"run": str(run.path), "memory_bytes": None},
@@ -683,7 +687,7 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
         clients = [deployment.client(number, 2) for number in range(2)]
         assert [one.code() for one in (*clients, server)] == [0, 0, 0]
         done = json.loads(fedmx("status", run, "--json", cwd=tmp_path).out)
-        assert (done["state"], done["rounds_done"], done["last_round"]) == ("done", 2, 2)
+        assert (done["state"], done["rounds_done"], done["rounds"]) == ("done", 2, 2)
         # One client a round: the default fraction is a tenth.
         assert done["updates"] == {"accepted": 2, "rejected": 0, "declined": 0, "lost": 0}
         assert (done["waiting"], done["pid"], done["ready"]) == (None, None, [])

@@ -460,7 +460,7 @@ def test_the_same_runs_give_the_same_files(six: list[RunFolder], tmp_path: Path)
 
 def test_a_varying_number_of_rounds_keeps_its_column(tmp_path: Path) -> None:
     rows = Comparison.of([make(tmp_path / str(n), rounds=n) for n in (4, 9)]).table()
-    assert [(row["rounds"], row["rounds_run"]) for row in rows] == [("4", 2), ("9", 2)]
+    assert [(row["rounds"], row["rounds_done"]) for row in rows] == [("4", 2), ("9", 2)]
 
 
 def test_latex_has_all_digits_of_a_large_number_of_rounds(six: list[RunFolder]) -> None:
@@ -483,7 +483,7 @@ def test_csv_has_a_row_for_each_run_and_for_each_round(
         ("fedprox", "1", "fedprox"),
     ]
     assert [row["rounds_to_target"] for row in rows[:3]] == ["", "2", "2"]
-    assert float(rows[2]["final_accuracy"]) == pytest.approx(0.6)
+    assert float(rows[2]["accuracy"]) == pytest.approx(0.6)
     assert rows[2]["up_bytes"] == str(2 * 2**20)
     assert rows[0]["run"] == str(six[0].path)
     compared.write_figures(tmp_path / "figures")
@@ -561,7 +561,7 @@ def test_python_gives_frames_and_axes(
     compared = Comparison.read([run.path for run in six], target=0.4)
     frame = compared.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
-    assert frame.groupby("fedmx_group")["final_accuracy"].mean().round(3).to_dict() == {
+    assert frame.groupby("fedmx_group")["accuracy"].mean().round(3).to_dict() == {
         "fedavg": 0.4,
         "fedprox": 0.4,
     }

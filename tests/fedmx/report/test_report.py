@@ -268,7 +268,7 @@ def test_without_the_model_size_there_is_no_comparison_with_float32(tmp_path: Pa
 
 def test_seconds_add_up_when_no_elapsed_time_was_recorded(tmp_path: Path) -> None:
     run = make(tmp_path, [record(n, 0.5, elapsed_s=None) for n in (1, 2, 3)])
-    assert [point.seconds for point in RunSummary.of(run).points] == [2.0, 4.0, 6.0]
+    assert [point.elapsed_s for point in RunSummary.of(run).points] == [2.0, 4.0, 6.0]
 
 
 @pytest.mark.parametrize("target", [0.0, 95, -0.5, float("nan")])

@@ -102,7 +102,7 @@ def test_time_to_a_target_is_by_the_clock_of_the_run(tmp_path: Path) -> None:
 
 def test_a_resumed_run_keeps_the_time_of_its_clock(tmp_path: Path) -> None:
     run = make(tmp_path, [record(n, 10.0, clock_elapsed_s=100.0 + 10 * n) for n in (1, 2)])
-    assert [point.clock_s for point in RunSummary.of(run).points] == [110.0, 120.0]
+    assert [point.clock_elapsed_s for point in RunSummary.of(run).points] == [110.0, 120.0]
 
 
 def test_a_clock_that_some_rounds_lack_gives_no_duration(tmp_path: Path) -> None:

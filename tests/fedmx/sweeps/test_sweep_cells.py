@@ -272,7 +272,7 @@ def test_varied_settings_keep_their_columns_and_types(tmp_path: Path) -> None:
     )
     result = SweepResult.of(folder)
     assert [row["rounds"] for row in result.table()] == [2, 5, 2, 5]
-    assert {row["rounds_run"] for row in result.table()} == {0}
+    assert {row["rounds_done"] for row in result.table()} == {0}
     found = result.statistics()
     assert {row["rounds"] for row in found["cells"]} == {2, 5}
     pairs = [(row["rounds"], row["arm"], row["against"]) for row in found["comparisons"]]
