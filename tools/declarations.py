@@ -11,6 +11,16 @@ from layers.logic.core.declaration import RULES, Condition, Need, Rule, Trait, d
 BEGIN, END = "<!-- declarations -->\n", "<!-- end of declarations -->\n"
 KINDS = ("selectors", "aggregators", "hooks", "trainers", "attacks")
 
+OF_PRIVACY: Mapping[str, Collection[Need]] = {
+    "`central` and `dp-ftrl`": {Need.BOUNDED},
+    "`central`, too": {Need.SAMPLED},
+    "`dp-ftrl`, too": {Need.SCHEDULED},
+    "`local`": {Need.UNASKED, Need.HIDDEN},
+    "`local` with `label_epsilon`, in place of the first row": {Need.HIDES_LABELS},
+}
+PRIVACY = frozenset().union(*OF_PRIVACY.values())
+"""What the kinds of privacy need; their tables are on their own page."""
+
 
 def with_tables(page: str, tables: Callable[[], Iterator[str]]) -> str:
     """Return a page (Markdown) with the lines of its tables between its two marks."""
@@ -31,26 +41,23 @@ def tables_of_parts() -> Iterator[str]:
     yield ""
     yield "### What cannot be combined"
     yield ""
-    yield "fedmx refuses these before anything runs."
+    yield (
+        "fedmx refuses these before anything runs; the message says what to change. "
+        "[Privacy](algorithms/privacy.md#what-is-refused) lists what it refuses."
+    )
     yield ""
-    yield "| A | B | why fedmx refuses A and B together | what to do |"
-    yield "|---|---|---|---|"
+    yield "| A | B | why fedmx refuses A and B together |"
+    yield "|---|---|---|"
     for rule in RULES:
-        names = {"one": "A", "other": "B", "value": "B"}
-        texts = (text.format(**names) for text in (rule.why, rule.advice))
-        without = "without " if rule.needed else ""
-        yield f"| {_cell(rule.one)} | {without}{_cell(rule.other)} | {' | '.join(texts)} |"
+        if rule.one not in PRIVACY:
+            why = rule.why.format(one="A", other="B", value="B")
+            without = "without " if rule.needed else ""
+            yield f"| {_cell(rule.one)} | {without}{_cell(rule.other)} | {why} |"
 
 
 def tables_of_privacy() -> Iterator[str]:
     """Yield the lines of the tables of what is refused beside privacy, by its reason."""
-    for what, needs in (
-        ("`central` and `dp-ftrl`", {Need.BOUNDED}),
-        ("`central`, too", {Need.SAMPLED}),
-        ("`dp-ftrl`, too", {Need.SCHEDULED}),
-        ("`local`", {Need.UNASKED, Need.HIDDEN}),
-        ("`local` with `label_epsilon`, in place of the first row", {Need.HIDES_LABELS}),
-    ):
+    for what, needs in OF_PRIVACY.items():
         yield from (f"| refused beside {what} | why |", "|---|---|", *_refused(needs), "")
 
 
