@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,17 +75,78 @@ def _rows(pages: Mapping[str, str]) -> Iterator[str]:
 def _parts(names: list[str]) -> Iterator[str]:
     """Yield the lines about all components with these names."""
     yield "## Parts and settings"
+    parts: list[tuple[str, str, Any]] = []
     for kind, noun in ALGORITHMS.items():
-        for name in names:
-            if name in components()[kind]:
-                yield from ("", f"### {noun.capitalize()} `{name}`", "")
-                yield from _component(kind, components()[kind][name])
+        own = {name: components()[kind][name] for name in names if name in components()[kind]}
+        shared = _shared(own)
+        if shared:
+            yield from ("", f"### Every {noun} of this page", "", *_table(shared.values()))
+        for name, make in own.items():
+            yield from ("", f"### {noun.capitalize()} `{name}`", "")
+            yield from _component(make, shared)
+            if all(not one.required for one in signature_of(make).settings.values()):
+                part = make()
+                if not isinstance(part, Preset):
+                    parts.append((name, noun, part))
+    own_names = [name for name, _, _ in parts]
+    shown = [
+        f"`{name}`" if own_names.count(name) == 1 else f"the {noun} `{name}`"
+        for name, noun, _ in parts
+    ]
+    does = [[one.value for one in declared(part)] for _, _, part in parts]
+    refused = [exclusions(part) for _, _, part in parts]
+    yield from _facts("What the parts do", "It {}.", "; it ", shown, does)
+    yield from _facts("What is refused", "It is refused {}.", "; ", shown, refused)
 
 
-def _component(kind: str, make: Any) -> Iterator[str]:
-    """Yield the lines about a component: its parts, its settings, and what it declares."""
-    settings = signature_of(inspect.unwrap(make)).settings
+def _facts(
+    heading: str, alone: str, between: str, parts: list[str], facts: list[Iterable[str]]
+) -> Iterator[str]:
+    """Yield a list of facts, each with the parts that it is about; of one part in a sentence."""
+    of: dict[str, list[str]] = {}
+    for name, own in zip(parts, facts, strict=True):
+        for fact in sorted(set(own)):
+            of.setdefault(fact, []).append(name)
+    if len(parts) == 1 and of:
+        yield from ("", alone.format(between.join(of)))
+    elif of:
+        yield from ("", f"### {heading}", "")
+        for fact, own in of.items():
+            yield f"- {fact}: {'all parts' if len(own) == len(parts) else ', '.join(own)}"
+
+
+def _shared(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the rows of the settings that five or more parts all have, by name."""
+    if len(own) < 5:
+        return {}
+    rows: dict[str, list[tuple[Setting, str]]] = {}
+    for make in own.values():
+        about = _about(make)
+        for one in signature_of(inspect.unwrap(make)).settings.values():
+            rows.setdefault(one.name, []).append((one, about.get(one.name, "")))
+    return {
+        name: _row(found[0][0], max((text for _, text in found), key=len))
+        for name, found in rows.items()
+        if len(found) == len(own)
+        and len({(one.type, spelled(one.default)) for one, _ in found}) == 1
+        and len({text for _, text in found if text}) == 1
+    }
+
+
+def _about(make: Any) -> dict[str, str]:
+    """Return the texts of a component's settings."""
     about = split_docstring((inspect.getdoc(make) or "").replace("``", "`"))[1]
+    return {name: " ".join(lines) for name, lines in about.items()}
+
+
+def _table(rows: Iterable[str]) -> Iterator[str]:
+    yield from ("| setting | default | meaning |", "|---|---|---|", *rows)
+
+
+def _component(make: Any, shared: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines about a component: its parts, and the settings that it does not share."""
+    settings = signature_of(inspect.unwrap(make)).settings
+    about = _about(make)
     part = None
     if not any(one.required for one in signature_of(make).settings.values()):
         part = make()
@@ -93,17 +154,11 @@ def _component(kind: str, make: Any) -> Iterator[str]:
         others = "the settings of these parts" + (", and:" if settings else ".")
         yield f"It consists of {_made_of(part)}. It takes {others}"
         yield from [""] if settings else []
-    if settings:
-        yield "| setting | default | meaning |"
-        yield "|---|---|---|"
-        yield from (_row(one, " ".join(about.get(one.name, ()))) for one in settings.values())
+    own = [one for name, one in settings.items() if name not in shared]
+    if own:
+        yield from _table(_row(one, about.get(one.name, "")) for one in own)
     elif not isinstance(part, Preset):
-        yield "It has no settings."
-    if part is not None and not isinstance(part, Preset):
-        facts = sorted(one.value for one in declared(part))
-        refused = sorted(set(exclusions(part)))
-        yield from ["", f"It {'; it '.join(facts)}."] if facts else []
-        yield from ["", f"It is refused {'; '.join(refused)}."] if refused else []
+        yield "It has no other settings." if settings else "It has no settings."
     for name, reason in getattr(make, "fixed", {}).items():
         yield from ("", f"The preset does not take `{name}`: {reason}.")
 
