@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,7 @@ def _parts(names: list[str]) -> Iterator[str]:
 
 
 def _facts(
-    heading: str, alone: str, between: str, parts: list[str], facts: list[Iterable[str]]
+    heading: str, alone: str, between: str, parts: list[str], facts: Sequence[Iterable[str]]
 ) -> Iterator[str]:
     """Yield a list of facts, each with the parts that it is about; of one part in a sentence."""
     of: dict[str, list[str]] = {}
