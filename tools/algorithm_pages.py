@@ -81,6 +81,11 @@ def _parts(names: list[str]) -> Iterator[str]:
         shared = _shared(own)
         if shared:
             yield from ("", f"### Every {noun} of this page", "", *_table(shared.values()))
+        plain = {name: make for name, make in own.items() if noun == "preset" and _is_plain(make)}
+        if len(plain) > 1:
+            yield from ("", "### Presets", "", "Each takes the settings of its parts.", "")
+            yield from (f"- `{name}`: {_made_of(make())}" for name, make in plain.items())
+            own = {name: make for name, make in own.items() if name not in plain}
         for name, make in own.items():
             yield from ("", f"### {noun.capitalize()} `{name}`", "")
             yield from _component(make, shared)
@@ -113,6 +118,12 @@ def _facts(
         yield from ("", f"### {heading}", "")
         for fact, own in of.items():
             yield f"- {fact}: {'all parts' if len(own) == len(parts) else ', '.join(own)}"
+
+
+def _is_plain(make: Any) -> bool:
+    """Return whether a preset has the settings of its parts alone."""
+    fixed = getattr(make, "fixed", {})
+    return not fixed and not signature_of(inspect.unwrap(make)).settings
 
 
 def _shared(own: Mapping[str, Any]) -> dict[str, str]:
