@@ -347,30 +347,46 @@ def _instructions() -> str:
 
 
 def _results(made: list[Table], folder: str) -> Iterator[str]:
-    """Yield the sections of a document's tables, those with another interpretation at the end."""
-    for tries in (False, True):
-        chosen = [table for table in made if table.tries is tries]
-        if tries and chosen:
-            yield "## Other interpretations\n\nThe overview does not count these tables.\n\n"
-        for table in chosen:
-            yield _section(table, folder)
+    """Yield the sections of a document's tables, and a list of those with another reading."""
+    yield from (_section(table, folder) for table in made if not table.tries)
+    tries = [table for table in made if table.tries]
+    if tries:
+        yield "## Other interpretations\n\n"
+        yield "The overview does not count these tables; the rows say what each tries.\n\n"
+    for table in tries:
+        yield f"- {_capital(table.name)}. {_capital(table.what)}. {_counted(table, folder)}\n"
+    yield "\n"
+    yield from filter(None, map(_figure, tries))
 
 
 def _section(table: Table, folder: str) -> str:
     """Return what came out of a table: its counts, the reasons, and the figure."""
-    name, level = _capital(table.name), "###" if table.tries else "##"
-    lines = [f"{level} {name}\n\n{_capital(table.what)}."]
-    if table.note:
-        lines[0] += " " + Numbers(table.group).fill(table.note.strip())
+    text = f"{_capital(table.what)}. {_note(table)}".strip()
+    reasons = "".join(_reasons(table.rows()))
+    return (
+        f"## {_capital(table.name)}\n\n{text}\n\n"
+        f"{_counted(table, folder)}\n{reasons}\n{_figure(table)}"
+    )
+
+
+def _note(table: Table) -> str:
+    return Numbers(table.group).fill(table.note.strip()) if table.note else ""
+
+
+def _counted(table: Table, folder: str) -> str:
+    """Return how many rows a table has and how they are judged, with a link to them."""
     rows = table.rows()
     counts = Counter(row.count_as for row in rows)
     texts = ", ".join(f"{counts[one]} {one}" for one in COUNTED if counts[one])
-    link = f"[{len(rows)} row{'' if len(rows) == 1 else 's'}]"
-    lines.append(f"\n\n{link}(../../experiments/rows/{folder}.md#{_anchor(name)}): {texts}.\n")
-    lines += _reasons(rows)
-    if (FOLDER / f"{table.figure}.svg").is_file():
-        lines.append(f"\n![{table.name}, {table.document}]({table.figure}.svg)\n")
-    return "".join([*lines, "\n"])
+    words = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+    anchor = _anchor(_capital(table.name))
+    return f"[{words}](../../experiments/rows/{folder}.md#{anchor}): {texts}."
+
+
+def _figure(table: Table) -> str:
+    if not (FOLDER / f"{table.figure}.svg").is_file():
+        return ""
+    return f"![{table.name}, {table.document}]({table.figure}.svg)\n\n"
 
 
 def _anchor(heading: str) -> str:
@@ -382,6 +398,8 @@ def _anchor(heading: str) -> str:
 def _section_of_rows(table: Table) -> str:
     """Return all rows of a table."""
     lines = [f"## {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
+    if table.tries and table.note:
+        lines.append(f"{_note(table)}\n\n")
     if table.group:
         lines.append(f"`python experiments/run.py {table.group}`\n\n")
     rows = table.rows()
@@ -405,6 +423,8 @@ def _section_of_rows(table: Table) -> str:
         for row in rows[len(table.paper) :]:
             runs = f"{row.seeds} | {row.rounds} | {row.hours:.2f}" if row.seeds else " | | "
             lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
+    for name, reason in _reasons_of(rows):
+        lines.append(f"\n{name}: shown by {reason.commands()}.\n")
     return "".join([*lines, "\n"])
 
 
@@ -414,14 +434,17 @@ def _capital(text: str) -> str:
 
 
 def _reasons(rows: list[Row]) -> Iterator[str]:
-    """Return a paragraph for each reason, with the cells or the claims that it is for.
+    """Yield a paragraph for each reason, with the cells or the claims that it is for."""
+    for names, reason in _reasons_of(rows):
+        yield f"\nOutside, {names}: {reason.text}\n"
 
-    A claim is named by what stands before its colon.
-    """
+
+def _reasons_of(rows: list[Row]) -> Iterator[tuple[str, Reason]]:
+    """Yield each reason with the names of its rows; what stands before its colon names a claim."""
     outside = [row for row in rows if row.verdict == "outside"]
     for reason in dict.fromkeys(row.reason for row in outside if row.reason is not None):
         names = "; ".join(row.name.partition(":")[0] for row in outside if row.reason == reason)
-        yield f"\nOutside, {names}: {reason.text} Shown by {reason.commands()}.\n"
+        yield names, reason
 
 
 if __name__ == "__main__":

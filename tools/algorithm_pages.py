@@ -58,18 +58,25 @@ def with_index(index: str, pages: Mapping[str, str]) -> str:
 
 
 def _rows(pages: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the index: the names of each page with their kinds and texts."""
-    yield "| algorithm | name | text |"
+    """Yield the lines of the index: the names of each page with their kinds, and the text
+    of its only preset or name."""
+    yield "| algorithm | names | text |"
     yield "|---|---|---|"
     catalogue = read_catalogue()
     for file, page in sorted(pages.items()):
         title = f"[{page.partition(chr(10))[0].removeprefix('# ')}](algorithms/{file})"
+        by_nouns: dict[str, list[str]] = {}
+        abouts = []
         for name in names_of(page):
             kinds = [kind for kind in ALGORITHMS if name in catalogue[kind]]
-            nouns = ", ".join(ALGORITHMS[kind] for kind in kinds)
-            about = _cell(catalogue[kinds[0]][name].about)
-            yield f"| {title} | `{name}` ({nouns}) | {about} |"
-            title = ""
+            nouns = " and ".join(ALGORITHMS[kind] for kind in kinds)
+            by_nouns.setdefault(nouns, []).append(f"`{name}`")
+            abouts.append(catalogue[kinds[0]][name].about)
+        if by_nouns:
+            names = "; ".join(f"{nouns} {', '.join(own)}" for nouns, own in by_nouns.items())
+            presets = [name for name in names_of(page) if name in catalogue[KINDS["preset"].plural]]
+            about = abouts[0] if len(presets) == 1 or len(abouts) == 1 else ""
+            yield f"| {title} | {names} | {_cell(about)} |"
 
 
 def _parts(names: list[str]) -> Iterator[str]:

@@ -32,12 +32,9 @@ def with_tables(page: str, tables: Callable[[], Iterator[str]]) -> str:
 
 def tables_of_parts() -> Iterator[str]:
     """Yield the lines of the tables of all declarations and of all rules."""
-    parts = [(name, make()) for kind in KINDS for name, make in components()[kind].items()]
-    yield "| declaration | the part | parts of fedmx, with default settings |"
-    yield "|---|---|---|"
-    for one in (*Need, *Trait):
-        names = dict.fromkeys(f"`{name}`" for name, part in parts if one in declared(part))
-        yield f"| `{one}` | {one.value} | {', '.join(names) or '-'} |"
+    yield "| declaration | the part |"
+    yield "|---|---|"
+    yield from (f"| `{one}` | {one.value} |" for one in (*Need, *Trait))
     yield ""
     yield "### What cannot be combined"
     yield ""
