@@ -14,7 +14,7 @@ from typing import Any
 
 from fedmx.components.catalogue import KINDS, components, read_catalogue
 from fedmx.components.settings import Setting, signature_of, spelled
-from layers.logic.core.declaration import declared, exclusions
+from layers.logic.core.declaration import exclusions
 from layers.logic.core.preset import Preset, kinds_of, split_docstring
 
 ROOT = Path(__file__).parents[1]
@@ -105,26 +105,22 @@ def _parts(names: list[str]) -> Iterator[str]:
         f"`{name}`" if own_names.count(name) == 1 else f"the {noun} `{name}`"
         for name, noun, _ in parts
     ]
-    does = [[one.value for one in declared(part)] for _, _, part in parts]
     refused = [exclusions(part) for _, _, part in parts]
-    yield from _facts("What the parts do", "It {}.", "; it ", shown, does)
-    yield from _facts("What is refused", "It is refused {}.", "; ", shown, refused)
+    yield from _refused(shown, refused)
 
 
-def _facts(
-    heading: str, alone: str, between: str, parts: list[str], facts: Sequence[Iterable[str]]
-) -> Iterator[str]:
-    """Yield a list of facts, each with the parts that it is about; of one part in a sentence."""
+def _refused(parts: list[str], conditions: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Yield a list of what is refused with the parts of a page; of one part in a sentence."""
     of: dict[str, list[str]] = {}
-    for name, own in zip(parts, facts, strict=True):
-        for fact in sorted(set(own)):
-            of.setdefault(fact, []).append(name)
+    for name, own in zip(parts, conditions, strict=True):
+        for condition in sorted(set(own)):
+            of.setdefault(condition, []).append(name)
     if len(parts) == 1 and of:
-        yield from ("", alone.format(between.join(of)))
+        yield from ("", f"It is refused {'; '.join(of)}.")
     elif of:
-        yield from ("", f"### {heading}", "")
-        for fact, own in of.items():
-            yield f"- {fact}: {'all parts' if len(own) == len(parts) else ', '.join(own)}"
+        yield from ("", "### What is refused", "")
+        for condition, own in of.items():
+            yield f"- {condition}: {'all parts' if len(own) == len(parts) else ', '.join(own)}"
 
 
 def _is_plain(make: Any) -> bool:
