@@ -361,16 +361,11 @@ def _results(made: list[Table], folder: str) -> Iterator[str]:
 
 def _section(table: Table, folder: str) -> str:
     """Return what came out of a table: its counts, the reasons, and the figure."""
-    text = f"{_capital(table.what)}. {_note(table)}".strip()
     reasons = "".join(_reasons(table.rows()))
     return (
-        f"## {_capital(table.name)}\n\n{text}\n\n"
-        f"{_counted(table, folder)}\n{reasons}\n{_figure(table)}"
+        f"## {_capital(table.name)}\n\n"
+        f"{_capital(table.what)}. {_counted(table, folder)}\n{reasons}\n{_figure(table)}"
     )
-
-
-def _note(table: Table) -> str:
-    return Numbers(table.group).fill(table.note.strip()) if table.note else ""
 
 
 def _counted(table: Table, folder: str) -> str:
@@ -398,8 +393,8 @@ def _anchor(heading: str) -> str:
 def _section_of_rows(table: Table) -> str:
     """Return all rows of a table."""
     lines = [f"## {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
-    if table.tries and table.note:
-        lines.append(f"{_note(table)}\n\n")
+    if table.note:
+        lines.append(Numbers(table.group).fill(table.note.strip()) + "\n\n")
     if table.group:
         lines.append(f"`python experiments/run.py {table.group}`\n\n")
     rows = table.rows()
