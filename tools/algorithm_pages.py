@@ -87,10 +87,10 @@ def _parts(names: list[str]) -> Iterator[str]:
         own = {name: components()[kind][name] for name in names if name in components()[kind]}
         shared = _shared(own)
         if shared:
-            yield from ("", f"### Every {noun} of this page", "", *_table(shared.values()))
+            yield from ("", f"### Every {noun} of this page", "", *shared.values())
         plain = {name: make for name, make in own.items() if noun == "preset" and _is_plain(make)}
         if len(plain) > 1:
-            yield from ("", "### Presets", "", "Each takes the settings of its parts.", "")
+            yield from ("", "### Presets", "", "Each takes the settings of its parts:", "")
             yield from (f"- `{name}`: {_made_of(make())}" for name, make in plain.items())
             own = {name: make for name, make in own.items() if name not in plain}
         for name, make in own.items():
@@ -153,10 +153,6 @@ def _about(make: Any) -> dict[str, str]:
     return {name: " ".join(lines) for name, lines in about.items()}
 
 
-def _table(rows: Iterable[str]) -> Iterator[str]:
-    yield from ("| setting | default | meaning |", "|---|---|---|", *rows)
-
-
 def _component(make: Any, shared: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines about a component: its parts, and the settings that it does not share."""
     settings = signature_of(inspect.unwrap(make)).settings
@@ -165,12 +161,13 @@ def _component(make: Any, shared: Mapping[str, str]) -> Iterator[str]:
     if not any(one.required for one in signature_of(make).settings.values()):
         part = make()
     if isinstance(part, Preset):
-        others = "the settings of these parts" + (", and:" if settings else ".")
-        yield f"It consists of {_made_of(part)}. It takes {others}"
+        made_of = _made_of(part)
+        end = ", and:" if settings else "."
+        yield f"{made_of[:1].upper()}{made_of[1:]}, with their settings{end}"
         yield from [""] if settings else []
     own = [one for name, one in settings.items() if name not in shared]
     if own:
-        yield from _table(_row(one, about.get(one.name, "")) for one in own)
+        yield from (_row(one, about.get(one.name, "")) for one in own)
     elif not isinstance(part, Preset):
         yield "It has no other settings." if settings else "It has no settings."
     for name, reason in getattr(make, "fixed", {}).items():
@@ -179,20 +176,18 @@ def _component(make: Any, shared: Mapping[str, str]) -> Iterator[str]:
 
 def _made_of(preset: Preset) -> str:
     """Return the parts of a preset in words, each with its name."""
-    *some, last = (
-        f"the {noun} `{name}`"
+    named = (
+        f"{noun} `{name}`"
         for noun, part in kinds_of(preset)
         for name, make in components()[KINDS[noun].plural].items()
         if make is type(part)
     )
-    return f"{', '.join(some)} and {last}"
+    return ", ".join(named)
 
 
 def _row(setting: Setting, meaning: str) -> str:
-    default = "must be given" if setting.required else f"`{spelled(setting.default)}`"
-    text = f"{setting.type}: {meaning}" if meaning else setting.type
-    cells = (f"`{setting.name}`", default, text)
-    return f"| {' | '.join(_cell(one) for one in cells)} |"
+    default = "required" if setting.required else f"default `{spelled(setting.default)}`"
+    return f"- `{setting.name}` ({setting.type}, {default}){': ' if meaning else ''}{meaning}"
 
 
 def _cell(text: str) -> str:
