@@ -32,9 +32,9 @@ def with_tables(page: str, tables: Callable[[], Iterator[str]]) -> str:
 
 def tables_of_parts() -> Iterator[str]:
     """Yield the lines of the tables of all declarations and of all rules."""
-    yield "| declaration | the part |"
-    yield "|---|---|"
-    yield from (f"| `{one}` | {one.value} |" for one in (*Need, *Trait))
+    yield "A part with the declaration"
+    yield ""
+    yield from (f"- `{one}` {one.value}" for one in (*Need, *Trait))
     yield ""
     yield "### What cannot be combined"
     yield ""
