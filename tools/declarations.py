@@ -39,17 +39,16 @@ def tables_of_parts() -> Iterator[str]:
     yield "### What cannot be combined"
     yield ""
     yield (
-        "fedmx refuses these before anything runs; the message says what to change. "
+        "fedmx refuses these before anything runs; the message says why, and what to change. "
         "[Privacy](algorithms/privacy.md#what-is-refused) lists what it refuses."
     )
     yield ""
-    yield "| A | B | why fedmx refuses A and B together |"
-    yield "|---|---|---|"
+    others: dict[str, list[str]] = {}
     for rule in RULES:
         if rule.one not in PRIVACY:
-            why = rule.why.format(one="A", other="B", value="B")
-            without = "without " if rule.needed else ""
-            yield f"| {_cell(rule.one)} | {without}{_cell(rule.other)} | {why} |"
+            word = "without" if rule.needed else "with"
+            others.setdefault(_cell(rule.one), []).append(f"{word} {_cell(rule.other)}")
+    yield from (f"- {one}: {'; '.join(found)}" for one, found in others.items())
 
 
 def tables_of_privacy() -> Iterator[str]:
