@@ -186,8 +186,10 @@ def _made_of(preset: Preset) -> str:
 
 
 def _row(setting: Setting, meaning: str) -> str:
-    default = "required" if setting.required else f"default `{spelled(setting.default)}`"
-    return f"- `{setting.name}` ({setting.type}, {default}){': ' if meaning else ''}{meaning}"
+    default = "" if setting.required else spelled(setting.default)
+    takes = setting.type.removesuffix(" or null") if default == "null" else setting.type
+    shown = "required" if setting.required else f"default `{default}`"
+    return f"- `{setting.name}` ({takes}, {shown}){': ' if meaning else ''}{meaning}"
 
 
 def _cell(text: str) -> str:
