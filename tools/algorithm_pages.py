@@ -60,8 +60,6 @@ def with_index(index: str, pages: Mapping[str, str]) -> str:
 def _rows(pages: Mapping[str, str]) -> Iterator[str]:
     """Yield the lines of the index: the names of each page with their kinds, and the text
     of its only preset or name."""
-    yield "| algorithm | names | text |"
-    yield "|---|---|---|"
     catalogue = read_catalogue()
     for file, page in sorted(pages.items()):
         title = f"[{page.partition(chr(10))[0].removeprefix('# ')}](algorithms/{file})"
@@ -76,7 +74,7 @@ def _rows(pages: Mapping[str, str]) -> Iterator[str]:
             names = "; ".join(f"{nouns} {', '.join(own)}" for nouns, own in by_nouns.items())
             presets = [name for name in names_of(page) if name in catalogue[KINDS["preset"].plural]]
             about = abouts[0] if len(presets) == 1 or len(abouts) == 1 else ""
-            yield f"| {title} | {names} | {_cell(about)} |"
+            yield f"- {title}: {names}. {about}".rstrip()
 
 
 def _parts(names: list[str]) -> Iterator[str]:
@@ -190,7 +188,3 @@ def _row(setting: Setting, meaning: str) -> str:
     takes = setting.type.removesuffix(" or null") if default == "null" else setting.type
     shown = "required" if setting.required else f"default `{default}`"
     return f"- `{setting.name}` ({takes}, {shown}){': ' if meaning else ''}{meaning}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
