@@ -54,7 +54,7 @@ def tables_of_parts() -> Iterator[str]:
 def tables_of_privacy() -> Iterator[str]:
     """Yield the lines of the tables of what is refused beside privacy, by its reason."""
     for what, needs in OF_PRIVACY.items():
-        yield from (f"| refused beside {what} | why |", "|---|---|", *_refused(needs), "")
+        yield from (f"| refused with {what} | why |", "|---|---|", *_refused(needs), "")
 
 
 def _refused(needs: Collection[Need]) -> Iterator[str]:
