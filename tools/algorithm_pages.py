@@ -14,7 +14,7 @@ from typing import Any
 
 from fedmx.components.catalogue import KINDS, components, read_catalogue
 from fedmx.components.settings import Setting, signature_of, spelled
-from layers.logic.core.declaration import exclusions
+from layers.logic.core.declaration import Need, Trait, exclusions
 from layers.logic.core.preset import Preset, kinds_of, split_docstring
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +25,20 @@ FOLDER = INDEX.with_suffix("")
 _NOUNS = ("preset", "selector", "aggregator", "hook", "trainer", "attack", "privacy")
 ALGORITHMS = {KINDS[noun].plural: noun for noun in _NOUNS}
 """The kinds that the pages describe, each with its noun."""
+
+_SHORT = {
+    f"with a part that {one.value}": text
+    for one, text in (
+        (Need.BOUNDED, ""),
+        (Need.HIDDEN, ""),
+        (Trait.OPAQUE, ""),
+        (Trait.REFILLS, "with asynchronous rounds"),
+        (Trait.ENCODES_UPDATE, "with a hook that encodes the update"),
+        (Need.PLAIN_SGD, "with a hook that sends gradients"),
+        (Need.WHOLE_UPDATES, "with an attack in collusion"),
+    )
+}
+"""Short forms of conditions; docs/algorithms.md tells those without a text for all algorithms."""
 
 BEGIN, END = "<!-- index -->\n", "<!-- end of index -->\n"
 _NAMES = re.compile(r"^<!-- names: (.+) -->\n", re.MULTILINE)
@@ -111,7 +125,7 @@ def _refused(parts: list[str], conditions: Sequence[Iterable[str]]) -> Iterator[
     """Yield a list of what is refused with the parts of a page; of one part in a sentence."""
     of: dict[str, list[str]] = {}
     for name, own in zip(parts, conditions, strict=True):
-        for condition in sorted(set(own)):
+        for condition in sorted({_SHORT.get(one, one) for one in own} - {""}):
             of.setdefault(condition, []).append(name)
     if len(parts) == 1 and of:
         yield from ("", f"It is refused {'; '.join(of)}.")
