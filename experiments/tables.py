@@ -1,9 +1,10 @@
-"""The tables of docs/papers.md and of the pages in docs/papers, from the records.
+"""The tables of docs/papers.md, docs/papers and experiments/rows, from the records.
 
     python experiments/tables.py
 
 rewrites the parts of the pages between the marks ``<!-- overview -->`` and ``<!-- tables -->`` and
-their ends; the rest is written by hand. papers/*/tables.yaml defines the tables.
+their ends; the rest is written by hand. papers/*/tables.yaml defines the tables. The pages in
+docs/papers say what came out of each table; those in rows have every row.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from texts import Numbers
 
 PAGE = HERE.parent / "docs" / "papers.md"
 FOLDER = HERE.parent / "docs" / "papers"
+ROWS = HERE / "rows"
 BEGIN, END = "<!-- {} -->\n", "<!-- end of {} -->\n"
 
 
@@ -274,8 +276,11 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield PAGE, _put(PAGE, "overview", "".join(_overview(made)))
     for folder in DOCUMENTS:
         own = [table for table in made if _folder_of(table.document) == folder]
-        path = FOLDER / f"{folder}.md"
-        yield path, _put(path, "tables", "".join([*_counts_of(own), *map(_section, own)]))
+        for path, parts in (
+            (FOLDER / f"{folder}.md", _results(own, folder)),
+            (ROWS / f"{folder}.md", map(_section_of_rows, own)),
+        ):
+            yield path, _put(path, "tables", "".join(parts))
 
 
 def main() -> None:
@@ -332,18 +337,6 @@ def _line(names: str, counts: Counter[str]) -> str:
     return f"| {names} | {counts.total()} | {numbers} |\n"
 
 
-def _counts_of(made: list[Table]) -> Iterator[str]:
-    """Return the tables of the numbers of rows of a document."""
-    for tries in (False, True):
-        chosen = [table for table in made if table.tries is tries]
-        if tries and chosen:
-            yield "\nThese tables use another interpretation. The overview does not count them:\n\n"
-        if chosen:
-            yield from _head("table or figure")
-        yield from (_line(table.name, _counts(table)) for table in chosen)
-    yield "\n"
-
-
 def _instructions() -> str:
     """Return the sentence that counts the runs by their vector instructions."""
     groups = dict.fromkeys(cell.group for cell in cells())
@@ -353,7 +346,52 @@ def _instructions() -> str:
     return f"They are based on {total} runs ({counts}); each record has its instructions."
 
 
-def _section(table: Table) -> str:
+def _results(made: list[Table], folder: str) -> Iterator[str]:
+    """Yield the sections of a document's tables, and a list of those with another reading."""
+    yield from (_section(table, folder) for table in made if not table.tries)
+    tries = [table for table in made if table.tries]
+    if tries:
+        yield "## Other interpretations\n\n"
+        yield "The overview does not count these tables; the rows say what each tries.\n\n"
+    for table in tries:
+        yield f"- {_capital(table.name)}. {_capital(table.what)}. {_counted(table, folder)}\n"
+    yield "\n"
+    yield from filter(None, map(_figure, tries))
+
+
+def _section(table: Table, folder: str) -> str:
+    """Return what came out of a table: its counts, the reasons, and the figure."""
+    reasons = "".join(_reasons(table.rows()))
+    return (
+        f"## {_capital(table.name)}\n\n"
+        f"{_capital(table.what)}. {_counted(table, folder)}\n{reasons}\n{_figure(table)}"
+    )
+
+
+def _counted(table: Table, folder: str) -> str:
+    """Return how many rows a table has and how they are judged, with a link to them."""
+    rows = table.rows()
+    counts = Counter(row.count_as for row in rows)
+    texts = ", ".join(f"{counts[one]} {one}" for one in COUNTED if counts[one])
+    words = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+    anchor = _anchor(_capital(table.name))
+    return f"[{words}](../../experiments/rows/{folder}.md#{anchor}): {texts}."
+
+
+def _figure(table: Table) -> str:
+    if not (FOLDER / f"{table.figure}.svg").is_file():
+        return ""
+    return f"![{table.name}, {table.document}]({table.figure}.svg)\n\n"
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor of a heading, as GitHub and the site make it."""
+    kept = "".join(one for one in heading.lower() if one.isalnum() or one in " -_")
+    return kept.replace(" ", "-")
+
+
+def _section_of_rows(table: Table) -> str:
+    """Return all rows of a table."""
     lines = [f"## {_capital(table.name)}\n\n{_capital(table.what)}.\n\n"]
     if table.note:
         lines.append(Numbers(table.group).fill(table.note.strip()) + "\n\n")
@@ -371,7 +409,6 @@ def _section(table: Table) -> str:
             f"{row.hours:.2f} | {row.verdict}{table.explained(row)} |\n"
             for row in rows[: len(table.paper)]
         ]
-        lines += _reasons(rows[: len(table.paper)])
     if table.claims:
         lines.append("\n" if table.paper else "")
         lines.append(
@@ -381,9 +418,8 @@ def _section(table: Table) -> str:
         for row in rows[len(table.paper) :]:
             runs = f"{row.seeds} | {row.rounds} | {row.hours:.2f}" if row.seeds else " | | "
             lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
-        lines += _reasons(rows[len(table.paper) :])
-    if (FOLDER / f"{table.figure}.svg").is_file():
-        lines.append(f"\n![{table.name}, {table.document}]({table.figure}.svg)\n")
+    for name, reason in _reasons_of(rows):
+        lines.append(f"\n{name}: shown by {reason.commands()}.\n")
     return "".join([*lines, "\n"])
 
 
@@ -393,14 +429,17 @@ def _capital(text: str) -> str:
 
 
 def _reasons(rows: list[Row]) -> Iterator[str]:
-    """Return a paragraph for each reason, with the cells or the claims that it is for.
+    """Yield a paragraph for each reason, with the cells or the claims that it is for."""
+    for names, reason in _reasons_of(rows):
+        yield f"\nOutside, {names}: {reason.text}\n"
 
-    A claim is named by what stands before its colon.
-    """
+
+def _reasons_of(rows: list[Row]) -> Iterator[tuple[str, Reason]]:
+    """Yield each reason with the names of its rows; what stands before its colon names a claim."""
     outside = [row for row in rows if row.verdict == "outside"]
     for reason in dict.fromkeys(row.reason for row in outside if row.reason is not None):
         names = "; ".join(row.name.partition(":")[0] for row in outside if row.reason == reason)
-        yield f"\nOutside, {names}: {reason.text} Shown by {reason.commands()}.\n"
+        yield names, reason
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fedmx.components.catalogue import KINDS, components, read_catalogue
 from fedmx.components.settings import Setting, signature_of, spelled
-from layers.logic.core.declaration import declared, exclusions
+from layers.logic.core.declaration import Need, Trait, exclusions
 from layers.logic.core.preset import Preset, kinds_of, split_docstring
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +25,20 @@ FOLDER = INDEX.with_suffix("")
 _NOUNS = ("preset", "selector", "aggregator", "hook", "trainer", "attack", "privacy")
 ALGORITHMS = {KINDS[noun].plural: noun for noun in _NOUNS}
 """The kinds that the pages describe, each with its noun."""
+
+_SHORT = {
+    f"with a part that {one.value}": text
+    for one, text in (
+        (Need.BOUNDED, ""),
+        (Need.HIDDEN, ""),
+        (Trait.OPAQUE, ""),
+        (Trait.REFILLS, "with asynchronous rounds"),
+        (Trait.ENCODES_UPDATE, "with a hook that encodes the update"),
+        (Need.PLAIN_SGD, "with a hook that sends gradients"),
+        (Need.WHOLE_UPDATES, "with an attack in collusion"),
+    )
+}
+"""Short forms of conditions; docs/algorithms.md tells those without a text for all algorithms."""
 
 BEGIN, END = "<!-- index -->\n", "<!-- end of index -->\n"
 _NAMES = re.compile(r"^<!-- names: (.+) -->\n", re.MULTILINE)
@@ -58,73 +72,133 @@ def with_index(index: str, pages: Mapping[str, str]) -> str:
 
 
 def _rows(pages: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of the index: the names of each page with their kinds and texts."""
-    yield "| algorithm | name | text |"
-    yield "|---|---|---|"
+    """Yield the lines of the index: the names of each page with their kinds, and the text
+    of its only preset or name."""
     catalogue = read_catalogue()
     for file, page in sorted(pages.items()):
         title = f"[{page.partition(chr(10))[0].removeprefix('# ')}](algorithms/{file})"
+        by_nouns: dict[str, list[str]] = {}
+        abouts = []
         for name in names_of(page):
             kinds = [kind for kind in ALGORITHMS if name in catalogue[kind]]
-            nouns = ", ".join(ALGORITHMS[kind] for kind in kinds)
-            about = _cell(catalogue[kinds[0]][name].about)
-            yield f"| {title} | `{name}` ({nouns}) | {about} |"
-            title = ""
+            nouns = " and ".join(ALGORITHMS[kind] for kind in kinds)
+            by_nouns.setdefault(nouns, []).append(f"`{name}`")
+            abouts.append(catalogue[kinds[0]][name].about)
+        if by_nouns:
+            names = "; ".join(f"{nouns} {', '.join(own)}" for nouns, own in by_nouns.items())
+            presets = [name for name in names_of(page) if name in catalogue[KINDS["preset"].plural]]
+            about = abouts[0] if len(presets) == 1 or len(abouts) == 1 else ""
+            yield f"- {title}: {names}. {about}".rstrip()
 
 
 def _parts(names: list[str]) -> Iterator[str]:
     """Yield the lines about all components with these names."""
     yield "## Parts and settings"
+    parts: list[tuple[str, str, Any]] = []
     for kind, noun in ALGORITHMS.items():
-        for name in names:
-            if name in components()[kind]:
-                yield from ("", f"### {noun.capitalize()} `{name}`", "")
-                yield from _component(kind, components()[kind][name])
+        own = {name: components()[kind][name] for name in names if name in components()[kind]}
+        shared = _shared(own)
+        if shared:
+            yield from ("", f"### Every {noun} of this page", "", *shared.values())
+        plain = {name: make for name, make in own.items() if noun == "preset" and _is_plain(make)}
+        if len(plain) > 1:
+            yield from ("", "### Presets", "", "Each takes the settings of its parts:", "")
+            yield from (f"- `{name}`: {_made_of(make())}" for name, make in plain.items())
+            own = {name: make for name, make in own.items() if name not in plain}
+        for name, make in own.items():
+            yield from ("", f"### {noun.capitalize()} `{name}`", "")
+            yield from _component(make, shared)
+            if all(not one.required for one in signature_of(make).settings.values()):
+                part = make()
+                if not isinstance(part, Preset):
+                    parts.append((name, noun, part))
+    own_names = [name for name, _, _ in parts]
+    shown = [
+        f"`{name}`" if own_names.count(name) == 1 else f"the {noun} `{name}`"
+        for name, noun, _ in parts
+    ]
+    refused = [exclusions(part) for _, _, part in parts]
+    yield from _refused(shown, refused)
 
 
-def _component(kind: str, make: Any) -> Iterator[str]:
-    """Yield the lines about a component: its parts, its settings, and what it declares."""
-    settings = signature_of(inspect.unwrap(make)).settings
+def _refused(parts: list[str], conditions: Sequence[Iterable[str]]) -> Iterator[str]:
+    """Yield a list of what is refused with the parts of a page; of one part in a sentence."""
+    of: dict[str, list[str]] = {}
+    for name, own in zip(parts, conditions, strict=True):
+        for condition in sorted({_SHORT.get(one, one) for one in own} - {""}):
+            of.setdefault(condition, []).append(name)
+    if len(parts) == 1 and of:
+        yield from ("", f"It is refused {'; '.join(of)}.")
+    elif of:
+        yield from ("", "### What is refused", "")
+        for condition, own in of.items():
+            yield f"- {condition}: {'all parts' if len(own) == len(parts) else ', '.join(own)}"
+
+
+def _is_plain(make: Any) -> bool:
+    """Return whether a preset has the settings of its parts alone."""
+    fixed = getattr(make, "fixed", {})
+    return not fixed and not signature_of(inspect.unwrap(make)).settings
+
+
+def _shared(own: Mapping[str, Any]) -> dict[str, str]:
+    """Return the rows of the settings that five or more parts all have, by name."""
+    if len(own) < 5:
+        return {}
+    rows: dict[str, list[tuple[Setting, str]]] = {}
+    for make in own.values():
+        about = _about(make)
+        for one in signature_of(inspect.unwrap(make)).settings.values():
+            rows.setdefault(one.name, []).append((one, about.get(one.name, "")))
+    return {
+        name: _row(found[0][0], max((text for _, text in found), key=len))
+        for name, found in rows.items()
+        if len(found) == len(own)
+        and len({(one.type, spelled(one.default)) for one, _ in found}) == 1
+        and len({text for _, text in found if text}) == 1
+    }
+
+
+def _about(make: Any) -> dict[str, str]:
+    """Return the texts of a component's settings."""
     about = split_docstring((inspect.getdoc(make) or "").replace("``", "`"))[1]
+    return {name: " ".join(lines) for name, lines in about.items()}
+
+
+def _component(make: Any, shared: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines about a component: its parts, and the settings that it does not share."""
+    settings = signature_of(inspect.unwrap(make)).settings
+    about = _about(make)
     part = None
     if not any(one.required for one in signature_of(make).settings.values()):
         part = make()
     if isinstance(part, Preset):
-        others = "the settings of these parts" + (", and:" if settings else ".")
-        yield f"It consists of {_made_of(part)}. It takes {others}"
+        made_of = _made_of(part)
+        end = ", and:" if settings else "."
+        yield f"{made_of[:1].upper()}{made_of[1:]}, with their settings{end}"
         yield from [""] if settings else []
-    if settings:
-        yield "| setting | default | meaning |"
-        yield "|---|---|---|"
-        yield from (_row(one, " ".join(about.get(one.name, ()))) for one in settings.values())
+    own = [one for name, one in settings.items() if name not in shared]
+    if own:
+        yield from (_row(one, about.get(one.name, "")) for one in own)
     elif not isinstance(part, Preset):
-        yield "It has no settings."
-    if part is not None and not isinstance(part, Preset):
-        facts = sorted(one.value for one in declared(part))
-        refused = sorted(set(exclusions(part)))
-        yield from ["", f"It {'; it '.join(facts)}."] if facts else []
-        yield from ["", f"It is refused {'; '.join(refused)}."] if refused else []
+        yield "It has no other settings." if settings else "It has no settings."
     for name, reason in getattr(make, "fixed", {}).items():
         yield from ("", f"The preset does not take `{name}`: {reason}.")
 
 
 def _made_of(preset: Preset) -> str:
     """Return the parts of a preset in words, each with its name."""
-    *some, last = (
-        f"the {noun} `{name}`"
+    named = (
+        f"{noun} `{name}`"
         for noun, part in kinds_of(preset)
         for name, make in components()[KINDS[noun].plural].items()
         if make is type(part)
     )
-    return f"{', '.join(some)} and {last}"
+    return ", ".join(named)
 
 
 def _row(setting: Setting, meaning: str) -> str:
-    default = "must be given" if setting.required else f"`{spelled(setting.default)}`"
-    text = f"{setting.type}: {meaning}" if meaning else setting.type
-    cells = (f"`{setting.name}`", default, text)
-    return f"| {' | '.join(_cell(one) for one in cells)} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    default = "" if setting.required else spelled(setting.default)
+    takes = setting.type.removesuffix(" or null") if default == "null" else setting.type
+    shown = "required" if setting.required else f"default `{default}`"
+    return f"- `{setting.name}` ({takes}, {shown}){': ' if meaning else ''}{meaning}"

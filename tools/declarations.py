@@ -11,6 +11,16 @@ from layers.logic.core.declaration import RULES, Condition, Need, Rule, Trait, d
 BEGIN, END = "<!-- declarations -->\n", "<!-- end of declarations -->\n"
 KINDS = ("selectors", "aggregators", "hooks", "trainers", "attacks")
 
+OF_PRIVACY: Mapping[str, Collection[Need]] = {
+    "`central` and `dp-ftrl`": {Need.BOUNDED},
+    "`central`, too": {Need.SAMPLED},
+    "`dp-ftrl`, too": {Need.SCHEDULED},
+    "`local`": {Need.UNASKED, Need.HIDDEN},
+    "`local` with `label_epsilon`, in place of the first row": {Need.HIDES_LABELS},
+}
+PRIVACY = frozenset().union(*OF_PRIVACY.values())
+"""What the kinds of privacy need; their tables are on their own page."""
+
 
 def with_tables(page: str, tables: Callable[[], Iterator[str]]) -> str:
     """Return a page (Markdown) with the lines of its tables between its two marks."""
@@ -22,36 +32,29 @@ def with_tables(page: str, tables: Callable[[], Iterator[str]]) -> str:
 
 def tables_of_parts() -> Iterator[str]:
     """Yield the lines of the tables of all declarations and of all rules."""
-    parts = [(name, make()) for kind in KINDS for name, make in components()[kind].items()]
-    yield "| declaration | the part | parts of fedmx, with default settings |"
-    yield "|---|---|---|"
-    for one in (*Need, *Trait):
-        names = dict.fromkeys(f"`{name}`" for name, part in parts if one in declared(part))
-        yield f"| `{one}` | {one.value} | {', '.join(names) or '-'} |"
+    yield "A part with the declaration"
+    yield ""
+    yield from (f"- `{one}` {one.value}" for one in (*Need, *Trait))
     yield ""
     yield "### What cannot be combined"
     yield ""
-    yield "fedmx refuses these before anything runs."
+    yield (
+        "fedmx refuses these before anything runs; the message says why, and what to change. "
+        "[Privacy](algorithms/privacy.md#what-is-refused) lists what it refuses."
+    )
     yield ""
-    yield "| A | B | why fedmx refuses A and B together | what to do |"
-    yield "|---|---|---|---|"
+    others: dict[str, list[str]] = {}
     for rule in RULES:
-        names = {"one": "A", "other": "B", "value": "B"}
-        texts = (text.format(**names) for text in (rule.why, rule.advice))
-        without = "without " if rule.needed else ""
-        yield f"| {_cell(rule.one)} | {without}{_cell(rule.other)} | {' | '.join(texts)} |"
+        if rule.one not in PRIVACY:
+            word = "without" if rule.needed else "with"
+            others.setdefault(_cell(rule.one), []).append(f"{word} {_cell(rule.other)}")
+    yield from (f"- {one}: {'; '.join(found)}" for one, found in others.items())
 
 
 def tables_of_privacy() -> Iterator[str]:
     """Yield the lines of the tables of what is refused beside privacy, by its reason."""
-    for what, needs in (
-        ("`central` and `dp-ftrl`", {Need.BOUNDED}),
-        ("`central`, too", {Need.SAMPLED}),
-        ("`dp-ftrl`, too", {Need.SCHEDULED}),
-        ("`local`", {Need.UNASKED, Need.HIDDEN}),
-        ("`local` with `label_epsilon`, in place of the first row", {Need.HIDES_LABELS}),
-    ):
-        yield from (f"| refused beside {what} | why |", "|---|---|", *_refused(needs), "")
+    for what, needs in OF_PRIVACY.items():
+        yield from (f"| refused with {what} | why |", "|---|---|", *_refused(needs), "")
 
 
 def _refused(needs: Collection[Need]) -> Iterator[str]:

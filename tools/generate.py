@@ -39,7 +39,7 @@ GENERATED: Mapping[Path, Callable[[str], str]] = {
     CATALOGUE: lambda _: catalogue.text(),
     ROOT / "fedmx" / "parts.pyi": lambda _: catalogue.stub_of_components(),
     ROOT / "fedmx" / "experiment" / "arguments.pyi": lambda _: argument_types.stub(),
-    ROOT / "docs" / "experiment-file.md": keys_page.with_tables,
+    ROOT / "docs" / "experiment-file.md": keys_page.with_lists,
     ROOT / "docs" / "run-folder.md": quantities_page.with_tables,
     **{
         path: partial(_with_parts_and_tables, path=path)

@@ -1,40 +1,36 @@
-"""The tables of keys in ``docs/experiment-file.md``."""
+"""The lists of keys in ``docs/experiment-file.md``."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from fedmx.experiment.schema import KEYS
 
-_HEADER = "| key | type | default | meaning |"
+_LIST = re.compile(r"<!-- keys: ([^\n]+) -->\n.*?<!-- end of keys -->\n", re.DOTALL)
 
 
-def with_tables(page: str) -> str:
-    """Return a page (Markdown) with the tables of the keys as they are now.
+def with_lists(page: str) -> str:
+    """Return a page (Markdown) with the lists of the keys as they are now.
 
-    The table below a heading ``### compute: ...`` has the keys of this section; the table below
-    another heading has the keys of all sections without a heading of their own.
+    A list stands between ``<!-- keys: compute -->``, which names its sections, and
+    ``<!-- end of keys -->``. Every section must be in one list.
     """
+    listed = [name for found in _LIST.finditer(page) for name in found[1].split()]
     sections = [name for name in KEYS if "." not in name]
-    own = [name for name in sections if f"\n### {name}: " in page]
-    lines: list[str] = []
-    heading, in_table = "", False
-    for line in page.splitlines():
-        if line.startswith("### "):
-            heading = line.removeprefix("### ").partition(":")[0]
-        if line == _HEADER:
-            rest = [name for name in sections if name not in own]
-            lines += _table([heading] if heading in own else rest)
-        in_table = line.startswith("|") and (in_table or line == _HEADER)
-        if not in_table:
-            lines.append(line)
-    return "\n".join(lines) + "\n"
+    assert sorted(listed) == sorted(sections), sorted({*listed} ^ {*sections})
+    return _LIST.sub(lambda found: "\n".join(_list(found[1].split())) + "\n", page)
 
 
-def _table(sections: list[str]) -> Iterator[str]:
-    """Yield the lines of the table of some sections."""
-    yield from (_HEADER, "|---|---|---|---|")
+def _list(sections: list[str]) -> Iterator[str]:
+    """Yield the lines of the list of some sections."""
+    yield from (f"<!-- keys: {' '.join(sections)} -->", "")
     for name, key in KEYS.items():
         if name.partition(".")[0] in sections:
-            cells = [f"`{name}`", key.takes, key.default, key.text]
-            yield f"| {' | '.join(one.replace('|', chr(92) + '|') for one in cells)} |"
+            default = key.default and (
+                key.default if key.default == "must be given" else f"default {key.default}"
+            )
+            takes = key.takes.removesuffix(" or null") if key.default == "null" else key.takes
+            facts = ", ".join(filter(None, (takes, default)))
+            yield f"- `{name}` ({facts}): {key.text}"
+    yield from ("", "<!-- end of keys -->")

@@ -88,7 +88,7 @@ def test_the_pages_have_the_tables_that_the_records_give() -> None:
     from tables import pages
 
     made = list(pages())
-    assert len(made) == 1 + len(DOCUMENTS)
+    assert len(made) == 1 + 2 * len(DOCUMENTS)
     for path, text in made:
         assert text == path.read_text(), f"{path.name}; run: python experiments/tables.py"
 
@@ -249,7 +249,7 @@ def test_a_claim_says_of_how_many_runs_and_rounds_its_figures_are(
 def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatch) -> None:
     import tables
     import texts
-    from tables import Table, _section
+    from tables import Table, _section, _section_of_rows
 
     runs = {"knapsack-norms": {"largest-s1": record(accuracy=[0.5])}}
     for module in (tables, texts):
@@ -262,7 +262,9 @@ def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatc
         table = Table.parse({**tree, "claims": claims})
         (row,) = table.rows()
         assert row.count_as == f"outside, {count_as}"
-        shown = "\nOutside, MNIST: one round Shown by `python experiments/run.py" in _section(table)
+        shown = "\nOutside, MNIST: one round\n" in _section(table, "knapsack")
+        command = "\nMNIST: shown by `python experiments/run.py" in _section_of_rows(table)
+        assert shown == command
         assert shown == (row.reason is not None)
 
 

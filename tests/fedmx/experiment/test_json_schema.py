@@ -146,7 +146,7 @@ def test_it_has_the_settings_of_every_component(validator: Any) -> None:
 
 def test_the_page_has_each_key_and_each_key_has_a_text() -> None:
     page = (ROOT / "docs" / "experiment-file.md").read_text("utf-8")
-    assert [name for name in KEYS if f"\n| `{name}` | " not in page] == []
+    assert [name for name in KEYS if f"\n- `{name}` (" not in page] == []
     assert [name for name, key in KEYS.items() if not key.text] == []
 
 
