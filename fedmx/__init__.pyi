@@ -77,8 +77,8 @@ from layers.logic import Trait as Trait
 from layers.logic import Update as Update
 from layers.logic import Verdict as Verdict
 from layers.logic import single_lanes as single_lanes
+from layers.logic.aggregators.collected import BufferMedian as BufferMedian
 from layers.logic.aggregators.mean import BufferMean as BufferMean
-from layers.logic.aggregators.median import BufferMedian as BufferMedian
 from layers.logic.algorithms.fedcs import ReportedTimes as ReportedTimes
 from layers.logic.clock.availability import Availability as Availability
 from layers.logic.clock.availability import Presence as Presence

@@ -85,7 +85,7 @@ def _parts(names: list[str]) -> Iterator[str]:
 def _component(kind: str, make: Any) -> Iterator[str]:
     """Yield the lines about a component: its parts, its settings, and what it declares."""
     settings = signature_of(inspect.unwrap(make)).settings
-    about = split_docstring((inspect.getdoc(make) or "").replace("``", "`"))[1]
+    about = split_docstring(make)[1]
     part = None
     if not any(one.required for one in signature_of(make).settings.values()):
         part = make()

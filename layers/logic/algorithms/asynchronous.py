@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
+from layers.logic.aggregators.mean import BufferMean, WeightedMean, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
 from layers.logic.core.plan import Plan, Population
@@ -123,7 +123,14 @@ def staleness_weight(kind: str, tau: int, a: float, b: float) -> float:
 
 @dataclass(frozen=True)
 class _ByStaleness(Aggregator):
-    """What FedBuff and FedAsync share: s(tau), and the largest tau."""
+    """What FedBuff and FedAsync share: s(tau), and the largest tau.
+
+    Attributes:
+        staleness: s, one of constant, polynomial and hinge.
+        a: exponent of polynomial, or slope of hinge.
+        b: staleness up to which hinge is 1.
+        staleness_limit: the largest staleness; an update above it is rejected; None: any.
+    """
 
     staleness: StalenessKind = "polynomial"
     a: NotNegative = 0.5
@@ -135,51 +142,22 @@ class _ByStaleness(Aggregator):
         """`staleness_limit`."""
         return self.staleness_limit
 
-    def weight(self, contribution: Contribution) -> float:
+    def factor(self, total: Any, contribution: Contribution) -> float:
         """Return s(tau) of a contribution."""
         return staleness_weight(self.staleness, contribution.staleness, self.a, self.b)
 
 
-@dataclass
-class _Buffer:
-    delta: np.ndarray
-    buffers: BufferMean
-    number: int = 0
-
-
 @dataclass(frozen=True)
-class FedBuff(_ByStaleness):
+class FedBuff(_ByStaleness, WeightedMean):
     """w + (1/K) sum_k s(tau_k) delta_k over the K updates of a version.
 
     Source: Nguyen et al. 2022, algorithm 1. All clients have the same weight, whatever their
     numbers of samples. Buffers (running statistics) are averaged by samples.
-
-    Attributes:
-        staleness: s, one of constant, polynomial and hinge.
-        a: exponent of polynomial, or slope of hinge.
-        b: staleness up to which hinge is 1.
-        staleness_limit: the largest staleness; an update above it is rejected; None: any.
     """
 
     name = "fedbuff"
 
     provides = frozenset({Trait.BY_SLICES})
-
-    def init(self, state: ServerState) -> _Buffer:
-        """Start with nothing."""
-        return _Buffer(np.zeros(state.weights.size), BufferMean(state))
-
-    def add(self, total: _Buffer, contribution: Contribution) -> _Buffer:
-        """Add one update with its weight."""
-        add_scaled(total.delta, contribution.delta, self.weight(contribution))
-        total.buffers.add(contribution)
-        total.number += 1
-        return total
-
-    def finish(self, total: _Buffer, state: ServerState) -> ServerState:
-        """Return the state with the mean applied."""
-        total.delta /= total.number
-        return stepped(state, total.delta, total.buffers.mean())
 
 
 @dataclass
@@ -198,10 +176,6 @@ class FedAsync(_ByStaleness):
 
     Attributes:
         alpha: the mixing weight of a fresh update, above 0 and at most 1.
-        staleness: s, one of constant, polynomial and hinge.
-        a: exponent of polynomial, or slope of hinge.
-        b: staleness up to which hinge is 1.
-        staleness_limit: the largest staleness; an update above it is rejected; None: any.
     """
 
     name = "fedasync"
@@ -214,7 +188,7 @@ class FedAsync(_ByStaleness):
 
     def add(self, total: _Mixture, contribution: Contribution) -> _Mixture:
         """Mix one client's model in."""
-        mixed = self.alpha * self.weight(contribution)
+        mixed = self.alpha * self.factor(total, contribution)
         client = contribution.start.astype(np.float64) + np.asarray(contribution.delta)
         total.model += mixed * (client - total.model)
         total.buffers.add(contribution)
