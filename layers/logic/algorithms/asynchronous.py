@@ -122,7 +122,7 @@ def staleness_weight(kind: str, tau: int, a: float, b: float) -> float:
 
 
 @dataclass(frozen=True)
-class _ByStaleness(Aggregator):
+class _ByStaleness:
     """What FedBuff and FedAsync share: s(tau), and the largest tau.
 
     Attributes:
@@ -167,7 +167,7 @@ class _Mixture:
 
 
 @dataclass(frozen=True)
-class FedAsync(_ByStaleness):
+class FedAsync(_ByStaleness, Aggregator):
     """(1 - alpha s(tau)) w + alpha s(tau) w_k, where w_k is the client's model.
 
     Source: Xie et al. 2019, algorithm 1 and section 5.2. Several updates of one version are mixed
