@@ -66,6 +66,7 @@ from layers.logic import Question as Question
 from layers.logic import Rejected as Rejected
 from layers.logic import RoundReport as RoundReport
 from layers.logic import Selector as Selector
+from layers.logic import SelectorContext as SelectorContext
 from layers.logic import ServerContext as ServerContext
 from layers.logic import ServerSide as ServerSide
 from layers.logic import ServerState as ServerState

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Le, Lt
@@ -28,7 +27,7 @@ from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContex
 from layers.logic.core.messages import Task
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.selector import SELECT, Selector, SelectorContext
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
@@ -102,15 +101,9 @@ class Astraea(Selector):
         lines = [[clients[place] for place in line] for line in places]
         return replace(state, memory={**state.memory, SELECT: kept_lines(lines)})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Return all available clients, in the lanes of the mediators."""
-        lanes = present(lines_of(memory), set(population.clients))
+        lanes = present(lines_of(context.memory), set(context.clients))
         return Plan(lanes, passes=self.mediator_epochs)
 
 

@@ -21,7 +21,6 @@ from (Stich and Karimireddy 2020, delayed gradients with error feedback).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -30,9 +29,9 @@ import numpy as np
 from layers.logic.aggregators.mean import BufferMean, WeightedMean, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
-from layers.logic.core.plan import Plan, Population
+from layers.logic.core.plan import Plan
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Selector
+from layers.logic.core.selector import Selector, SelectorContext
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
@@ -69,33 +68,21 @@ class Concurrent(Selector):
                 f"{self.concurrency}; lower refill_at"
             )
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Return a plan in which clients are selected while the round collects."""
         return Plan((), enough=self.buffer, keeps_stragglers=True, refills=True)
 
-    def refill(
-        self,
-        population: Population,
-        in_flight: Collection[int],
-        memory: Mapping[str, Any],
-        rng: np.random.Generator,
-    ) -> list[int]:
+    def refill(self, context: SelectorContext) -> list[int]:
         """Draw a client for each open place, if as many as `refill_at` are open."""
+        in_flight, ids = context.in_flight, context.population.sizes.ids
         places = self.concurrency - len(in_flight)
         if places < (self.refill_at if in_flight else 1):
             return []
-        ids = population.sizes.ids
-        busy = np.sort(np.fromiter(in_flight, np.int64, len(in_flight)))
+        busy = np.sort(np.array(in_flight, np.int64))
         at = np.searchsorted(ids, busy)
         at = at[np.take(ids, at, mode="clip") == busy]  # others have left
         idle = ids.size - at.size
-        drawn = draw_uniform(rng, idle, min(places, idle))  # places among the idle clients
+        drawn = draw_uniform(context.rng, idle, min(places, idle))  # places among the idle clients
         before = at - np.arange(at.size)  # idle clients before each busy one
         skipped = np.searchsorted(before, drawn, side="right")
         chosen: list[int] = np.sort(ids[drawn + skipped]).tolist()

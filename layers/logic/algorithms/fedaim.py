@@ -31,7 +31,7 @@ from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Slot, Update
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.selector import SELECT, Selector, SelectorContext
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
@@ -182,19 +182,13 @@ class FedAimSplit(Selector):
             places = fill(counts[rows], sizes, lambda pooled: distance(pooled, reference))
         return tuple(tuple(clients[rows[place]] for place in line) for line in places)
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Return all available clients, in the lanes of the split."""
-        split, there = Split.of(memory), set(population.clients)
+        split, there = Split.of(context.memory), set(context.clients)
         alone = tuple((client,) for client in split.unbiased if client in there)
         lines = present(split.mediators, there)
         if self.shuffle:
-            lines = tuple(tuple(rng.permutation(line).tolist()) for line in lines)
+            lines = tuple(tuple(context.rng.permutation(line).tolist()) for line in lines)
         end = "" if alone and lines else ALONE
         return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
 

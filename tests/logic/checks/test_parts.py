@@ -213,8 +213,7 @@ def test_a_mistake_in_a_hook_is_named_with_its_file_and_line(name: str) -> None:
     [
         (
             {"selector": Selects()},
-            "Selects.select takes (self, population, memory, rng), and is called with "
-            "(population, memory, round, rng)",
+            "Selects.select takes (self, population, memory, rng), and is called with (context)",
         ),
         (
             {"aggregator": Finishes()},

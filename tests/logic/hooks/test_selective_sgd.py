@@ -105,7 +105,7 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
 
 @dataclass(frozen=True)
 class Twice(Selector):
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(((0,),), passes=2)
 
 

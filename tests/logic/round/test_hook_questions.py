@@ -305,8 +305,8 @@ def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(pass
 class InPasses(Selector):
     passes: int
 
-    def select(self, population, memory, round, rng):
-        return Plan(single_lanes(population.clients), passes=self.passes)
+    def select(self, context):
+        return Plan(single_lanes(context.clients), passes=self.passes)
 
 
 def test_a_question_to_a_hook_that_a_client_does_not_have_is_refused() -> None:
@@ -335,12 +335,12 @@ class Inquiring(Selector):
     def surveys(self):
         return (Question("times"),)
 
-    def inquire(self, population, memory, round, rng):
-        return ((Question("loss"), tuple(population.clients)),)
+    def inquire(self, context):
+        return ((Question("loss"), tuple(context.clients)),)
 
-    def select(self, population, memory, round, rng):
-        assert population.training.learning_rate == rate_of(round)
-        return Plan(single_lanes(population.clients))
+    def select(self, context):
+        assert context.population.training.learning_rate == rate_of(context.round)
+        return Plan(single_lanes(context.clients))
 
 
 def rate_of(round: int) -> float:

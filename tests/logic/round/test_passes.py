@@ -38,7 +38,7 @@ class Again(Selector):
     lanes: tuple[tuple[int, ...], ...]
     passes: int = 2
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(self.lanes, passes=self.passes)
 
 
