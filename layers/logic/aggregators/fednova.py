@@ -87,9 +87,9 @@ class FedNova(WeightedMean):
     def finish(self, total: _Work, state: ServerState) -> ServerState:
         """Return the state with the normalised mean applied."""
         by_steps = self.effective == "steps" or (self.effective == "auto" and self.mu > 0)
-        total.delta /= total.weight
+        delta = total.mean()
         if total.unit:
             # Relative to the unit, so that equal steps multiply by exactly 1.
             work = total.steps / total.unit if by_steps else total.accumulated
-            total.delta *= work / total.weight
-        return stepped(state, total.delta, total.buffers.mean())
+            delta *= work / total.weight
+        return stepped(state, delta, total.buffers.mean())

@@ -161,6 +161,5 @@ class NormClip(WeightedMean):
 
     def finish(self, total: _Clipped, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""
-        total.delta /= total.weight
         shares = np.array(total.counted) / sum_in_order(total.counted)
-        return replace(stepped(state, total.delta, total.buffers.median()), shares=shares)
+        return replace(stepped(state, total.mean(), total.buffers.median()), shares=shares)

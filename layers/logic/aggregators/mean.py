@@ -82,6 +82,17 @@ class WeightedSum:
         self.weight = 0.0
         self.buffers: Any = BufferMean(state)
 
+    def add(self, contribution: Contribution, weight: float, factor: float = 1.0) -> None:
+        """Add a_k, and the update a_k f_k times."""
+        add_scaled(self.delta, contribution.delta, weight * factor)
+        self.buffers.add(contribution)
+        self.weight += weight
+
+    def mean(self) -> np.ndarray:
+        """Return sum_k a_k f_k delta_k / sum_k a_k, float64 (d,), in the memory of the sum."""
+        self.delta /= self.weight
+        return self.delta
+
 
 class WeightedMean(Aggregator):
     """w + sum_k a_k f_k delta_k / sum_k a_k, where the rule says a_k and f_k of each client.
@@ -105,16 +116,12 @@ class WeightedMean(Aggregator):
 
     def add(self, total: Any, contribution: Contribution) -> Any:
         """Add one weighted update."""
-        weight = self.weight(contribution)
-        add_scaled(total.delta, contribution.delta, weight * self.factor(total, contribution))
-        total.buffers.add(contribution)
-        total.weight += weight
+        total.add(contribution, self.weight(contribution), self.factor(total, contribution))
         return total
 
     def finish(self, total: Any, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""
-        total.delta /= total.weight
-        return stepped(state, total.delta, total.buffers.mean())
+        return stepped(state, total.mean(), total.buffers.mean())
 
 
 @dataclass(frozen=True)

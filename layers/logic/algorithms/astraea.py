@@ -13,7 +13,7 @@ from layers.arithmetic import cos_sin
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.mediators import (
     LABELS,
-    LabelHistograms,
+    ReportedLabels,
     greedy_fill,
     kept_lines,
     lines_of,
@@ -84,12 +84,12 @@ class Astraea(Selector):
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Make the lanes, if other clients than before have reported their labels."""
-        reported = LabelHistograms.of_state(state, self._question)
-        state = reported.kept_in(state, self._question)
+        reported = ReportedLabels.of_state(state, self._question)
+        state = reported.kept_in(state)
         lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
         if reported.clients == tuple(sorted(lined)):
             return state
-        clients, counts = reported.clients, reported.counts
+        clients, counts = reported.clients, reported.values
         if self.above is not None:
             counts = counts * ratios(counts.sum(0), self.above)
         reference = uniform(self.classes)

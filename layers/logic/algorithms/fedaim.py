@@ -12,12 +12,11 @@ import numpy as np
 from annotated_types import Ge
 
 from layers.arithmetic import log, sum_in_order
-from layers.logic.aggregators.mean import BufferMean, add_scaled, moved
+from layers.logic.aggregators.mean import BufferMean, WeightedSum, add_scaled, moved
 from layers.logic.algorithms.mediators import (
     LABELS,
-    LabelDistances,
-    LabelHistograms,
     Lines,
+    ReportedLabels,
     at_random,
     balanced,
     even,
@@ -141,19 +140,15 @@ class FedAimSplit(Selector):
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Split the clients, if other clients than before have reported their labels."""
-        reported: LabelHistograms | LabelDistances
-        if self.reveal == "histogram":
-            reported = LabelHistograms.of_state(state, self._question)
-        else:
-            reported = LabelDistances.of_state(state, self._question)
-        state = reported.kept_in(state, self._question)
+        reported = ReportedLabels.of_state(state, self._question)
+        state = reported.kept_in(state)
         if reported.clients == Split.of_state(state).clients:
             return state
         counts, reference = None, uniform(self.classes)
-        if isinstance(reported, LabelDistances):
-            emd = reported.distances
+        if self.reveal == "distance":
+            emd = reported.values
         else:
-            counts = reported.counts
+            counts = reported.values
             if self.reference == "pooled" and reported.clients:
                 reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
@@ -193,27 +188,19 @@ class FedAimSplit(Selector):
         return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
 
 
-class _Server:
+class _Server(WeightedSum):
     """The mean of the lanes of one of the two servers."""
 
     def __init__(self, state: ServerState, start: tuple[np.ndarray, np.ndarray]) -> None:
-        self._weights, self._buffers = start
-        self._delta = np.zeros(state.weights.size)
-        self._mean = BufferMean(state)
-        self._weight = 0.0
-
-    def add(self, contribution: Contribution, weight: float) -> None:
-        add_scaled(self._delta, contribution.delta, weight)
-        self._mean.add(contribution)
-        self._weight += weight
+        super().__init__(state)
+        self._start = start
 
     @cached_property
     def model(self) -> tuple[np.ndarray, np.ndarray]:
         """Weights and buffers after the round; those from before it if no client returned."""
-        if not self._weight:
-            return self._weights, self._buffers
-        self._delta /= self._weight
-        return moved(self._weights, self._delta), self._mean.mean()
+        if not self.weight:
+            return self._start
+        return moved(self._start[0], self.mean()), self.buffers.mean()
 
 
 @dataclass
