@@ -1,4 +1,4 @@
-"""The mean of the clients' models (FedAvg), other weighted means, and sums of long vectors."""
+"""The mean of the clients' models (FedAvg), and sums of long vectors."""
 
 from __future__ import annotations
 

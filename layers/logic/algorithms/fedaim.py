@@ -292,7 +292,7 @@ class FedAim(Aggregator):
         return kept[server], kept[f"{server}_buffers"]
 
     def init(self, state: ServerState) -> _Round:
-        """Start with nothing."""
+        """Return empty sums of both servers."""
         nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
         return _Round(nebs, ebs, BufferMean(state), Split.of_state(state).bias)
 

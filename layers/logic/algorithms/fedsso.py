@@ -263,7 +263,7 @@ class Stratified(Aggregator):
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
     def init(self, state: ServerState) -> _Sum:
-        """Start with nothing."""
+        """Return empty sums."""
         size = state.weights.size
         means = np.zeros(size if self.mean == "stratified" else 0)
         strata = Clustering.of_state(state).strata

@@ -282,6 +282,9 @@ class Settled(Mean):
         self.log.append(contribution.lane)
         return super().add(total, contribution)
 
+    def weight(self, contribution):
+        return 1.0
+
 
 def test_a_helper_with_a_public_name_is_doubted_and_not_refused() -> None:
     hook = Passing()
