@@ -9,19 +9,8 @@ from typing import Literal
 import numpy as np
 
 from layers.arithmetic import sum_in_order
-from layers.logic.aggregators.collected import (
-    BufferMedian,
-    Combination,
-    StoredUpdates,
-    blocks,
-)
-from layers.logic.aggregators.mean import (
-    WeightedMean,
-    WeightedSum,
-    add_scaled,
-    by_samples,
-    stepped,
-)
+from layers.logic.aggregators.collected import BufferMedian, Combination, StoredUpdates, blocks
+from layers.logic.aggregators.mean import WeightedMean, WeightedSum, add_scaled, by_samples, stepped
 from layers.logic.core.aggregator import Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState

@@ -34,13 +34,7 @@ from layers.logic.core.selector import SELECT, Selector, SelectorContext
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.numeric.distances import (
-    DISTANCES,
-    farthest,
-    shares,
-    uniform,
-    usual_threshold,
-)
+from layers.logic.numeric.distances import DISTANCES, farthest, shares, uniform, usual_threshold
 from layers.logic.numeric.vectors import BLOCK, norm
 from layers.settings import Count, NotNegative, Positive, Share
 

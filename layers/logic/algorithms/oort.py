@@ -21,13 +21,7 @@ from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Slot
 from layers.logic.core.plan import Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import (
-    SELECT,
-    SURVEY,
-    SelectorContext,
-    column,
-    with_numbers,
-)
+from layers.logic.core.selector import SELECT, SURVEY, SelectorContext, column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.selectors.draws import draw_uniform, draw_weighted
 from layers.logic.selectors.uniform import Draw

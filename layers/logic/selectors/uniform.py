@@ -43,7 +43,7 @@ class Draw(CohortSelector):
 
     @abstractmethod
     def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        """Return so many different clients; there are as many."""
+        """Return `number` different clients, or fewer if no more can take part."""
 
     def select(self, context: SelectorContext) -> Plan:
         """Return the plan of the drawn clients, and of more with over-selection."""

@@ -15,16 +15,7 @@ from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
-from layers.logic import (
-    Answer,
-    Hook,
-    Logic,
-    Question,
-    ServerSide,
-    Task,
-    Training,
-    Update,
-)
+from layers.logic import Answer, Hook, Logic, Question, ServerSide, Task, Training, Update
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed

@@ -7,13 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import (
-    LogicError,
-    Population,
-    Selector,
-    SelectorContext,
-    run_round,
-)
+from layers.logic import LogicError, Population, Selector, SelectorContext, run_round
 from layers.logic.algorithms.fedcs import FedCS
 from tests.logic.algorithms.test_knapsack import KNAPSACKS, cases, peers_of, played
 from tests.logic.memory_carrier import a_state
