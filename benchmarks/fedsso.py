@@ -21,7 +21,7 @@ KINDS = 20  # of clients
 
 def measure(clients: int, values: int) -> None:
     """Cluster and select once, and print a row of the table."""
-    from layers.logic import SELECT, SURVEY, Population, ServerState
+    from layers.logic import SELECT, SURVEY, Population, SelectorContext, ServerState
     from layers.logic.algorithms.fedsso import FedSSO
     from layers.logic.seeds import generator
 
@@ -40,7 +40,9 @@ def measure(clients: int, values: int) -> None:
     state = selector.on_survey(state, population, 0)
     once_s = time.process_time() - began
     began = time.process_time()
-    plan = selector.select(population, state.memory[SELECT], 1, generator(0, "select", 1))
+    plan = selector.select(
+        SelectorContext(population, state.memory[SELECT], 1, generator(0, "select", 1))
+    )
     each_s = time.process_time() - began
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     strata = len(set(plan.groups))

@@ -35,6 +35,7 @@ from layers.logic import (
     Population,
     RoundReport,
     Selector,
+    SelectorContext,
     ServerState,
     Times,
     Traffic,
@@ -136,8 +137,10 @@ def surveyed(selector: Selector, population: Population) -> Mapping[str, Any]:
 def round_s(selector: Selector, population: Population, memory: Mapping[str, Any]) -> float:
     """Return the seconds that one round's selection takes."""
     began = time.thread_time()
-    selector.inquire(population, memory, ROUND, generator(0, "inquire", ROUND))
-    plan = selector.select(population, memory, ROUND, generator(0, "select", ROUND))
+    selector.inquire(SelectorContext(population, memory, ROUND, generator(0, "inquire", ROUND)))
+    plan = selector.select(
+        SelectorContext(population, memory, ROUND, generator(0, "select", ROUND))
+    )
     took_s = time.thread_time() - began
     if plan.offers:
         took_s += verdicts_on(selector, offers_of(population, plan), population, memory)

@@ -20,12 +20,12 @@ class LargeFirst(Selector):
         if logic.deadline_s is None:
             raise LogicError("LargeFirst fills rounds of a given length; set clock.deadline_s")
 
-    def inquire(self, population, memory, round, rng):  # before each round
-        return [(Question("times"), population.clients)]
+    def inquire(self, context):  # before each round
+        return [(Question("times"), context.clients)]
 
-    def select(self, population, memory, round, rng):
-        told = ReportedTimes.of(population)  # leaves out malformed answers
-        in_time = told.train_s + told.upload_s < population.deadline_s
+    def select(self, context):
+        told = ReportedTimes.of(context.population)  # leaves out malformed answers
+        in_time = told.train_s + told.upload_s < context.population.deadline_s
         return Plan(single_lanes(told.clients[in_time].tolist()), offers=True)
 
     def on_offers(self, pending, so_far):  # after each offer and each lost client

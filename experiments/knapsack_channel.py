@@ -18,7 +18,7 @@ from functools import partial
 
 import numpy as np
 
-from layers.logic import Offer, PendingOffers
+from layers.logic import Offer, PendingOffers, SelectorContext
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import LARGEST, OnlineKP
 from layers.logic.core.plan import Population
@@ -129,7 +129,7 @@ def _fedcs(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> int:
     }
     sizes = dict.fromkeys(range(CLIENTS), 600)
     population = Population(sizes, answers={"times": answers}, deadline_s=deadline_s)
-    return len(FedCS().select(population, {}, 1, np.random.default_rng(0)).clients)
+    return len(FedCS().select(SelectorContext(population, {}, 1, np.random.default_rng(0))).clients)
 
 
 def _offline(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> int:

@@ -27,9 +27,9 @@ class LargestNorms(Selector):
         if logic.deadline_s is not None:
             raise LogicError("LargestNorms waits for all clients; leave out clock.deadline_s")
 
-    def select(self, population, memory, round, rng):
+    def select(self, context):
         """Let all clients train and offer."""
-        return Plan(single_lanes(population.clients), offers=True)
+        return Plan(single_lanes(context.clients), offers=True)
 
     def on_offers(self, pending, so_far):
         """Grant the largest norms when no client trains any more."""

@@ -66,6 +66,7 @@ from layers.logic import Question as Question
 from layers.logic import Rejected as Rejected
 from layers.logic import RoundReport as RoundReport
 from layers.logic import Selector as Selector
+from layers.logic import SelectorContext as SelectorContext
 from layers.logic import ServerContext as ServerContext
 from layers.logic import ServerSide as ServerSide
 from layers.logic import ServerState as ServerState
@@ -77,8 +78,8 @@ from layers.logic import Trait as Trait
 from layers.logic import Update as Update
 from layers.logic import Verdict as Verdict
 from layers.logic import single_lanes as single_lanes
+from layers.logic.aggregators.collected import BufferMedian as BufferMedian
 from layers.logic.aggregators.mean import BufferMean as BufferMean
-from layers.logic.aggregators.median import BufferMedian as BufferMedian
 from layers.logic.algorithms.fedcs import ReportedTimes as ReportedTimes
 from layers.logic.clock.availability import Availability as Availability
 from layers.logic.clock.availability import Presence as Presence

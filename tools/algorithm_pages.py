@@ -161,7 +161,7 @@ def _shared(own: Mapping[str, Any]) -> dict[str, str]:
 
 def _about(make: Any) -> dict[str, str]:
     """Return the texts of a component's settings."""
-    about = split_docstring((inspect.getdoc(make) or "").replace("``", "`"))[1]
+    about = split_docstring(make)[1]
     return {name: " ".join(lines) for name, lines in about.items()}
 
 

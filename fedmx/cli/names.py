@@ -511,6 +511,6 @@ def _split(entry: Any) -> tuple[str, dict[str, list[str]]]:
     """Return a docstring without its sections, and the lines about each argument or attribute."""
     from layers.logic.core.preset import split_docstring
 
-    text, entries = split_docstring((inspect.getdoc(entry) or "").replace("``", "`"))
+    text, entries = split_docstring(entry)
     shortened = text.removeprefix("Return ")
     return text if shortened == text else shortened[:1].upper() + shortened[1:], entries

@@ -41,7 +41,14 @@ from layers.logic.core.report import (
     TooFewUpdates,
     Traffic,
 )
-from layers.logic.core.selector import SELECT, SURVEY, Inquiry, PendingOffers, Selector
+from layers.logic.core.selector import (
+    SELECT,
+    SURVEY,
+    Inquiry,
+    PendingOffers,
+    Selector,
+    SelectorContext,
+)
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.errors import ClientFailed, LogicError, Rejected
@@ -93,6 +100,7 @@ __all__ = [
     "RoundMachine",
     "RoundReport",
     "Selector",
+    "SelectorContext",
     "ServerContext",
     "ServerSide",
     "ServerState",

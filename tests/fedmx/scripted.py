@@ -235,8 +235,8 @@ class Least(Selector):
 
     grants: int = 2
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(population.clients), offers=True)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(context.clients), offers=True)
 
     def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         if pending.waiting:

@@ -22,7 +22,8 @@ WRITTEN_WITH = {
     "Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
     "codecs": "Codec CodecServerSide CodecClientSide",
-    "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",
+    "selectors": "Selector SelectorContext Plan Population PendingOffers Offer Verdict Question "
+    "single_lanes",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
     "training": "Trainer LocalSgd Mask",
     "presets": "Preset settings_of_parts",

@@ -30,7 +30,7 @@ from layers.logic import (
     offer_of,
     run_round,
 )
-from layers.logic.core.plan import Plan, Population
+from layers.logic.core.plan import Plan
 from layers.logic.round.exchange import (
     Account,
     Accounts,
@@ -221,7 +221,7 @@ class Fixed(Selector):
 
     lanes: tuple[tuple[int, ...], ...]
 
-    def select(self, population: Population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(self.lanes)
 
 
@@ -229,10 +229,10 @@ class Fixed(Selector):
 class Buffered(Selector):
     """The first client that comes back ends a round; stragglers stay in flight and are accepted."""
 
-    def select(self, population, memory, round, rng) -> Plan:
-        idle = [client for client in population.clients if client not in population.in_flight]
+    def select(self, context) -> Plan:
+        idle = [client for client in context.clients if client not in context.in_flight]
         lanes = tuple((client,) for client in idle)
-        return Plan(lanes, enough=1, late=population.in_flight, keeps_stragglers=True)
+        return Plan(lanes, enough=1, late=context.in_flight, keeps_stragglers=True)
 
 
 def alone(*clients: int) -> Fixed:

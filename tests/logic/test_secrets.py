@@ -116,9 +116,9 @@ class Drawing(Hook):
 
 @dataclass(frozen=True)
 class Chosen(Selector):
-    def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
-        SEEN[f"selector {round}"] = population.secret.draws("noise").bytes(8)
-        return Plan(single_lanes(population.clients))
+    def select(self, context: Any) -> Plan:
+        SEEN[f"selector {context.round}"] = context.population.secret.draws("noise").bytes(8)
+        return Plan(single_lanes(context.clients))
 
 
 def seen(**settings: Any) -> dict[str, bytes]:
@@ -170,8 +170,8 @@ class DrawingInPasses(Hook):
 class Again(Selector):
     tasks_per_round = 4
 
-    def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
-        return Plan(single_lanes(population.clients), passes=4)
+    def select(self, context: Any) -> Plan:
+        return Plan(single_lanes(context.clients), passes=4)
 
 
 def test_each_pass_of_each_client_has_draws_of_its_own_at_both_ends() -> None:

@@ -24,7 +24,7 @@ from layers.logic import (
     Update,
     run_round,
 )
-from layers.logic.aggregators.median import VALUES, WORK_BYTES
+from layers.logic.aggregators.collected import VALUES, WORK_BYTES
 from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import Lane
 from layers.logic.storage import StoredSlots, UpdateStore

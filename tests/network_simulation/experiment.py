@@ -71,8 +71,8 @@ class Engine(QuadraticEngine):
 class InTurn(Selector):
     """Lanes of two clients; the second starts from the first one's weights."""
 
-    def select(self, population: Any, memory: Any, round: int, rng: Any) -> Plan:
-        clients = population.clients
+    def select(self, context: Any) -> Plan:
+        clients = context.clients
         return Plan(tuple(tuple(clients[i : i + 2]) for i in range(0, len(clients), 2)))
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from layers.logic.aggregators.collected import Combination, StoredUpdates
 from layers.logic.aggregators.mean import add_scaled
-from layers.logic.aggregators.median import StoredUpdates, coordinate_median
-from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
+from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.numeric.vectors import distance
@@ -16,7 +16,7 @@ from layers.settings import Count, Positive
 
 
 @dataclass(frozen=True)
-class CenteredClipping(Aggregator):
+class CenteredClipping(Combination):
     """w + v, where v <- v + mean_k (delta_k - v) min(1, radius / ||delta_k - v||), repeated.
 
     Source: Karimireddy, He and Jaggi 2021, "Learning from history", algorithm 2.
@@ -39,29 +39,24 @@ class CenteredClipping(Aggregator):
     requires = frozenset({Need.EACH_CLIENT})
     provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
 
-    def init(self, state: ServerState) -> StoredUpdates:
-        """Start with nothing."""
-        return StoredUpdates()
-
-    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
-        """Keep one update."""
-        return total.add(contribution)
-
-    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
-        """Return the state with v applied and kept; a share is the last iteration's clipping."""
+    def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
+        """Return v; a share is the last iteration's clipping."""
         kept = state.memory.get(AGGREGATE, {}).get("step")
         v = np.zeros(state.weights.size) if kept is None else kept.astype(np.float64)
-        clips = np.ones(len(total.deltas))
+        clips = np.ones(len(updates.deltas))
         for _ in range(self.iterations):
-            for place, delta in enumerate(total.deltas):
+            for place, delta in enumerate(updates.deltas):
                 away = distance(delta, v)
                 clips[place] = min(1.0, self.radius / away) if away else 1.0
             weights = clips / len(clips)
             after = v * (1 - np.add.reduce(weights))
-            for delta, weight in zip(total.deltas, weights.tolist(), strict=True):
+            for delta, weight in zip(updates.deltas, weights.tolist(), strict=True):
                 add_scaled(after, delta, weight)
             v = after
-        shares = clips / np.add.reduce(clips)
-        moved = total.applied(v, coordinate_median(total.buffers), state, shares)
+        return v, clips / np.add.reduce(clips)
+
+    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
+        """Return the state with v applied and kept."""
+        moved = super().finish(total, state)
         memory = {**moved.memory, AGGREGATE: {"step": frozen(moved.change.copy())}}
         return replace(moved, memory=memory)

@@ -68,7 +68,7 @@ class FedFV(Aggregator):
             )
 
     def init(self, state: ServerState) -> _Updates:
-        """Start with nothing."""
+        """Return no updates."""
         return _Updates(BufferMean(state))
 
     def add(self, total: _Updates, contribution: Contribution) -> _Updates:

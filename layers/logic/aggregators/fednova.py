@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from layers.arithmetic import sum_in_order
-from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
-from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.mean import WeightedMean, WeightedSum, stepped
+from layers.logic.core.aggregator import Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.parts import Parts
 from layers.logic.core.state import ServerState
@@ -19,18 +17,16 @@ from layers.logic.numeric.vectors import accumulation
 from layers.settings import NotNegative
 
 
-@dataclass
-class _Sum:
-    delta: np.ndarray
-    buffers: BufferMean
-    unit: float = 0.0  # ||a|| of the first client; all are taken relative to it
-    samples: float = 0.0
-    accumulated: float = 0.0  # sum of n_i ||a_i|| / unit
-    steps: float = 0.0  # sum of n_i tau_i
+class _Work(WeightedSum):
+    """The sums of the normalised updates, and of the clients' work."""
+
+    unit = 0.0  # ||a|| of the first client; all are taken relative to it
+    accumulated = 0.0  # sum of n_i ||a_i|| / unit
+    steps = 0.0  # sum of n_i tau_i
 
 
 @dataclass(frozen=True)
-class FedNova(Aggregator):
+class FedNova(WeightedMean):
     """w + tau_eff sum_i (n_i / n) delta_i / ||a_i||_1: a client's mean step counts, not their sum.
 
     ||a_i||_1 is the weight with which client i counted its gradients (see `accumulation`). It is
@@ -50,6 +46,7 @@ class FedNova(Aggregator):
     mu: NotNegative = 0.0
     effective: Literal["auto", "a", "steps"] = "auto"
 
+    fold = _Work
     requires = frozenset({Need.EACH_CLIENT, Need.STEPS})
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
@@ -71,30 +68,28 @@ class FedNova(Aggregator):
                 "is 1 or more"
             )
 
-    def init(self, state: ServerState) -> _Sum:
-        """Start with nothing."""
-        return _Sum(np.zeros(state.weights.size), BufferMean(state))
+    def weight(self, contribution: Contribution) -> float:
+        """Return n_i."""
+        return float(contribution.samples)
 
-    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
-        """Add one normalised update."""
+    def factor(self, total: _Work, contribution: Contribution) -> float:
+        """Return 1 / ||a_i||_1, relative to the unit."""
         (update,), training = contribution.updates, contribution.training
-        weight = float(contribution.samples)
-        total.buffers.add(contribution)
-        total.samples += weight
         a = accumulation(update.steps, training.learning_rate, training.momentum, self.mu)
-        if a > 0:  # a client without steps has no direction
-            total.unit = total.unit or a
-            total.accumulated += weight * (a / total.unit)
-            total.steps += weight * update.steps
-            add_scaled(total.delta, contribution.delta, weight * (total.unit / a))
-        return total
+        if a <= 0:  # a client without steps has no direction
+            return 0.0
+        weight = self.weight(contribution)
+        total.unit = total.unit or a
+        total.accumulated += weight * (a / total.unit)
+        total.steps += weight * update.steps
+        return total.unit / a
 
-    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+    def finish(self, total: _Work, state: ServerState) -> ServerState:
         """Return the state with the normalised mean applied."""
         by_steps = self.effective == "steps" or (self.effective == "auto" and self.mu > 0)
-        total.delta /= total.samples
+        delta = total.mean()
         if total.unit:
             # Relative to the unit, so that equal steps multiply by exactly 1.
             work = total.steps / total.unit if by_steps else total.accumulated
-            total.delta *= work / total.samples
-        return stepped(state, total.delta, total.buffers.mean())
+            delta *= work / total.weight
+        return stepped(state, delta, total.buffers.mean())

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from layers.logic.aggregators.collected import Combination, StoredUpdates
 from layers.logic.aggregators.mean import add_scaled
-from layers.logic.aggregators.median import StoredUpdates, coordinate_median
-from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import Auxiliary, ServerContext
 from layers.logic.core.messages import Training
@@ -19,14 +18,13 @@ from layers.logic.seeds import derive
 from layers.settings import Fraction
 
 
-@dataclass
-class _Trusting:
-    """The fold: the updates, and how the server makes its own."""
+@dataclass(kw_only=True)
+class _Trusting(StoredUpdates):
+    """The updates, and how the server makes its own."""
 
     train: Auxiliary
     training: Training
     seed: int
-    updates: StoredUpdates
 
     def root(self, state: ServerState) -> np.ndarray:
         """Return the server's own update (d,)."""
@@ -35,7 +33,7 @@ class _Trusting:
 
 
 @dataclass(frozen=True)
-class FLTrust(Aggregator):
+class FLTrust(Combination):
     """w + sum_k t_k (||g|| / ||delta_k||) delta_k / sum_k t_k with t_k = max(0, cos(delta_k, g)).
 
     Source: Cao et al. 2021, "FLTrust", equations 1 to 4.
@@ -58,7 +56,7 @@ class FLTrust(Aggregator):
     provides = frozenset({Trait.ROBUST})
 
     def begin(self, state: ServerState, context: ServerContext) -> _Trusting:
-        """Start with nothing.
+        """Return no updates, and how the server trains.
 
         Raises:
             LogicError: the server has no samples.
@@ -69,16 +67,11 @@ class FLTrust(Aggregator):
             )
         training = replace(context.training, loss="running")
         seed = derive(context.seed, "root")
-        return _Trusting(context.auxiliary, training, seed, StoredUpdates())
+        return _Trusting(train=context.auxiliary, training=training, seed=seed)
 
-    def add(self, total: _Trusting, contribution: Contribution) -> _Trusting:
-        """Keep one update."""
-        total.updates.add(contribution)
-        return total
-
-    def finish(self, total: _Trusting, state: ServerState) -> ServerState:
-        """Return the state with the trusted updates applied; a share is the update's trust."""
-        deltas, root = total.updates.deltas, total.root(state)
+    def combine(self, updates: _Trusting, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean of the trusted updates; a share is the update's trust."""
+        deltas, root = updates.deltas, updates.root(state)
         length = norm(root)
         lengths = [norm(delta) for delta in deltas]
         trust = np.zeros(len(deltas))
@@ -90,5 +83,4 @@ class FLTrust(Aggregator):
         for delta, own, share in zip(deltas, lengths, shares.tolist(), strict=True):
             if share:
                 add_scaled(mean, delta, share * length / own)
-        buffers = coordinate_median(total.updates.buffers)
-        return total.updates.applied(mean, buffers, state, shares)
+        return mean, shares

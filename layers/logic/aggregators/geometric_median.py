@@ -14,9 +14,8 @@ from typing import Literal
 import numpy as np
 
 from layers.arithmetic import total
+from layers.logic.aggregators.collected import Combination, StoredUpdates, coordinate_median
 from layers.logic.aggregators.mean import add_scaled, by_samples
-from layers.logic.aggregators.median import StoredUpdates, coordinate_median
-from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import ServerState
@@ -28,7 +27,7 @@ SAME = 1e-12  # an update counts as equal to z within this share of the mean dis
 
 
 @dataclass(frozen=True)
-class GeometricMedian(Aggregator):
+class GeometricMedian(Combination):
     """w + the vector z with the least sum_k a_k ||z - delta_k||, where the a_k sum to 1.
 
     A Weiszfeld step goes to T(z) = sum_k b_k delta_k / sum_k b_k with b_k = a_k / ||z - delta_k||,
@@ -69,25 +68,16 @@ class GeometricMedian(Aggregator):
         """A bound on few clients, and what follows from `weights`."""
         return frozenset({Trait.ROBUST, *by_samples(self.weights)})
 
-    def init(self, state: ServerState) -> StoredUpdates:
-        """Start with nothing."""
-        return StoredUpdates()
-
-    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
-        """Keep one update."""
-        return total.add(contribution)
-
-    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
-        """Return the state with the geometric median applied."""
-        shares = np.array(total.samples if self.weights == "samples" else [1.0] * len(total.deltas))
+    def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
+        """Return the geometric median; with `smoothing` a share is the update's last weight."""
+        samples = updates.samples if self.weights == "samples" else [1.0] * len(updates.deltas)
+        shares = np.array(samples)
         shares = shares / shares.sum()
-        vectors = [np.asarray(delta) for delta in total.deltas]
+        vectors = [np.asarray(delta) for delta in updates.deltas]
         if self.smoothing is None:
-            z, counted = geometric_median(vectors, shares, self.iterations), EMPTY
-        else:
-            start = _weighted(vectors, shares)
-            z, counted = smoothed(vectors, shares, self.smoothing, self.iterations, start)
-        return total.applied(z, coordinate_median(total.buffers), state, counted)
+            return geometric_median(vectors, shares, self.iterations), EMPTY
+        start = _weighted(vectors, shares)
+        return smoothed(vectors, shares, self.smoothing, self.iterations, start)
 
 
 def smoothed(

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from layers.arithmetic import sum_in_order
-from layers.logic.aggregators.mean import add_scaled, by_samples, stepped
-from layers.logic.aggregators.median import (
-    BufferMedian,
-    StoredUpdates,
-    blocks,
-    coordinate_median,
-)
-from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.collected import BufferMedian, Combination, StoredUpdates, blocks
+from layers.logic.aggregators.mean import WeightedMean, WeightedSum, add_scaled, by_samples, stepped
+from layers.logic.core.aggregator import Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.state import ServerState
 from layers.logic.numeric.vectors import norm
@@ -25,7 +20,7 @@ from layers.settings import Count, Positive, WholeNumber
 
 
 @dataclass(frozen=True)
-class Krum(Aggregator):
+class Krum(Combination):
     """w + the update with the least score, the sum of squared distances to its nearest neighbours.
 
     Source: Blanchard et al. 2017, section 4.
@@ -51,66 +46,39 @@ class Krum(Aggregator):
         """2 f + 3, so that f arbitrary clients do not outvote the others."""
         return 2 * self.byzantine + 3
 
-    def init(self, state: ServerState) -> StoredUpdates:
-        """Start with nothing."""
-        return StoredUpdates()
-
-    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
-        """Keep one update."""
-        return total.add(contribution)
-
-    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
-        """Return the state with the update of the least score applied."""
-        best = int(np.argmin(scores(total.deltas, self.byzantine)))
-        buffers, shares = coordinate_median(total.buffers), np.zeros(len(total.deltas))
+    def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
+        """Return the update of the least score."""
+        best = int(np.argmin(scores(updates.deltas, self.byzantine)))
+        shares = np.zeros(len(updates.deltas))
         shares[best] = 1.0
-        return total.applied(np.asarray(total.deltas[best]), buffers, state, shares)
+        return np.asarray(updates.deltas[best]), shares
 
 
 @dataclass(frozen=True)
-class MultiKrum(Aggregator):
+class MultiKrum(Krum):
     """w + the plain mean of the updates with the least scores; buffers and all else as in `Krum`.
 
     Source: Blanchard et al. 2017, section 4 (multi-Krum).
 
     Attributes:
-        byzantine: f, how many clients of a round may be arbitrary; `logic.min_updates` must be
-            2 f + 3 or more.
         keep: how many updates the mean has, at most m - f; None: m - f.
     """
 
     name = "multi-krum"
 
-    byzantine: WholeNumber = 1
     keep: Count | None = None
 
-    requires = frozenset({Need.EACH_CLIENT})
-    provides = frozenset({Trait.BY_SLICES, Trait.ROBUST})
-
-    @property
-    def least_updates(self) -> int:
-        """2 f + 3, so that f arbitrary clients do not outvote the others."""
-        return 2 * self.byzantine + 3
-
-    def init(self, state: ServerState) -> StoredUpdates:
-        """Start with nothing."""
-        return StoredUpdates()
-
-    def add(self, total: StoredUpdates, contribution: Contribution) -> StoredUpdates:
-        """Keep one update."""
-        return total.add(contribution)
-
-    def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
-        """Return the state with the mean of the best updates applied."""
-        most = max(1, len(total.deltas) - self.byzantine)
+    def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
+        """Return the mean of the best updates."""
+        most = max(1, len(updates.deltas) - self.byzantine)
         number = most if self.keep is None else min(self.keep, most)
-        best = np.argsort(scores(total.deltas, self.byzantine), kind="stable")[:number]
+        best = np.argsort(scores(updates.deltas, self.byzantine), kind="stable")[:number]
         mean = np.zeros(state.weights.size)
         for place in sorted(best):
-            add_scaled(mean, total.deltas[place], 1.0)
-        shares = np.zeros(len(total.deltas))
+            add_scaled(mean, updates.deltas[place], 1.0)
+        shares = np.zeros(len(updates.deltas))
         shares[best] = 1 / number
-        return total.applied(mean / number, coordinate_median(total.buffers), state, shares)
+        return mean / number, shares
 
 
 def scores(vectors: Sequence[Vector], byzantine: int) -> np.ndarray:
@@ -131,16 +99,17 @@ def squared_distances(vectors: Sequence[Vector]) -> np.ndarray:
     return distances + distances.T
 
 
-@dataclass
-class _Sum:
-    delta: np.ndarray
-    buffers: BufferMedian
-    weight: float = 0.0
-    counted: list[float] = field(default_factory=list)
+class _Clipped(WeightedSum):
+    """The sums of the clipped updates, with the median of the buffers."""
+
+    def __init__(self, state: ServerState) -> None:
+        super().__init__(state)
+        self.buffers = BufferMedian()
+        self.counted: list[float] = []
 
 
 @dataclass(frozen=True)
-class NormClip(Aggregator):
+class NormClip(WeightedMean):
     """w + sum_k (n_k / n) delta_k min(1, norm / ||delta_k||): no client moves the model far.
 
     Source: Sun et al. 2019, section 4 (norm thresholding).
@@ -160,6 +129,7 @@ class NormClip(Aggregator):
     norm: Positive = 1.0
     weights: Literal["samples", "uniform"] = "samples"
 
+    fold = _Clipped
     requires = frozenset({Need.EACH_CLIENT})
 
     @property
@@ -167,23 +137,18 @@ class NormClip(Aggregator):
         """A bound on few clients, and what follows from `weights`."""
         return frozenset({Trait.BY_SLICES, Trait.ROBUST, *by_samples(self.weights)})
 
-    def init(self, state: ServerState) -> _Sum:
-        """Start with nothing."""
-        return _Sum(np.zeros(state.weights.size), BufferMedian())
+    def weight(self, contribution: Contribution) -> float:
+        """Return the weight that `weights` says."""
+        return float(contribution.samples) if self.weights == "samples" else 1.0
 
-    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
-        """Add one clipped update."""
-        weight = float(contribution.samples) if self.weights == "samples" else 1.0
+    def factor(self, total: _Clipped, contribution: Contribution) -> float:
+        """Return by how much the update is clipped."""
         length = norm(contribution.delta)
         clip = self.norm / length if length > self.norm else 1.0
-        add_scaled(total.delta, contribution.delta, weight * clip)
-        total.weight += weight
-        total.counted.append(weight * clip)
-        total.buffers.add(contribution)
-        return total
+        total.counted.append(self.weight(contribution) * clip)
+        return clip
 
-    def finish(self, total: _Sum, state: ServerState) -> ServerState:
+    def finish(self, total: _Clipped, state: ServerState) -> ServerState:
         """Return the state with the mean applied."""
-        total.delta /= total.weight
         shares = np.array(total.counted) / sum_in_order(total.counted)
-        return replace(stepped(state, total.delta, total.buffers.median()), shares=shares)
+        return replace(stepped(state, total.mean(), total.buffers.median()), shares=shares)

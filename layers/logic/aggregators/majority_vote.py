@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from layers.logic.aggregators.collected import BufferMedian
 from layers.logic.aggregators.mean import BLOCK
-from layers.logic.aggregators.median import BufferMedian
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
 from layers.logic.core.state import ServerState

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -68,15 +68,64 @@ def by_samples(weights: str) -> frozenset[Trait]:
     return frozenset({Trait.BY_SAMPLES} if weights == "samples" else ())
 
 
-@dataclass
-class _Sum:
-    delta: np.ndarray
-    buffers: BufferMean
-    weight: float = 0.0
+class WeightedSum:
+    """The value of a weighted mean's fold; a rule that sums more derives from it.
+
+    Attributes:
+        delta: float64 (d,), sum_k a_k f_k delta_k.
+        weight: sum_k a_k.
+        buffers: the fold of the buffers, `BufferMean` by default.
+    """
+
+    def __init__(self, state: ServerState) -> None:
+        self.delta = np.zeros(state.weights.size)
+        self.weight = 0.0
+        self.buffers: Any = BufferMean(state)
+
+    def add(self, contribution: Contribution, weight: float, factor: float = 1.0) -> None:
+        """Add a_k, and the update a_k f_k times."""
+        add_scaled(self.delta, contribution.delta, weight * factor)
+        self.buffers.add(contribution)
+        self.weight += weight
+
+    def mean(self) -> np.ndarray:
+        """Return sum_k a_k f_k delta_k / sum_k a_k, float64 (d,), in the memory of the sum."""
+        self.delta /= self.weight
+        return self.delta
+
+
+class WeightedMean(Aggregator):
+    """w + sum_k a_k f_k delta_k / sum_k a_k, where the rule says a_k and f_k of each client.
+
+    Sums are float64. Memory is that of one update and the sum. Buffers are averaged by samples.
+    """
+
+    fold: ClassVar[type[WeightedSum]] = WeightedSum
+
+    def weight(self, contribution: Contribution) -> float:
+        """Return a_k; by default all clients have the same weight."""
+        return 1.0
+
+    def factor(self, total: Any, contribution: Contribution) -> float:
+        """Return f_k; by default updates count as they are."""
+        return 1.0
+
+    def init(self, state: ServerState) -> WeightedSum:
+        """Return empty sums."""
+        return self.fold(state)
+
+    def add(self, total: Any, contribution: Contribution) -> Any:
+        """Add one weighted update."""
+        total.add(contribution, self.weight(contribution), self.factor(total, contribution))
+        return total
+
+    def finish(self, total: Any, state: ServerState) -> ServerState:
+        """Return the state with the mean applied."""
+        return stepped(state, total.mean(), total.buffers.mean())
 
 
 @dataclass(frozen=True)
-class Mean(Aggregator):
+class Mean(WeightedMean):
     """w + sum_k (n_k / n) delta_k over the clients that returned, n = sum_k n_k.
 
     Source: McMahan et al. 2017 (FedAvg), algorithm 1, last line.
@@ -101,19 +150,8 @@ class Mean(Aggregator):
         equal = {Trait.EQUAL_WEIGHTS} if self.weights == "uniform" else set()
         return frozenset({Trait.BY_SLICES, *other, *equal, *by_samples(self.weights)})
 
-    def init(self, state: ServerState) -> _Sum:
-        """Start with nothing."""
-        return _Sum(np.zeros(state.weights.size), BufferMean(state))
-
-    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
-        """Add one weighted contribution."""
-        weight = self._weight(contribution)
-        add_scaled(total.delta, contribution.delta, weight)
-        total.buffers.add(contribution)
-        total.weight += weight
-        return total
-
-    def _weight(self, contribution: Contribution) -> float:
+    def weight(self, contribution: Contribution) -> float:
+        """Return the weight that `weights` says."""
         if self.weights == "samples":
             return float(contribution.samples)
         if self.weights == "uniform":
@@ -124,11 +162,6 @@ class Mean(Aggregator):
                 "set weights to samples or uniform"
             )
         return contribution.weight
-
-    def finish(self, total: _Sum, state: ServerState) -> ServerState:
-        """Return the state with the mean applied."""
-        total.delta /= total.weight
-        return stepped(state, total.delta, total.buffers.mean())
 
 
 class BufferMean:

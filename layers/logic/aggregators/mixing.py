@@ -84,7 +84,7 @@ class Mixing(Aggregator):
         return self.rule.start(state, group)
 
     def begin(self, state: ServerState, context: ServerContext) -> _Held:
-        """Start with nothing."""
+        """Return no contributions."""
         return _Held(context)
 
     def add(self, total: _Held, contribution: Contribution) -> _Held:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
-from layers.logic.core.aggregator import Aggregator, Contribution
+from layers.logic.aggregators.mean import WeightedMean, WeightedSum, add_scaled
+from layers.logic.core.aggregator import Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Update
-from layers.logic.core.state import ServerState
 from layers.logic.errors import Rejected
 from layers.logic.numeric.vectors import norm
 from layers.settings import NotNegative
@@ -19,16 +16,14 @@ from layers.settings import NotNegative
 LEAST_LOSS = 1e-10  # added to every loss, so that its power q - 1 is defined
 
 
-@dataclass
-class _Sum:
-    delta: np.ndarray
-    buffers: BufferMean
-    weight: float = 0.0
-    scale: float = -math.inf  # both sums are divided by exp(scale), so that no power overflows
+class _Scaled(WeightedSum):
+    """Both sums divided by exp(scale), so that no power overflows."""
+
+    scale = -math.inf
 
 
 @dataclass(frozen=True)
-class QFedAvg(Aggregator):
+class QFedAvg(WeightedMean):
     """w - sum_k D_k / sum_k h_k, with D_k = F_k^q L (w - w_k) and L = 1 / eta.
 
     h_k = q F_k^(q-1) ||L (w - w_k)||^2 + L F_k^q; F_k is the received model's mean loss on client
@@ -45,6 +40,7 @@ class QFedAvg(Aggregator):
 
     q: NotNegative = 1.0
 
+    fold = _Scaled
     requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
     provides = frozenset({Trait.BY_SLICES})
 
@@ -52,11 +48,7 @@ class QFedAvg(Aggregator):
         """Reject an update whose loss has no power q."""
         check_loss(update)
 
-    def init(self, state: ServerState) -> _Sum:
-        """Start with nothing."""
-        return _Sum(np.zeros(state.weights.size), BufferMean(state))
-
-    def add(self, total: _Sum, contribution: Contribution) -> _Sum:
+    def add(self, total: _Scaled, contribution: Contribution) -> _Scaled:
         """Add D_k and h_k, both divided by L."""
         (update,) = contribution.updates
         loss = float(update.metrics["loss"]) + LEAST_LOSS
@@ -73,11 +65,6 @@ class QFedAvg(Aggregator):
         total.weight += power * (1 + self.q * lipschitz * (length * length) / loss)
         total.buffers.add(contribution)
         return total
-
-    def finish(self, total: _Sum, state: ServerState) -> ServerState:
-        """Return the state with the step taken."""
-        total.delta /= total.weight
-        return stepped(state, total.delta, total.buffers.mean())
 
 
 def check_loss(update: Update) -> None:

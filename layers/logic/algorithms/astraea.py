@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Le, Lt
@@ -14,7 +13,7 @@ from layers.arithmetic import cos_sin
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.mediators import (
     LABELS,
-    LabelHistograms,
+    ReportedLabels,
     greedy_fill,
     kept_lines,
     lines_of,
@@ -28,7 +27,7 @@ from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContex
 from layers.logic.core.messages import Task
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.selector import SELECT, Selector, SelectorContext
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
@@ -90,12 +89,12 @@ class Astraea(Selector):
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Make the lanes, if other clients than before have reported their labels."""
-        reported = LabelHistograms.of_state(state, self._question)
-        state = reported.kept_in(state, self._question)
+        reported = ReportedLabels.of_state(state, self._question)
+        state = reported.kept_in(state)
         lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
         if reported.clients == tuple(sorted(lined)):
             return state
-        clients, counts = reported.clients, reported.counts
+        clients, counts = reported.clients, reported.values
         if self.above is not None:
             counts = counts * ratios(counts.sum(0), self.above)
         reference = uniform(self.classes)
@@ -107,15 +106,9 @@ class Astraea(Selector):
         lines = [[clients[place] for place in line] for line in places]
         return replace(state, memory={**state.memory, SELECT: kept_lines(lines)})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Return all available clients, in the lanes of the mediators."""
-        lanes = present(lines_of(memory), set(population.clients))
+        lanes = present(lines_of(context.memory), set(context.clients))
         return Plan(lanes, passes=self.mediator_epochs)
 
 

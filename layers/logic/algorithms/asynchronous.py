@@ -21,18 +21,17 @@ from (Stich and Karimireddy 2020, delayed gradients with error feedback).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
-from layers.logic.aggregators.mean import BufferMean, add_scaled, stepped
+from layers.logic.aggregators.mean import BufferMean, WeightedMean, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
-from layers.logic.core.plan import Plan, Population
+from layers.logic.core.plan import Plan
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Selector
+from layers.logic.core.selector import Selector, SelectorContext
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
@@ -74,33 +73,21 @@ class Concurrent(Selector):
         """K updates that count, and one too stale to count for each of those in flight."""
         return self.buffer + self.concurrency
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Return a plan in which clients are selected while the round collects."""
         return Plan((), enough=self.buffer, keeps_stragglers=True, refills=True)
 
-    def refill(
-        self,
-        population: Population,
-        in_flight: Collection[int],
-        memory: Mapping[str, Any],
-        rng: np.random.Generator,
-    ) -> list[int]:
+    def refill(self, context: SelectorContext) -> list[int]:
         """Draw a client for each open place, if as many as `refill_at` are open."""
+        in_flight, ids = context.in_flight, context.population.sizes.ids
         places = self.concurrency - len(in_flight)
         if places < (self.refill_at if in_flight else 1):
             return []
-        ids = population.sizes.ids
-        busy = np.sort(np.fromiter(in_flight, np.int64, len(in_flight)))
+        busy = np.sort(np.array(in_flight, np.int64))
         at = np.searchsorted(ids, busy)
         at = at[np.take(ids, at, mode="clip") == busy]  # others have left
         idle = ids.size - at.size
-        drawn = draw_uniform(rng, idle, min(places, idle))  # places among the idle clients
+        drawn = draw_uniform(context.rng, idle, min(places, idle))  # places among the idle clients
         before = at - np.arange(at.size)  # idle clients before each busy one
         skipped = np.searchsorted(before, drawn, side="right")
         chosen: list[int] = np.sort(ids[drawn + skipped]).tolist()
@@ -127,8 +114,15 @@ def staleness_weight(kind: str, tau: int, a: float, b: float) -> float:
 
 
 @dataclass(frozen=True)
-class _ByStaleness(Aggregator):
-    """What FedBuff and FedAsync share: s(tau), and the largest tau."""
+class _ByStaleness:
+    """What FedBuff and FedAsync share: s(tau), and the largest tau.
+
+    Attributes:
+        staleness: s, one of constant, polynomial and hinge.
+        a: exponent of polynomial, or slope of hinge.
+        b: staleness up to which hinge is 1.
+        staleness_limit: the largest staleness; an update above it is rejected; None: any.
+    """
 
     staleness: StalenessKind = "polynomial"
     a: NotNegative = 0.5
@@ -140,51 +134,22 @@ class _ByStaleness(Aggregator):
         """`staleness_limit`."""
         return self.staleness_limit
 
-    def weight(self, contribution: Contribution) -> float:
+    def factor(self, total: Any, contribution: Contribution) -> float:
         """Return s(tau) of a contribution."""
         return staleness_weight(self.staleness, contribution.staleness, self.a, self.b)
 
 
-@dataclass
-class _Buffer:
-    delta: np.ndarray
-    buffers: BufferMean
-    number: int = 0
-
-
 @dataclass(frozen=True)
-class FedBuff(_ByStaleness):
+class FedBuff(_ByStaleness, WeightedMean):
     """w + (1/K) sum_k s(tau_k) delta_k over the K updates of a version.
 
     Source: Nguyen et al. 2022, algorithm 1. All clients have the same weight, whatever their
     numbers of samples. Buffers (running statistics) are averaged by samples.
-
-    Attributes:
-        staleness: s, one of constant, polynomial and hinge.
-        a: exponent of polynomial, or slope of hinge.
-        b: staleness up to which hinge is 1.
-        staleness_limit: the largest staleness; an update above it is rejected; None: any.
     """
 
     name = "fedbuff"
 
     provides = frozenset({Trait.BY_SLICES})
-
-    def init(self, state: ServerState) -> _Buffer:
-        """Start with nothing."""
-        return _Buffer(np.zeros(state.weights.size), BufferMean(state))
-
-    def add(self, total: _Buffer, contribution: Contribution) -> _Buffer:
-        """Add one update with its weight."""
-        add_scaled(total.delta, contribution.delta, self.weight(contribution))
-        total.buffers.add(contribution)
-        total.number += 1
-        return total
-
-    def finish(self, total: _Buffer, state: ServerState) -> ServerState:
-        """Return the state with the mean applied."""
-        total.delta /= total.number
-        return stepped(state, total.delta, total.buffers.mean())
 
 
 @dataclass
@@ -194,7 +159,7 @@ class _Mixture:
 
 
 @dataclass(frozen=True)
-class FedAsync(_ByStaleness):
+class FedAsync(_ByStaleness, Aggregator):
     """(1 - alpha s(tau)) w + alpha s(tau) w_k, where w_k is the client's model.
 
     Source: Xie et al. 2019, algorithm 1 and section 5.2. Several updates of one version are mixed
@@ -203,10 +168,6 @@ class FedAsync(_ByStaleness):
 
     Attributes:
         alpha: the mixing weight of a fresh update, above 0 and at most 1.
-        staleness: s, one of constant, polynomial and hinge.
-        a: exponent of polynomial, or slope of hinge.
-        b: staleness up to which hinge is 1.
-        staleness_limit: the largest staleness; an update above it is rejected; None: any.
     """
 
     name = "fedasync"
@@ -219,7 +180,7 @@ class FedAsync(_ByStaleness):
 
     def add(self, total: _Mixture, contribution: Contribution) -> _Mixture:
         """Mix one client's model in."""
-        mixed = self.alpha * self.weight(contribution)
+        mixed = self.alpha * self.factor(total, contribution)
         client = contribution.start.astype(np.float64) + np.asarray(contribution.delta)
         total.model += mixed * (client - total.model)
         total.buffers.add(contribution)

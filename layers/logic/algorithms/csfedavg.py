@@ -13,14 +13,14 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training, Update
-from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.report import RoundReport
-from layers.logic.core.selector import Selector
+from layers.logic.core.selector import SelectorContext
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
-from layers.logic.selectors.uniform import cohort_size
-from layers.settings import Count, Fraction, PositiveShare, Share
+from layers.logic.selectors.uniform import CohortSelector
+from layers.settings import Fraction, PositiveShare, Share
 
 METRIC = "divergence"
 
@@ -28,7 +28,7 @@ LEAST = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
-class CsFedAvg(Selector):
+class CsFedAvg(CohortSelector):
     """Draws random cohorts until a set Omega of candidates is full, then cohorts from Omega.
 
     Zhang et al. 2021, "Client Selection for Federated Learning With Non-IID Data in Mobile Edge
@@ -39,8 +39,6 @@ class CsFedAvg(Selector):
     available, the round is a random one. It keeps the numbers of the candidates.
 
     Attributes:
-        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
-        count: m itself, instead of a fraction.
         candidates: P, the size of Omega as a share of the population.
         entering: rho, the share of a round's participants that become candidates.
         exploring: share of a cohort that is drawn from the other clients when Omega is full.
@@ -48,27 +46,20 @@ class CsFedAvg(Selector):
 
     name = "csfedavg"
 
-    fraction: Share = 0.1
-    count: Count | None = None
     candidates: PositiveShare = 0.4
     entering: PositiveShare = 0.2
     exploring: Share = 0.0
 
     requires = frozenset({Need.DIVERGENCE})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Draw from all clients, or from the candidates when there are enough of them."""
+        population = context.population
         clients = population.sizes.ids
-        m = cohort_size(self.fraction, self.count, clients.size)
-        drawn = rng.permutation(clients)
+        m = self.size(clients.size)
+        drawn = context.rng.permutation(clients)
         places = math.ceil(self.candidates * population.number - 1e-9)
-        omega = memory.get("omega", clients[:0])[:places]
+        omega = context.memory.get("omega", clients[:0])[:places]
         known = np.isin(drawn, omega)
         if omega.size >= places and known.any():
             others = int(np.floor(self.exploring * m + 0.5))

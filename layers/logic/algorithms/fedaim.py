@@ -12,12 +12,11 @@ import numpy as np
 from annotated_types import Ge
 
 from layers.arithmetic import log, sum_in_order
-from layers.logic.aggregators.mean import BufferMean, add_scaled, moved
+from layers.logic.aggregators.mean import BufferMean, WeightedSum, add_scaled, moved
 from layers.logic.algorithms.mediators import (
     LABELS,
-    LabelDistances,
-    LabelHistograms,
     Lines,
+    ReportedLabels,
     at_random,
     balanced,
     even,
@@ -31,17 +30,11 @@ from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Slot, Update
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.selector import SELECT, Selector, SelectorContext
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
-from layers.logic.numeric.distances import (
-    DISTANCES,
-    farthest,
-    shares,
-    uniform,
-    usual_threshold,
-)
+from layers.logic.numeric.distances import DISTANCES, farthest, shares, uniform, usual_threshold
 from layers.logic.numeric.vectors import BLOCK, norm
 from layers.settings import Count, NotNegative, Positive, Share
 
@@ -141,19 +134,15 @@ class FedAimSplit(Selector):
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
         """Split the clients, if other clients than before have reported their labels."""
-        reported: LabelHistograms | LabelDistances
-        if self.reveal == "histogram":
-            reported = LabelHistograms.of_state(state, self._question)
-        else:
-            reported = LabelDistances.of_state(state, self._question)
-        state = reported.kept_in(state, self._question)
+        reported = ReportedLabels.of_state(state, self._question)
+        state = reported.kept_in(state)
         if reported.clients == Split.of_state(state).clients:
             return state
         counts, reference = None, uniform(self.classes)
-        if isinstance(reported, LabelDistances):
-            emd = reported.distances
+        if self.reveal == "distance":
+            emd = reported.values
         else:
-            counts = reported.counts
+            counts = reported.values
             if self.reference == "pooled" and reported.clients:
                 reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
@@ -182,44 +171,30 @@ class FedAimSplit(Selector):
             places = fill(counts[rows], sizes, lambda pooled: distance(pooled, reference))
         return tuple(tuple(clients[rows[place]] for place in line) for line in places)
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Return all available clients, in the lanes of the split."""
-        split, there = Split.of(memory), set(population.clients)
+        split, there = Split.of(context.memory), set(context.clients)
         alone = tuple((client,) for client in split.unbiased if client in there)
         lines = present(split.mediators, there)
         if self.shuffle:
-            lines = tuple(tuple(rng.permutation(line).tolist()) for line in lines)
+            lines = tuple(tuple(context.rng.permutation(line).tolist()) for line in lines)
         end = "" if alone and lines else ALONE
         return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
 
 
-class _Server:
+class _Server(WeightedSum):
     """The mean of the lanes of one of the two servers."""
 
     def __init__(self, state: ServerState, start: tuple[np.ndarray, np.ndarray]) -> None:
-        self._weights, self._buffers = start
-        self._delta = np.zeros(state.weights.size)
-        self._mean = BufferMean(state)
-        self._weight = 0.0
-
-    def add(self, contribution: Contribution, weight: float) -> None:
-        add_scaled(self._delta, contribution.delta, weight)
-        self._mean.add(contribution)
-        self._weight += weight
+        super().__init__(state)
+        self._start = start
 
     @cached_property
     def model(self) -> tuple[np.ndarray, np.ndarray]:
         """Weights and buffers after the round; those from before it if no client returned."""
-        if not self._weight:
-            return self._weights, self._buffers
-        self._delta /= self._weight
-        return moved(self._weights, self._delta), self._mean.mean()
+        if not self.weight:
+            return self._start
+        return moved(self._start[0], self.mean()), self.buffers.mean()
 
 
 @dataclass
@@ -311,7 +286,7 @@ class FedAim(Aggregator):
         return kept[server], kept[f"{server}_buffers"]
 
     def init(self, state: ServerState) -> _Round:
-        """Start with nothing."""
+        """Return empty sums of both servers."""
         nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
         return _Round(nebs, ebs, BufferMean(state), Split.of_state(state).bias)
 

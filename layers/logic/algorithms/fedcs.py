@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from layers.logic.core.declaration import Need
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Inquiry, Selector
+from layers.logic.core.selector import Inquiry, Selector, SelectorContext
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import draw_uniform
@@ -125,30 +124,18 @@ class FedCS(Selector):
                 f"and the round has {logic.deadline_s:g}; raise clock.deadline_s or lower them"
             )
 
-    def inquire(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Sequence[Inquiry]:
+    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
         """Ask the candidates how long they will take."""
-        clients = population.clients
+        clients = context.clients
         number = cohort_size(self.candidates, None, len(clients))
-        drawn = draw_uniform(rng, len(clients), number)
+        drawn = draw_uniform(context.rng, len(clients), number)
         return [(Question(TIMES), sorted(clients[place] for place in drawn))]
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Take clients as long as they fit."""
-        reported = ReportedTimes.of(population)
+        reported = ReportedTimes.of(context.population)
         greedy = _greedy_multicast if self.multicast else _greedy
-        deadline_s = deadline_of(population) - self._fixed_s
+        deadline_s = deadline_of(context.population) - self._fixed_s
         places = greedy(reported.train_s, reported.upload_s, deadline_s)
         lanes = tuple((int(reported.clients[place]),) for place in places)
         before_s = self.select_s + self.distribute_s

@@ -16,7 +16,7 @@ from layers.logic.core.messages import Slot
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, SURVEY, Selector
+from layers.logic.core.selector import SELECT, SURVEY, Selector, SelectorContext
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -152,15 +152,10 @@ class FedSSO(Selector):
         state = replace(state, weights=weights, memory=memory)
         return Clustering(clients, labels, samples, points, strata).kept_in(state)
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Draw from each stratum, or take all of it in a random order."""
-        clients, labels = _labelled(population, Clustering.of(memory))
+        population, rng = context.population, context.rng
+        clients, labels = _labelled(population, Clustering.of(context.memory))
         strata, names = grouped(clients, labels, self.noise)
         sizes = np.bincount(strata[strata >= 0], minlength=len(names))
         here = np.isin(clients, population.sizes.ids) & (strata >= 0)
@@ -268,7 +263,7 @@ class Stratified(Aggregator):
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
     def init(self, state: ServerState) -> _Sum:
-        """Start with nothing."""
+        """Return empty sums."""
         size = state.weights.size
         means = np.zeros(size if self.mean == "stratified" else 0)
         strata = Clustering.of_state(state).strata

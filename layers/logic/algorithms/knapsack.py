@@ -14,9 +14,9 @@ from layers.logic.algorithms.fedcs import TIMES, ReportedTimes, deadline_of
 from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Offer, Verdict
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Inquiry, PendingOffers, Selector
+from layers.logic.core.selector import Inquiry, PendingOffers, Selector, SelectorContext
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.numeric.knapsack import Table, cells_down, cells_up, solve_exact
@@ -70,8 +70,35 @@ class _Progress:
     stopped: bool = False
 
 
+class _AllTrain(Selector):
+    """All clients train that will have trained in time, and offer their updates.
+
+    Attributes:
+        ask_times: whether clients say before the round how long they will train and upload. Then
+            clients that will not have trained by the deadline, or do not answer, are left out.
+    """
+
+    ask_times: bool
+
+    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
+    most_clients = 10_000
+    why_limited = "every client trains in every round"
+
+    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
+        """Ask all clients how long they will take."""
+        return [(Question(TIMES), context.clients)] if self.ask_times else ()
+
+    def select(self, context: SelectorContext) -> Plan:
+        """Return all clients that will have trained in time, or all if nobody was asked."""
+        population = context.population
+        clients: Sequence[int] = population.clients
+        if self.ask_times:
+            clients = ReportedTimes.of(population).trained_before(deadline_of(population))
+        return Plan(single_lanes(clients), offers=True)
+
+
 @dataclass(frozen=True)
-class OfflineKP(Selector):
+class OfflineKP(_AllTrain):
     """OfflineKP-FL, algorithm 1: solves a knapsack again whenever a client has trained.
 
     All clients train and offer ||delta_k||. S is the subset of these clients that maximises sum
@@ -98,8 +125,6 @@ class OfflineKP(Selector):
             in the past, both grant the best of the sets that can be uploaded from now on.
         solver: ``"exact"``, or ``"dp"``, a table with weights rounded up to `resolution_s`.
         resolution_s: the resolution of the table, in seconds.
-        ask_times: whether clients say before the round how long they will train and upload. Then
-            clients that will not have trained by the deadline, or do not answer, are left out.
     """
 
     name = "offline-kp"
@@ -110,10 +135,6 @@ class OfflineKP(Selector):
     resolution_s: Positive = 1.0
     ask_times: bool = True
 
-    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
-    most_clients = 10_000
-    why_limited = "every client trains in every round"
-
     def check(self, logic: Parts) -> None:
         """Refuse a table that is too large."""
         cells = (logic.deadline_s or 0.0) / self.resolution_s
@@ -122,26 +143,6 @@ class OfflineKP(Selector):
                 f"offline-kp with solver dp would need a table of {cells:.0f} cells, {CELLS} being "
                 f"the most; set resolution_s to {(logic.deadline_s or 0.0) / CELLS:g} or more"
             )
-
-    def inquire(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Sequence[Inquiry]:
-        """Ask all clients how long they will take."""
-        return ask_all(population) if self.ask_times else ()
-
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
-        """Let all clients train that will have trained in time."""
-        return all_in_time(population, self.ask_times)
 
     def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Solve the knapsack for each new offer; answer all clients once the round is decided."""
@@ -277,7 +278,7 @@ class _Clock(NamedTuple):
 
 
 @dataclass(frozen=True)
-class OnlineKP(Selector):
+class OnlineKP(_AllTrain):
     """OnlineKP-FL, algorithm 2: the threshold of an online knapsack, on norm by seconds.
 
     All clients train and offer ||delta_k||, by ascending t_UC. E is the used time, and M is the
@@ -306,8 +307,6 @@ class OnlineKP(Selector):
         value: the value of a client: its norm (``"raw"``, as in algorithm 2), or its norm divided
             by M, with L = L0 (``"normalised"``, as in section 2.3.2). In the first round, without
             M, both are the norm with L = L0.
-        ask_times: whether clients say before the round how long they will train and upload. Then
-            clients that will not have trained by the deadline, or do not answer, are left out.
     """
 
     name = "online-kp"
@@ -317,10 +316,6 @@ class OnlineKP(Selector):
     value: Literal["raw", "normalised"] = "raw"
     ask_times: bool = True
 
-    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
-    most_clients = 10_000
-    why_limited = "every client trains in every round"
-
     def __post_init__(self) -> None:
         if (self.L0 is None) != (self.U is None):
             raise LogicError(f"L0 and U are given together or not at all: {self.L0} and {self.U}")
@@ -328,26 +323,6 @@ class OnlineKP(Selector):
             raise LogicError(
                 f"L0 must be above 0, and U finite and not below it, not {self.L0} and {self.U}"
             )
-
-    def inquire(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Sequence[Inquiry]:
-        """Ask all clients how long they will take."""
-        return ask_all(population) if self.ask_times else ()
-
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
-        """Let all clients train that will have trained in time."""
-        return all_in_time(population, self.ask_times)
 
     def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Answer each offer, in order of arrival."""
@@ -427,24 +402,6 @@ def _worth_of(client: ClientReport) -> float | None:
         upload_s = (times.ended_s or 0.0) - (times.sending_s or 0.0)
     worth = offer.norm / upload_s if upload_s > 0 else math.inf
     return worth if 0 < worth < math.inf else None
-
-
-def ask_all(population: Population) -> Sequence[Inquiry]:
-    """Return the inquiry of all clients how long they will train and upload."""
-    return [(Question(TIMES), population.clients)]
-
-
-def all_in_time(population: Population, asked: bool) -> Plan:
-    """Return the plan of all clients, or of the clients that say they will train in time.
-
-    Args:
-        population: with the clients' answers, if they were asked.
-        asked: whether clients were asked for their times.
-    """
-    clients: Sequence[int] = population.clients
-    if asked:
-        clients = ReportedTimes.of(population).trained_before(deadline_of(population))
-    return Plan(single_lanes(clients), offers=True)
 
 
 @settings_of_parts()

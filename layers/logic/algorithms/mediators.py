@@ -27,52 +27,37 @@ HISTOGRAM, DISTANCE = "histogram", "distance"
 
 
 @dataclass(frozen=True, eq=False)
-class LabelHistograms:
-    """The histograms of n clients over C labels.
+class ReportedLabels:
+    """What n clients reported of their labels.
 
     Attributes:
+        question: the question that they answered.
         clients: ascending.
-        counts: float64 (n, C).
+        values: the histograms, float64 (n, C); for another question than `LABELS` how far each is
+            from uniform, float64 (n,).
     """
 
+    question: Question
     clients: tuple[int, ...]
-    counts: np.ndarray
+    values: np.ndarray
 
     @classmethod
-    def of_state(cls, state: ServerState, question: Question) -> LabelHistograms:
-        """Return the answers to a question for `question.classes` labels."""
-        answers = state.memory[SURVEY][question.name]
-        clients, counts = reported_histograms(answers, question.classes)
-        return cls(tuple(clients), counts)
-
-    def kept_in(self, state: ServerState, question: Question) -> ServerState:
-        """Return the state with these answers alone; clients without one are asked again."""
-        return _with_answers(state, question, self.clients, HISTOGRAM)
-
-
-@dataclass(frozen=True, eq=False)
-class LabelDistances:
-    """How far the labels of n clients are from uniform.
-
-    Attributes:
-        clients: ascending.
-        distances: float64 (n,).
-    """
-
-    clients: tuple[int, ...]
-    distances: np.ndarray
-
-    @classmethod
-    def of_state(cls, state: ServerState, question: Question) -> LabelDistances:
-        """Return the answers to a question for a distance."""
+    def of_state(cls, state: ServerState, question: Question) -> ReportedLabels:
+        """Return the answers to a question."""
         answers: Mapping[int, Slot] = state.memory[SURVEY][question.name]
-        clients = tuple(client for client in sorted(answers) if _is_distance(answers[client]))
-        distances = np.array([answers[client][DISTANCE] for client in clients], np.float64)
-        return cls(clients, distances)
+        if question.name == LABELS:
+            known, values = reported_histograms(answers, question.classes)
+        else:
+            known = [client for client in sorted(answers) if _is_distance(answers[client])]
+            values = np.array([answers[client][DISTANCE] for client in known], np.float64)
+        return cls(question, tuple(known), values)
 
-    def kept_in(self, state: ServerState, question: Question) -> ServerState:
+    def kept_in(self, state: ServerState) -> ServerState:
         """Return the state with these answers alone; clients without one are asked again."""
-        return _with_answers(state, question, self.clients, DISTANCE)
+        survey, name = state.memory[SURVEY], self.question.name
+        key = HISTOGRAM if name == LABELS else DISTANCE
+        kept = {client: {key: survey[name][client][key]} for client in self.clients}
+        return replace(state, memory={**state.memory, SURVEY: {**survey, name: kept}})
 
 
 def reported_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[int], np.ndarray]:
@@ -80,15 +65,6 @@ def reported_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[
     clients = [client for client in sorted(answers) if _is_histogram(answers[client], classes)]
     counts = np.array([answers[client][HISTOGRAM] for client in clients], np.float64)
     return clients, counts.reshape(len(clients), classes)
-
-
-def _with_answers(
-    state: ServerState, question: Question, clients: tuple[int, ...], key: str
-) -> ServerState:
-    """Return the state with the answers of these clients alone, and of each its value `key`."""
-    survey = state.memory[SURVEY]
-    kept = {client: {key: survey[question.name][client][key]} for client in clients}
-    return replace(state, memory={**state.memory, SURVEY: {**survey, question.name: kept}})
 
 
 def _is_histogram(answer: Mapping[str, Any], classes: int) -> bool:

@@ -19,12 +19,12 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedcs import TIMES, ReportedTimes
 from layers.logic.core.declaration import Need
 from layers.logic.core.messages import Slot
-from layers.logic.core.plan import Plan, Population, single_lanes
+from layers.logic.core.plan import Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, SURVEY, Selector, column, with_numbers
+from layers.logic.core.selector import SELECT, SURVEY, SelectorContext, column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.selectors.draws import draw_uniform, draw_weighted
-from layers.logic.selectors.uniform import cohort_size
+from layers.logic.selectors.uniform import Draw
 from layers.settings import FINITE, Count, NotNegative, PositiveShare, Share
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Oort(Selector):
+class Oort(Draw):
     """Oort, algorithm 1, with the scales and defaults of the authors' code (FedScale).
 
     A client's reward is n_k sqrt(mean of its samples' squared losses) when its update was accepted;
@@ -102,8 +102,6 @@ class Oort(Selector):
     the mean rewards of the last 2 `pacer_step` rounds.
 
     Attributes:
-        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
-        count: m itself, instead of a fraction.
         alpha: penalty for clients slower than T; 0: time does not count, and clients are not asked.
         exploration: epsilon, the share of new clients in a cohort, in round 1.
         decay: factor of epsilon in each round.
@@ -124,8 +122,6 @@ class Oort(Selector):
 
     name = "oort"
 
-    fraction: Share = 0.1
-    count: Count | None = None
     alpha: NotNegative = 2.0
     exploration: Share = 0.9
     decay: PositiveShare = 0.98
@@ -157,36 +153,22 @@ class Oort(Selector):
         survey = {**state.memory[SURVEY], TIMES: heard}
         return replace(state, memory={**state.memory, SELECT: memory, SURVEY: survey})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def draw(self, context: SelectorContext, number: int) -> list[int]:
         """Draw those of high utility, and some that are new."""
-        m = cohort_size(self.fraction, self.count, len(population.clients))
-        asked = population.asked(m)
-        if COUNT not in memory or asked >= len(population.clients):
-            clients = population.sizes.ids
-            cohort = clients[draw_uniform(rng, clients.size, asked)]
+        clients = context.population.sizes.ids
+        if COUNT not in context.memory or number >= clients.size:
+            cohort = clients[draw_uniform(context.rng, clients.size, number)]
         else:
-            standing = self.standing(population, memory, round, asked)
-            cohort = standing.clients[self._draw(standing, rng)]
-        return Plan(single_lanes(cohort.tolist()), enough=max(m, 1))
+            standing = self.standing(context, number)
+            cohort = standing.clients[self._draw(standing, context.rng)]
+        drawn: list[int] = cohort.tolist()
+        return drawn
 
-    def standing(
-        self, population: Population, memory: Mapping[str, Any], round: int, asked: int
-    ) -> Standing:
-        """Return the candidates, and the utility of each.
-
-        Args:
-            population: as for `select`.
-            memory: likewise.
-            round: likewise.
-            asked: how many clients are to be chosen.
-        """
-        clients, sizes = population.sizes.ids, population.sizes.sizes.astype(np.float64)
+    def standing(self, context: SelectorContext, asked: int) -> Standing:
+        """Return the candidates, and the utility of each, if so many are to be chosen."""
+        memory, round = context.memory, context.round
+        population = context.population.sizes
+        clients, sizes = population.ids, population.sizes.astype(np.float64)
         allowed = ~np.isin(clients, self._barred(clients, memory))
         if allowed.any():
             clients, sizes = clients[allowed], sizes[allowed]

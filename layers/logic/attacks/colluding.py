@@ -25,7 +25,6 @@ class LittleIsEnough(Collusion):
     """mu + z sigma of the honest updates, per coordinate (Baruch et al. 2019, ALIE, algorithm 3).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         z: how many standard deviations; null: z_max of the paper, the most at which a majority is
             on the side of the liars.
     """
@@ -55,7 +54,6 @@ class InnerProduct(Collusion):
     """-epsilon times the mean of the honest updates (Xie et al. 2020, inner-product manipulation).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         epsilon: the factor, above 0.
     """
 
@@ -75,7 +73,6 @@ class Mimic(Collusion):
     """The update of one honest client, which so counts several times (Karimireddy et al. 2022).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         place: the place of this client among the honest ones of the round.
     """
 
@@ -99,7 +96,6 @@ class FangTrim(Collusion):
     factor; where it goes down, above the largest. All liars of a round send the same vector.
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         beyond: b, the largest factor; 2 in the paper.
     """
 
@@ -165,7 +161,6 @@ class MinMax(Collusion):
     that holds.
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         direction: p: ``"unit_vec"`` is mu / ||mu||, ``"sign"`` its sign, ``"std"`` the standard
             deviation of each coordinate.
     """
@@ -193,7 +188,6 @@ class MinSum(Collusion):
     that holds; the bound is the least of the sums, as in the authors' code.
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         direction: p, as in `min-max`.
     """
 

@@ -20,7 +20,6 @@ class LabelFlipping(Attack):
     """Liars train on the label C - 1 - y in place of y (Fang et al. 2020, section 5.1).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         classes: C, the number of labels.
     """
 
@@ -45,7 +44,6 @@ class BackDoor(Attack):
     the model takes for the target once they have the trigger.
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         target: the label that the trigger stands for.
         part: the share of a liar's samples that have the trigger.
         size: pixels along each edge of the trigger.

@@ -16,7 +16,6 @@ class SignFlip(Attack):
     """Liars send minus `scale` times their update (Li et al. 2019, RSA, section 5).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         scale: the factor, above 0.
     """
 
@@ -34,7 +33,6 @@ class Scaling(Attack):
     """Liars send `scale` times their update (Bagdasaryan et al. 2020, model replacement).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         scale: the factor, above 0.
     """
 
@@ -52,7 +50,6 @@ class Gaussian(Attack):
     """Liars send normal noise in place of their update (Blanchard et al. 2017, section 5).
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         sigma: the standard deviation of each value.
     """
 
@@ -74,7 +71,6 @@ class FreeRider(Attack):
     that of Fraboni et al. 2021. In its first round a liar sends the noise alone.
 
     Attributes:
-        clients: the clients that lie, a share or a list.
         sigma: the standard deviation of the noise; 0: none.
     """
 

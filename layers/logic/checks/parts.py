@@ -69,8 +69,9 @@ def possible_mistakes(parts: Iterable[Any]) -> Iterator[str]:
     known = {name for root in KINDS for name in dir(root)}
     for part in (inner for one in parts for inner in with_inner(one)):
         for kind, root in _classes(part):
+            ours = {name for one in kind.__mro__ if _is_ours(one) for name in vars(one)}
             for name, own in _own_names(kind, root):
-                if inspect.isfunction(own) and name not in known:
+                if inspect.isfunction(own) and name not in known | ours:
                     yield (
                         f"{kind.__name__}.{name} is not {_a(_word(root))} method, and fedmx never "
                         f"calls it; begin the name of a helper with _{at_place(own)}"

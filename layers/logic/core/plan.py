@@ -25,8 +25,8 @@ class Population:
         training: how the clients will train in this round.
         deadline_s: seconds that the round may take; None: no limit.
         over_select: factor by which more clients are asked than needed, 1 or more.
-        in_flight: the clients that still work on an earlier task, which the plan of the last round
-            kept.
+        in_flight: the clients that have a task: when a round begins, those that still work on an
+            earlier one, which the plan of the last round kept.
         total: N, the number of clients of the experiment; None: of the clients with samples.
         seed: of the run, for draws that stay the same in all rounds.
         secret: the server's secret for the selection of this round, for a selector whose choice

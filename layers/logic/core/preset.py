@@ -43,16 +43,19 @@ SETTINGS = SECTIONS[:2]
 ENTRY = re.compile(r"    (\w+): (.+)")
 
 
-def split_docstring(docstring: str | None) -> tuple[str, dict[str, list[str]]]:
+def split_docstring(documented: Any) -> tuple[str, dict[str, list[str]]]:
     """Return the text outside of all sections, and the lines about each setting.
 
     Args:
-        docstring: a docstring in Google style; None, as under `python -OO`, is empty.
+        documented: a function, or a class, which inherits the lines about its bases' settings; its
+            docstring is in Google style, or None, as under `python -OO`.
     """
     about: dict[str, list[str]] = {}
+    for base in getattr(documented, "__bases__", ()):
+        about |= split_docstring(base)[1]
     text: list[str] = []
     section, entry = "", ""
-    for line in inspect.cleandoc(docstring or "").splitlines():
+    for line in (inspect.getdoc(documented) or "").replace("``", "`").splitlines():
         if line in SECTIONS:
             section, entry = line, ""
         elif line and not line.startswith(" "):
@@ -188,7 +191,7 @@ def _settings(part: Any) -> list[str]:
 
 def _definition(owner: type) -> tuple[Mapping[str, Any], dict[str, tuple[str, ...]]]:
     """Return the type of each setting of a class, and its text in the docstring."""
-    _, about = split_docstring(owner.__doc__)
+    _, about = split_docstring(owner)
     return hints_of(owner), {name: tuple(lines) for name, lines in about.items()}
 
 
@@ -230,7 +233,7 @@ def _docstring(
     make: MakesPreset, taken: Mapping[str, _PartSetting], fixed: Mapping[str, str]
 ) -> str:
     """Return the function's docstring, with the parts' settings and the fixed ones added."""
-    text, about = split_docstring(make.__doc__)
+    text, about = split_docstring(make)
     for name, one in taken.items():
         about.setdefault(name, list(one.about))
     lines = [text]

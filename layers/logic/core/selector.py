@@ -33,6 +33,33 @@ Inquiry: TypeAlias = "tuple[Question, Sequence[int]]"
 
 
 @dataclass(frozen=True)
+class SelectorContext:
+    """The information that a selector has when it chooses clients.
+
+    Attributes:
+        population: the clients that can be asked.
+        memory: the selector's memory.
+        round: number of the round, from 1.
+        rng: the generator for random draws.
+    """
+
+    population: Population
+    memory: Mapping[str, Any]
+    round: int
+    rng: np.random.Generator
+
+    @property
+    def clients(self) -> Sequence[int]:
+        """The clients that can be asked, in ascending order: a tuple, or a range of all."""
+        return self.population.clients
+
+    @property
+    def in_flight(self) -> tuple[int, ...]:
+        """The clients that have a task."""
+        return self.population.in_flight
+
+
+@dataclass(frozen=True)
 class PendingOffers:
     """The open offers of a round, when one has arrived, a client was lost, or the timer has fired.
 
@@ -105,35 +132,16 @@ class Selector(Part, ABC):
         """
         return state
 
-    def inquire(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Sequence[Inquiry]:
+    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
         """Return the questions of this round, with the clients to ask, before the selection.
 
-        `select` gets the answers in its `population`; they are not kept.
+        `select` gets the answers in `context.population`; they are not kept.
         """
         return ()
 
     @abstractmethod
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
-        """Return the plan of a round.
-
-        Args:
-            population: the clients that can be asked.
-            memory: the selector's memory.
-            round: number of the round, from 1.
-            rng: the generator for random draws.
-        """
+    def select(self, context: SelectorContext) -> Plan:
+        """Return the plan of a round."""
 
     def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
         """Return verdicts on offers, and a value for the next call.
@@ -162,26 +170,14 @@ class Selector(Part, ABC):
         """
         return None
 
-    def refill(
-        self,
-        population: Population,
-        in_flight: Collection[int],
-        memory: Mapping[str, Any],
-        rng: np.random.Generator,
-    ) -> Sequence[int]:
+    def refill(self, context: SelectorContext) -> Sequence[int]:
         """Return the clients that get a task now, in a round whose plan has `refills`.
+
+        They are none of those that have a task, `context.in_flight`; with no clients,
+        nobody is asked now.
 
         It is called when the round begins, and after clients have returned or were lost: once for
         all clients that did so at the same virtual time.
-
-        Args:
-            population: the clients that can be asked; those in flight are among them.
-            in_flight: the clients that have a task.
-            memory: the selector's memory.
-            rng: the generator for random draws.
-
-        Returns:
-            Clients that have no task; empty: nobody is asked now.
         """
         return ()
 

@@ -301,7 +301,7 @@ class PrivateMean(Aggregator):
         )
 
     def begin(self, state: ServerState, context: ServerContext) -> _Sum:
-        """Start with nothing."""
+        """Return an empty sum."""
         if state.buffers.size:
             raise LogicError(
                 "the model has buffers (BatchNorm), which clients would send without clipping and "

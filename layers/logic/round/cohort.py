@@ -15,7 +15,7 @@ from layers.logic.core.declaration import Condition, Need, Part, Trait, refusal
 from layers.logic.core.hook import Moment
 from layers.logic.core.messages import Slot, in_pass
 from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY
+from layers.logic.core.selector import SELECT, SURVEY, SelectorContext
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
 from layers.logic.errors import ImpossiblePlan, LogicError, Rejected
@@ -56,9 +56,9 @@ def choose_cohort(
     """
     state, population = yield from _survey(state, port, logic)
     population = yield from _inquire(state, population, port, logic)
-    memory, round = state.memory.get(SELECT, {}), state.round + 1
-    rng = generator(logic.seed, "select", round)
-    plan: Any = guarded(logic.selector.select, population, memory, round, rng, round=round)
+    round = state.round + 1
+    context = _context(state, population, logic, "select")
+    plan: Any = guarded(logic.selector.select, context, round=round)
     if not isinstance(plan, Plan):
         must = "it must return a Plan, as Plan(single_lanes(clients))"
         what = f"returned a {type(plan).__name__}; {must}"
@@ -107,9 +107,7 @@ def _inquire(
     state: ServerState, population: Population, port: Port, logic: Logic
 ) -> Steps[Population]:
     """Ask the selector's questions of this round; return the population with the answers."""
-    memory, round = state.memory.get(SELECT, {}), state.round + 1
-    rng = generator(logic.seed, "inquire", round)
-    inquiries = logic.selector.inquire(population, memory, round, rng)
+    inquiries = logic.selector.inquire(_context(state, population, logic, "inquire"))
     if not inquiries:
         return population
     answers = {question: dict(given) for question, given in population.answers.items()}
@@ -121,6 +119,15 @@ def _inquire(
     for name in {question.name for question, _ in inquiries}:
         answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
     return replace(population, answers=answers)
+
+
+def _context(
+    state: ServerState, population: Population, logic: Logic, purpose: str
+) -> SelectorContext:
+    """Return what the selector knows, with a generator for this purpose in this round."""
+    round = state.round + 1
+    rng = generator(logic.seed, purpose, round)
+    return SelectorContext(population, state.memory.get(SELECT, {}), round, rng)
 
 
 def available(state: ServerState, port: Port, logic: Logic) -> Mapping[int, int]:

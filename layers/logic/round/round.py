@@ -15,7 +15,7 @@ from layers.logic.core.attack import attack_in
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
-from layers.logic.core.selector import SELECT
+from layers.logic.core.selector import SELECT, SelectorContext
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, NotUsable
 from layers.logic.round.cohort import (
@@ -270,17 +270,17 @@ class RoundMachine:
         samples = ClientSizes.of(available(state, port, logic))
         if lost := collection.lost:  # it may have left since the round was opened
             samples = samples.only(samples.ids[~np.isin(samples.ids, lost)])
-        population = replace(population, samples=samples)
-        outstanding = dispatch.outstanding
+        outstanding, round = dispatch.outstanding, state.round + 1
+        population = replace(population, samples=samples, in_flight=tuple(outstanding))
         rng = generator(logic.seed, "select", dispatch.next_moment)
-        refill, memory = logic.selector.refill, state.memory.get(SELECT, {})
-        chosen = guarded(refill, population, outstanding, memory, rng, round=state.round + 1)
+        context = SelectorContext(population, state.memory.get(SELECT, {}), round, rng)
+        chosen = guarded(logic.selector.refill, context, round=round)
         clients = tuple(chosen)
         wrong = sorted(one for one in clients if one in outstanding or not population.has(one))
         if wrong or len(set(clients)) < len(clients):
             raise LogicError(
                 f"{type(logic.selector).__name__}.refill selected clients {wrong or clients} in "
-                f"round {state.round + 1}, which have a task, are not available or are there "
+                f"round {round}, which have a task, are not available or are there "
                 "twice; select from population.clients those that are not in in_flight"
             )
         return clients

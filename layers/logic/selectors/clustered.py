@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Need
-from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import Selector
-from layers.logic.selectors.uniform import cohort_size
-from layers.settings import Count, Share
+from layers.logic.core.plan import Plan
+from layers.logic.core.selector import SelectorContext
+from layers.logic.selectors.uniform import CohortSelector
 
 MOST = 1 << 62
 
 
 @dataclass(frozen=True)
-class Clustered(Selector):
+class Clustered(CohortSelector):
     """One client is drawn from each of m distributions over the clients.
 
     The clients lie side by side on a line, each on a piece of length m n_k: the largest first, and
@@ -32,34 +29,23 @@ class Clustered(Selector):
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) draws.
-        count: m itself, instead of a fraction.
     """
 
     name = "clustered"
 
-    fraction: Share = 0.1
-    count: Count | None = None
-
     requires = frozenset({Need.EQUAL_WEIGHTS, Need.PLAN_WEIGHTS})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Draw a client from each distribution."""
-        clients = population.sizes.ids
+        sizes = context.population.sizes
+        clients = sizes.ids
         if not clients.size:
             return Plan(())
-        m = cohort_size(self.fraction, self.count, clients.size)
-        draws = population.asked(m)
-        largest_first, ends = population.sizes.once(
-            ("line", draws), lambda: _line(population.sizes, draws)
-        )
+        m = self.size(clients.size)
+        draws = context.population.asked(m)
+        largest_first, ends = sizes.once(("line", draws), lambda: _line(sizes, draws))
         total = int(ends[-1]) // draws
-        points = np.arange(draws) * total + rng.integers(total, size=draws)
+        points = np.arange(draws) * total + context.rng.integers(total, size=draws)
         drawn = clients[largest_first[np.searchsorted(ends, points, side="right")]]
         chosen, times = np.unique(drawn, return_counts=True)
         return Plan(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from layers.logic.core.declaration import Trait
-from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.selector import Selector
+from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.selector import Selector, SelectorContext
 from layers.logic.seeds import generator
 from layers.settings import Count
 
@@ -35,20 +31,14 @@ class Cyclic(Selector):
 
     provides = frozenset({Trait.CYCLIC})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Take the clients whose round of the cycle it is."""
-        clients = population.sizes.ids
+        clients = context.population.sizes.ids
         if not clients.size:
             return Plan(())
         # Row by row, so that no client's place depends on how many there are.
         rows = int(clients.max()) // self.period + 1
-        draws = generator(population.seed, "cyclic").random((rows, self.period))
+        draws = generator(context.population.seed, "cyclic").random((rows, self.period))
         order = draws.argsort(axis=1, kind="stable")
         places = order[clients // self.period, clients % self.period]
-        return Plan(single_lanes(clients[places == (round - 1) % self.period].tolist()))
+        return Plan(single_lanes(clients[places == (context.round - 1) % self.period].tolist()))

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
 
 from layers.logic.core.declaration import Trait
-from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.selector import Selector
+from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.selector import Selector, SelectorContext
 from layers.settings import PositiveShare
 
 
@@ -32,18 +28,12 @@ class Poisson(Selector):
 
     provides = frozenset({Trait.POISSON})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def select(self, context: SelectorContext) -> Plan:
         """Draw each client."""
-        clients = population.sizes.ids
+        clients = context.population.sizes.ids
         if not clients.size:
             return Plan(())
         # One draw for each number, so that no client's draw depends on who else is there.
-        draws = population.secret.draws("cohort")
+        draws = context.population.secret.draws("cohort")
         drawn = draws.below(self.probability, int(clients.max()) + 1)[clients]
         return Plan(single_lanes(clients[drawn].tolist()))

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from layers.logic.core.declaration import Need
-from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.selector import Inquiry, Selector, column, with_numbers
+from layers.logic.core.plan import Population
+from layers.logic.core.selector import Inquiry, SelectorContext, column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import SMALL, draw_by_size, draw_weighted
-from layers.logic.selectors.uniform import cohort_size
-from layers.settings import Count, Share, WholeNumber
+from layers.logic.selectors.uniform import Draw
+from layers.settings import Count, WholeNumber
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
@@ -26,7 +26,7 @@ LOSS = "loss"
 
 
 @dataclass(frozen=True)
-class PowerOfChoice(Selector):
+class PowerOfChoice(Draw):
     """Draws d candidates by n_k without replacement, and selects the m with the highest loss.
 
     It needs `aggregator: {name: mean, weights: uniform}`, or another one without `weights:
@@ -35,8 +35,6 @@ class PowerOfChoice(Selector):
     as if its loss were infinite.
 
     Attributes:
-        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
-        count: m itself, instead of a fraction.
         candidates: d, m or more; None: 2 m. More candidates make learning faster and less fair.
         loss: ``"asked"``: the candidates get the global model in each round and answer with its
             loss (pi_pow-d); ``"reported"``: the selector uses the losses of earlier updates, at no
@@ -47,8 +45,6 @@ class PowerOfChoice(Selector):
 
     name = "power-of-choice"
 
-    fraction: Share = 0.1
-    count: Count | None = None
     candidates: Count | None = None
     loss: Literal["asked", "reported"] = "asked"
     samples: WholeNumber = 0
@@ -66,38 +62,24 @@ class PowerOfChoice(Selector):
         """As many as are asked or drawn."""
         return max(super().fewest_clients, self.candidates or 1)
 
-    def inquire(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Sequence[Inquiry]:
+    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
         """Ask the candidates for their loss, unless reported losses are used."""
         if self.loss == "reported":
             return ()
-        drawn = self._candidates(population, rng)
+        drawn = self._candidates(context)
         return [(Question(LOSS, samples=self.samples), sorted(drawn.tolist()))]
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
         """Select the candidates with the highest loss; between equal losses, the first drawn."""
         if self.loss == "reported":
-            clients = self._candidates(population, rng)
-            losses = column(memory, LOSS, clients, np.inf)
+            clients = self._candidates(context)
+            losses = column(context.memory, LOSS, clients, np.inf)
         else:
-            reported = _reported(population)
+            reported = _reported(context.population)
             clients = np.array(list(reported), np.int64)
             losses = np.array(list(reported.values()), np.float64)
-        m = cohort_size(self.fraction, self.count, len(population.clients))
-        asked = population.asked(m, among=clients.size)
-        highest = np.argsort(-losses, kind="stable")[:asked]
-        return Plan(single_lanes(clients[highest].tolist()), enough=max(m, 1))
+        highest: list[int] = clients[np.argsort(-losses, kind="stable")[:number]].tolist()
+        return highest
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Keep the losses that were reported."""
@@ -110,13 +92,13 @@ class PowerOfChoice(Selector):
         }
         return with_numbers(memory, LOSS, reported)
 
-    def _candidates(self, population: Population, rng: np.random.Generator) -> np.ndarray:
+    def _candidates(self, context: SelectorContext) -> np.ndarray:
         """Return d clients in the order in which they were drawn, int64."""
-        sizes = population.sizes
+        rng, sizes = context.rng, context.population.sizes
         clients = sizes.ids
-        m = cohort_size(self.fraction, self.count, clients.size)
+        m = self.size(clients.size)
         wanted = 2 * m if self.candidates is None else self.candidates
-        d = min(max(wanted, population.asked(m)), clients.size)
+        d = min(max(wanted, context.population.asked(m)), clients.size)
         if clients.size <= SMALL:
             places = draw_weighted(rng, sizes.sizes.astype(np.float64), d)
         else:

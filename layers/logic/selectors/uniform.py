@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from layers.logic.core.declaration import Need, Trait
-from layers.logic.core.plan import Plan, Population, single_lanes
-from layers.logic.core.selector import Selector
+from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.selector import Selector, SelectorContext
 from layers.logic.selectors.draws import draw_by_size, draw_uniform
 from layers.settings import Count, Share
 
 
 @dataclass(frozen=True)
-class Uniform(Selector):
-    """All clients are drawn with the same probability.
-
-    Source: McMahan et al. 2017, algorithm 1 (the random set S_t).
+class CohortSelector(Selector):
+    """Selects cohorts of a given size.
 
     Attributes:
         fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
         count: m itself, instead of a fraction.
     """
 
-    name = "uniform"
-
     fraction: Share = 0.1
     count: Count | None = None
 
-    provides = frozenset({Trait.BY_NUMBER})
-
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
-        """Draw a cohort."""
-        clients = population.clients
-        m = cohort_size(self.fraction, self.count, len(clients))
-        drawn = draw_uniform(rng, len(clients), population.asked(m))
-        return Plan(single_lanes(clients[place] for place in drawn), enough=max(m, 1))
+    def size(self, clients: int) -> int:
+        """Return m, the size of a cohort of so many clients."""
+        return cohort_size(self.fraction, self.count, clients)
 
 
 def cohort_size(fraction: float, count: int | None, clients: int) -> int:
@@ -53,70 +38,69 @@ def cohort_size(fraction: float, count: int | None, clients: int) -> int:
     return min(wanted, clients)
 
 
-@dataclass(frozen=True)
-class RoundRobin(Selector):
-    """The next m clients in ascending order; after the last client comes the first one again.
+class Draw(CohortSelector):
+    """A selector that is a draw of clients: the first m of them to return are enough."""
 
-    Attributes:
-        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
-        count: m itself, instead of a fraction.
+    @abstractmethod
+    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
+        """Return `number` different clients, or fewer if no more can take part."""
+
+    def select(self, context: SelectorContext) -> Plan:
+        """Return the plan of the drawn clients, and of more with over-selection."""
+        m = self.size(len(context.clients))
+        if not m:
+            return Plan(())
+        return Plan(single_lanes(self.draw(context, context.population.asked(m))), enough=m)
+
+
+@dataclass(frozen=True)
+class Uniform(Draw):
+    """All clients are drawn with the same probability.
+
+    Source: McMahan et al. 2017, algorithm 1 (the random set S_t).
     """
+
+    name = "uniform"
+
+    provides = frozenset({Trait.BY_NUMBER})
+
+    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
+        """Draw places among the clients."""
+        clients = context.clients
+        return (clients[place] for place in draw_uniform(context.rng, len(clients), number))
+
+
+@dataclass(frozen=True)
+class RoundRobin(Draw):
+    """The next m clients in ascending order; after the last client comes the first one again."""
 
     name = "round-robin"
 
     fraction: Share = 0.0
-    count: Count | None = None
 
     provides = frozenset({Trait.BY_NUMBER})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
+    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
         """Take the next clients."""
-        clients = population.clients
-        m = cohort_size(self.fraction, self.count, len(clients))
-        first = (round - 1) * m
-        asked = population.asked(m)
-        taken = tuple(clients[(first + step) % len(clients)] for step in range(asked))
-        return Plan(single_lanes(taken), enough=max(m, 1))
+        clients = context.clients
+        first = (context.round - 1) * self.size(len(clients))
+        return (clients[(first + step) % len(clients)] for step in range(number))
 
 
 @dataclass(frozen=True)
-class BySize(Selector):
+class BySize(Draw):
     """Draws clients with a probability in proportion to n_k, without replacement.
 
     With `aggregator: {name: mean, weights: uniform}` the expected update is that of FedAvg over all
     clients: exactly if one client is drawn, and nearly if the cohort is small compared with the
     population. An aggregator with `weights: samples` is refused: it would count sizes twice.
-
-    Attributes:
-        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
-        count: m itself, instead of a fraction.
     """
 
     name = "by-size"
 
-    fraction: Share = 0.1
-    count: Count | None = None
-
     requires = frozenset({Need.EQUAL_WEIGHTS})
 
-    def select(
-        self,
-        population: Population,
-        memory: Mapping[str, Any],
-        round: int,
-        rng: np.random.Generator,
-    ) -> Plan:
-        """Draw a cohort."""
-        clients = population.clients
-        if not clients:
-            return Plan(())
-        m = cohort_size(self.fraction, self.count, len(clients))
-        asked = population.asked(m)
-        drawn = draw_by_size(rng, population.sizes, asked)
-        return Plan(single_lanes(clients[place] for place in drawn), enough=m)
+    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
+        """Draw places in proportion to the sizes."""
+        drawn = draw_by_size(context.rng, context.population.sizes, number)
+        return (context.clients[place] for place in drawn)

@@ -235,7 +235,7 @@ def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder:
         "from layers.logic import Plan, Selector, single_lanes\n"
         "@dataclass(frozen=True)\n"
         "class Planned(Selector):\n"
-        "    def select(self, population, memory, round, rng):\n"
+        "    def select(self, context):\n"
         "        return Plan(single_lanes([99]))\n"
     )
     words = ("run", "small.yaml", "--own-modules", "--set", "logic.selector=planned:Planned")

@@ -280,7 +280,7 @@ def test_a_dry_run_refuses_a_plan_that_round_1_would_refuse(
         "from layers.logic import Plan, Selector\n"
         "@dataclass(frozen=True)\n"
         "class Gone(Selector):\n"
-        "    def select(self, population, memory, round, rng): return Plan(((99,),))\n"
+        "    def select(self, context): return Plan(((99,),))\n"
     )
     selector = "logic.selector=plans_nobody:Gone"
     words = ["run", "small.yaml", "--own-modules", "--set", selector, "--dry-run"]

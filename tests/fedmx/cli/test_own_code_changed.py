@@ -55,7 +55,7 @@ from layers.logic import Plan, Selector
 
 
 class Choosy(Selector):
-    def select(self, population, memory, round, rng):
+    def select(self, context):
         return Plan(((0,), (3,)))
 """
 

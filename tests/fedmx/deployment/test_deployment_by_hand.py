@@ -86,7 +86,7 @@ def logic(*hooks: Hook, selector: Selector | None = None) -> Logic:
 class InTurn(Selector):
     """Two lanes: one of two clients, one of one."""
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
         return Plan(((0, 2), (1,)))
 
 

@@ -15,16 +15,7 @@ from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
-from layers.logic import (
-    Answer,
-    Hook,
-    Logic,
-    Question,
-    ServerSide,
-    Task,
-    Training,
-    Update,
-)
+from layers.logic import Answer, Hook, Logic, Question, ServerSide, Task, Training, Update
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
@@ -46,9 +37,9 @@ class Doing(Uniform):
 
     what: dict[int, Callable[[], Any]] = field(default_factory=dict)
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        self.what.get(round, lambda: None)()
-        return super().select(population, memory, round, rng)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        self.what.get(context.round, lambda: None)()
+        return super().select(context)
 
 
 @pytest.mark.parametrize("kept", [(1,), ()])
@@ -146,10 +137,10 @@ def test_a_client_that_is_back_after_a_round_that_failed_gets_no_task_of_it(
 class Patient(Selector):
     """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        if round == 1:
-            return Plan(single_lanes(population.clients), enough=1, keeps_stragglers=True)
-        return Plan(((0,),), late=population.in_flight)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        if context.round == 1:
+            return Plan(single_lanes(context.clients), enough=1, keeps_stragglers=True)
+        return Plan(((0,),), late=context.in_flight)
 
 
 def test_a_client_in_flight_that_comes_back_between_rounds_is_asked_for_its_update(
@@ -207,7 +198,7 @@ def test_a_client_in_flight_that_is_gone_for_good_is_lost(certificates: Certific
 class OneLane(Selector):
     """Client 1 starts from what client 0 returned."""
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
         return Plan(((0, 1),))
 
 

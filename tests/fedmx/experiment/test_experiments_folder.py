@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedmx import Assembly, Experiment, LogicError, Offer, PendingOffers, Population
+from layers.logic import SelectorContext
 from tests.fedmx.algorithms import experiment
 
 FOLDER = Path(__file__).resolve().parents[3] / "experiments"
@@ -26,7 +27,7 @@ def test_the_setting_is_that_of_the_paper(path: Path) -> None:
     assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
     assert assembly.engine.weights.size == 356_298
     everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
-    assert len(assembly.logic.selector.select(everyone, {}, 1, rng).clients) == 20
+    assert len(assembly.logic.selector.select(SelectorContext(everyone, {}, 1, rng)).clients) == 20
     training = assembly.logic.training_of(1)
     assert (training.epochs, training.batch_size, training.learning_rate) == (1, 64, 0.1)
 
@@ -120,7 +121,7 @@ def offers(norms):
 
 
 def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(selector) -> None:
-    plan = selector.select(Population(dict.fromkeys(range(20), 600)), {}, 1, RNG)
+    plan = selector.select(SelectorContext(Population(dict.fromkeys(range(20), 600)), {}, 1, RNG))
     assert plan.clients == tuple(range(20))
     assert plan.offers
     norms = np.random.default_rng(2).permutation(20) / 10
@@ -150,7 +151,7 @@ def test_the_two_experiments_differ_only_in_the_selector() -> None:
     assert trees[0] == trees[1] == trees[2]
     random = selector_of(FOLDER / "knapsack-random.yaml")
     everyone = Population(dict.fromkeys(range(20), 600))
-    assert len(random.select(everyone, {}, 1, RNG).clients) == 10
+    assert len(random.select(SelectorContext(everyone, {}, 1, RNG)).clients) == 10
 
 
 def test_a_deadline_is_refused(selector) -> None:

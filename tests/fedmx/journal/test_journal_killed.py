@@ -46,14 +46,14 @@ from layers.logic.selectors.uniform import Uniform
 class Keeping(Uniform):
     """From round 3 on, tasks stay in flight, and late updates are accepted."""
 
-    def select(self, population, memory, round, rng):
-        plan = super().select(population, memory, round, rng)
-        if round < 3:
+    def select(self, context):
+        plan = super().select(context)
+        if context.round < 3:
             return plan
-        idle = tuple(lane for lane in plan.lanes if lane[0] not in population.in_flight)
-        enough = plan.enough if round == 3 else None
-        late = population.in_flight
-        return replace(plan, lanes=idle, enough=enough, late=late, keeps_stragglers=round < 5)
+        late = context.in_flight
+        idle = tuple(lane for lane in plan.lanes if lane[0] not in late)
+        enough, keeps = plan.enough if context.round == 3 else None, context.round < 5
+        return replace(plan, lanes=idle, enough=enough, late=late, keeps_stragglers=keeps)
 '''
 
 

@@ -105,11 +105,11 @@ class FirstOne(Selector):
 
     grouped: bool = False
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        lanes = single_lanes(population.clients)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        lanes = single_lanes(context.clients)
         if not self.grouped:
-            return Plan(lanes, enough=1 if round == 1 else None)
-        quotas = {"all": 1} if round == 1 else {}
+            return Plan(lanes, enough=1 if context.round == 1 else None)
+        quotas = {"all": 1} if context.round == 1 else {}
         return Plan(lanes, groups=("all",) * len(lanes), quotas=quotas)
 
 

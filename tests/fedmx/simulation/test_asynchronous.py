@@ -52,7 +52,7 @@ WHICH = range(6)
 class Traced(Concurrent):
     """Asks the clients that the trace sends next."""
 
-    def refill(self, population, in_flight, memory, rng):  # type: ignore[no-untyped-def]
+    def refill(self, context):  # type: ignore[no-untyped-def]
         return TRACE.sends()
 
 
@@ -204,14 +204,14 @@ class Quadratics:
 class Drawn(Concurrent):
     """Takes the clients in the order of a list of draws; those in flight are passed over."""
 
-    def refill(self, population, in_flight, memory, rng):  # type: ignore[no-untyped-def]
-        places = self.concurrency - len(in_flight)
-        if places < (self.refill_at if in_flight else 1):
+    def refill(self, context):  # type: ignore[no-untyped-def]
+        places = self.concurrency - len(context.in_flight)
+        if places < (self.refill_at if context.in_flight else 1):
             return []
         chosen: list[int] = []
         while len(chosen) < places:
             client = DRAWS.pop(0)
-            if client not in in_flight and client not in chosen:
+            if client not in context.in_flight and client not in chosen:
                 chosen.append(client)
         return chosen
 

@@ -31,7 +31,7 @@ class Fixed(Selector):
     def tasks_per_round(self) -> int:
         return self.passes
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(self.lanes, passes=self.passes)
 
 
@@ -281,9 +281,9 @@ def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(pr
 class Patient(Selector):
     """The first client that comes back ends a round; the others may still come in the next one."""
 
-    def select(self, population, memory, round, rng) -> Plan:
-        late = population.in_flight
-        idle = [one for one in population.clients if one not in late]
+    def select(self, context) -> Plan:
+        late = context.in_flight
+        idle = [one for one in context.clients if one not in late]
         return Plan(single_lanes(idle), enough=1, late=late, keeps_stragglers=True)
 
 

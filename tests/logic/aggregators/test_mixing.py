@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from layers.logic import Contribution, LogicError, ServerState, run_round
+from layers.logic.aggregators.collected import StoredUpdates
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.median import Median, StoredUpdates
+from layers.logic.aggregators.median import Median
 from layers.logic.aggregators.mixing import Bucketing, NearestNeighbourMixing
 from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.declaration import Need, Trait, declared

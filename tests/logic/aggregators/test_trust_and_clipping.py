@@ -33,7 +33,7 @@ def steps(monkeypatch) -> list[np.ndarray]:
         found.append(np.array(delta, np.float64))
         return replace(state, weights=state.weights + delta, change=delta.astype(np.float32))
 
-    monkeypatch.setattr("layers.logic.aggregators.median.stepped", stepped)
+    monkeypatch.setattr("layers.logic.aggregators.collected.stepped", stepped)
     monkeypatch.setattr("layers.logic.aggregators.krum.stepped", stepped)
     return found
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import Facilities, LogicError, Training, run_round
+from layers.logic import Facilities, LogicError, SelectorContext, Training, run_round
 from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
@@ -177,7 +177,9 @@ def select(population, omega, **selection):
     if not isinstance(population, Population):
         everyone = Population(dict.fromkeys(population, 10))
     memory = {"omega": np.array(omega, np.int64)}
-    return set(selector.select(everyone, memory, 5, np.random.default_rng(2)).clients)
+    return set(
+        selector.select(SelectorContext(everyone, memory, 5, np.random.default_rng(2))).clients
+    )
 
 
 def test_candidates_that_are_not_there_are_not_asked() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Plan, Training, run_round
+from layers.logic import LogicError, Plan, SelectorContext, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split, entropy, share
 from layers.logic.core.plan import Population
@@ -507,7 +507,7 @@ def test_an_update_without_the_received_models_loss_is_refused() -> None:
 
 def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
     class Strata(Fixed):
-        def select(self, population, memory, round, rng) -> Plan:
+        def select(self, context) -> Plan:
             return Plan(self.lanes, groups=("stratum 1",) * len(self.lanes))
 
     logic = a_fedaim(Strata(((0,), (1,))))
@@ -517,7 +517,7 @@ def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
 
 def test_clients_whose_bias_no_selector_keeps_are_named() -> None:
     class Grouped(Fixed):
-        def select(self, population, memory, round, rng) -> Plan:
+        def select(self, context) -> Plan:
             return Plan(self.lanes, groups=(EBS,) * len(self.lanes))
 
     logic = a_fedaim(Grouped(((3, 1),)))
@@ -549,7 +549,7 @@ def test_a_selection_is_one_of_those_who_are_there() -> None:
     state = after_one_round(MIXED, FedAimSplit(mediators=2))
     there = Population({client: 40 for client in MIXED if client not in (0, 1, 3)})
     plan = FedAimSplit(mediators=2).select(
-        there, state.memory["selector"], 2, np.random.default_rng(1)
+        SelectorContext(there, state.memory["selector"], 2, np.random.default_rng(1))
     )
     assert set(plan.clients) == {2, 4, 5, 6}
     assert plan.groups.count(NEBS) == 2

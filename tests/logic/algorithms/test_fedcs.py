@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import (
-    LogicError,
-    Population,
-    Selector,
-    run_round,
-)
+from layers.logic import LogicError, Population, Selector, SelectorContext, run_round
 from layers.logic.algorithms.fedcs import FedCS
 from tests.logic.algorithms.test_knapsack import KNAPSACKS, cases, peers_of, played
 from tests.logic.memory_carrier import a_state
@@ -48,7 +43,7 @@ def test_fedcs_is_the_greedy_rule(times, deadline) -> None:
     population = Population(
         dict.fromkeys(range(len(times)), 5), {"times": answers}, deadline_s=float(deadline)
     )
-    plan = FedCS().select(population, {}, 1, np.random.default_rng(0))
+    plan = FedCS().select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
     assert list(plan.clients) == greedy(train, upload, deadline)
     assert plan.in_turn
 
@@ -95,7 +90,7 @@ def test_fedcs_with_the_server_s_own_times_is_algorithm_3_as_printed(
         dict.fromkeys(range(len(times)), 5), {"times": answers}, deadline_s=float(deadline)
     )
     selector = FedCS(select_s=1.0, distribute_s=2.0, multicast=multicast, aggregate_s=3.0)
-    plan = selector.select(population, {}, 1, np.random.default_rng(0))
+    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
     assert list(plan.clients) == algorithm_3(train, upload, deadline, 6, multicast)
 
 
@@ -171,7 +166,9 @@ def test_fedcs_leaves_out_who_does_not_say_how_long_it_takes() -> None:
 def test_clients_that_said_how_long_they_take_need_a_deadline(selector: Selector) -> None:
     answers = {"times": {0: {"train_s": 1.0, "upload_s": 1.0}}}
     with pytest.raises(LogicError, match="deadline_s"):
-        selector.select(Population({0: 5}, answers), {}, 1, np.random.default_rng(0))
+        selector.select(
+            SelectorContext(Population({0: 5}, answers), {}, 1, np.random.default_rng(0))
+        )
 
 
 @pytest.mark.parametrize("selector", KNAPSACKS)
@@ -181,7 +178,7 @@ def test_a_client_that_will_have_trained_only_at_the_deadline_is_left_out(
     times = {0: 49.9, 1: 50.0, 2: 50.1, 3: 0.0}
     answers = {k: {"train_s": train_s, "upload_s": 0.0} for k, train_s in times.items()}
     population = Population(dict.fromkeys(times, 5), {"times": answers}, deadline_s=50.0)
-    plan = selector.select(population, {}, 1, np.random.default_rng(0))
+    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
     assert set(plan.clients) == {0, 3}
 
 
@@ -200,5 +197,5 @@ def test_times_that_cannot_be_are_as_good_as_none(selector, lie) -> None:
     good = {"train_s": 1.0, "upload_s": 1.0}
     answers = {"times": {0: good, 1: lie, 2: good}}
     population = Population({0: 5, 1: 5, 2: 5}, answers, deadline_s=50.0)
-    plan = selector.select(population, {}, 1, np.random.default_rng(0))
+    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
     assert plan.clients == (0, 2)

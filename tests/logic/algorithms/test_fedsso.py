@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, ServerState, Training, run_round
+from layers.logic import LogicError, Population, SelectorContext, ServerState, Training, run_round
 from layers.logic.algorithms.fedsso import (
     Clustering,
     FedSSO,
@@ -53,7 +53,9 @@ def after_a_round(clients, selector: FedSSO | None = None, **settings):
 
 def plan_of(selector: FedSSO, samples: Mapping[int, int], memory, round: int = 1, **settings):
     population = Population(samples, **settings)
-    return selector.select(population, memory, round, generator(0, "select", round))
+    return selector.select(
+        SelectorContext(population, memory, round, generator(0, "select", round))
+    )
 
 
 def test_clients_whose_steps_are_alike_are_a_stratum() -> None:

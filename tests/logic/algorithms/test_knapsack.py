@@ -20,6 +20,7 @@ from layers.logic import (
     Population,
     RoundReport,
     Selector,
+    SelectorContext,
     ServerState,
     Traffic,
     run_round,
@@ -115,7 +116,7 @@ def test_times_beyond_reason_are_taken_for_too_long_without_a_word() -> None:
     answers = {0: {"train_s": 1e308, "upload_s": 1e308}, 1: {"train_s": 1.0, "upload_s": 2.0}}
     population = Population({0: 10, 1: 10}, {"times": answers}, deadline_s=10.0)
     for selector in (FedCS(), FedCS(multicast=True)):
-        plan = selector.select(population, {}, 1, np.random.default_rng(0))
+        plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
         assert plan.lanes == ((1,),)
 
 

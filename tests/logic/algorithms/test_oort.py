@@ -21,6 +21,7 @@ from layers.logic import (
     Plan,
     Population,
     RoundReport,
+    SelectorContext,
     Traffic,
     Update,
     run_round,
@@ -56,7 +57,16 @@ def drawn(
     round: int = 1,
     seed: int = 0,
 ) -> Plan:
-    return selector.select(population, memory or {}, round, generator(seed, "select", round))
+    return selector.select(
+        SelectorContext(population, memory or {}, round, generator(seed, "select", round))
+    )
+
+
+def standing_of(
+    selector: Oort, population: Population, memory: Mapping[str, Any], round: int, asked: int
+) -> Standing:
+    context = SelectorContext(population, memory, round, generator(0, "select", round))
+    return selector.standing(context, asked)
 
 
 def a_report(
@@ -136,7 +146,7 @@ def test_a_round_that_brought_nothing_leaves_rewards_as_they_were() -> None:
     memory = EXPLOIT.on_round_end(memory, a_report(2, {}, {0: "lost", 1: "lost"}))
     assert kept(memory, "reward") == {0: 30.0}
     assert kept(memory, "count") == {0: 2.0, 1: 1.0}
-    standing = EXPLOIT.standing(people(3, 10), memory, 3, 2)
+    standing = standing_of(EXPLOIT, people(3, 10), memory, 3, 2)
     assert standing.tried.tolist() == [True, True, False]
     assert standing.utility[0] > standing.utility[1] > 0
 
@@ -209,7 +219,7 @@ def test_who_was_long_not_seen_is_worth_more() -> None:
     memory = EXPLOIT.on_round_end({}, a_report(1, {0: 1.0, 1: 1.0, 2: 1.0}))
     for round in range(2, 20):
         memory = EXPLOIT.on_round_end(memory, a_report(round, {0: 1.0, 1: 1.0}))
-    utility = EXPLOIT.standing(people(3), memory, 20, 2).utility
+    utility = standing_of(EXPLOIT, people(3), memory, 20, 2).utility
     assert utility[2] - utility[0] == pytest.approx(
         np.sqrt(0.1 * np.log(20)) - np.sqrt(0.1 * np.log(20) / 19)
     )
@@ -237,7 +247,7 @@ def test_the_preferred_duration_is_a_percentile_of_all_that_are_known() -> None:
     selector = replace(EXPLOIT, percentile=10.0)
     took_s = {0: 9.0, 1: 9.0, 2: 9.0, 3: 9.0, 4: 1.0}
     memory = selector.on_round_end({}, a_report(1, dict.fromkeys(took_s, 1.0), None, took_s))
-    assert selector.standing(people(4), memory, 2, 2).preferred_s == 1.0
+    assert standing_of(selector, people(4), memory, 2, 2).preferred_s == 1.0
 
 
 def test_clients_say_once_how_long_they_take_and_the_quick_are_explored_first() -> None:
@@ -379,10 +389,10 @@ def test_who_was_asked_too_often_is_barred_and_the_most_asked_first() -> None:
     for round, asked in enumerate([(1, 2, 3), (1, 2, 3), (2, 3), (2,)], start=2):
         memory = selector.on_round_end(memory, a_report(round, dict.fromkeys(asked, 9.0)))
     population = people(10)
-    everybody = selector.standing(population, memory, 6, 2).clients.tolist()
+    everybody = standing_of(selector, population, memory, 6, 2).clients.tolist()
     assert everybody == [0, 1, 4, 5, 6, 7, 8, 9], "a fifth of ten, of the three"
     often = replace(selector, most_rounds=3)
-    assert 1 in often.standing(population, memory, 6, 2).clients
+    assert 1 in standing_of(often, population, memory, 6, 2).clients
     # Who is barred takes part when nobody else is there, or when all that are there are wanted.
     alone = Population({2: 10, 3: 10, 4: 0})
     assert drawn(replace(selector, count=1), alone, memory, 6).clients in ((2,), (3,))
@@ -537,7 +547,7 @@ def the_run() -> list[tuple[dict[str, Any], Population, dict[str, Any], Standing
             absent = script["absent"]
             there = Population({k: n for k, n in enumerate(SAMPLES) if k not in absent})
             seen.append(
-                (script, there, memory, OORT.standing(there, memory, script["round"], ASKED))
+                (script, there, memory, standing_of(OORT, there, memory, script["round"], ASKED))
             )
         memory = dict(OORT.on_round_end(memory, report_of(script)))
     return seen
@@ -593,7 +603,7 @@ def test_the_cohort_is_drawn_from_their_candidates() -> None:
         new = {int(client) for client in script["new"]}
         for seed in range(20):
             rng = generator(seed, "select", script["round"])
-            cohort = set(OORT.select(there, memory, script["round"], rng).clients)
+            cohort = set(OORT.select(SelectorContext(there, memory, script["round"], rng)).clients)
             assert len(cohort & set(script["candidates"])) == script["exploiting"]
             assert len(cohort & new) == script["exploring"]
             assert len(cohort) == ASKED

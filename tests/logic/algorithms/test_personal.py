@@ -49,8 +49,8 @@ class Scripted(Selector):
 
     rounds: tuple[tuple[int, ...], ...]
 
-    def select(self, population, memory, round, rng) -> Plan:
-        return Plan(tuple((client,) for client in self.rounds[round - 1]))
+    def select(self, context) -> Plan:
+        return Plan(tuple((client,) for client in self.rounds[context.round - 1]))
 
 
 class Run:

@@ -164,7 +164,7 @@ def test_in_the_second_pass_of_round_1_c_is_zero_and_a_client_corrects_by_its_ow
     class Twice(Selector):
         tasks_per_round = 2
 
-        def select(self, population, memory, round, rng) -> Plan:
+        def select(self, context) -> Plan:
             return Plan(((0,),), passes=2)
 
     logic = a_logic(Twice(), hooks=[Scaffold()], training=Training(steps=1, learning_rate=0.5))
@@ -247,9 +247,9 @@ def test_without_a_loss_nothing_travels_but_the_variates() -> None:
 def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_variates() -> None:
     @dataclass(frozen=True)
     class Late(Selector):
-        def select(self, population, memory, round, rng) -> Plan:
-            lanes = ((0,), (1,)) if population.in_flight else ((0,), (1,), (2,))
-            return Plan(lanes, enough=2, late=population.in_flight, keeps_stragglers=True)
+        def select(self, context) -> Plan:
+            lanes = ((0,), (1,)) if context.in_flight else ((0,), (1,), (2,))
+            return Plan(lanes, enough=2, late=context.in_flight, keeps_stragglers=True)
 
     clients, _ = drifting()
     logic = local(Late(), min_updates=0)
@@ -272,7 +272,7 @@ def test_a_client_that_is_cut_off_between_two_passes_has_lost_its_variate() -> N
     class Twice(Selector):
         tasks_per_round = 2
 
-        def select(self, population, memory, round, rng) -> Plan:
+        def select(self, context) -> Plan:
             return Plan(((0,), (1,), (2,)), passes=2)
 
     logic = local(Twice())

@@ -25,7 +25,7 @@ class InGroups(Selector):
 
     groups: Sequence[str]
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         lanes = tuple((client,) for client in range(len(self.groups)))
         return Plan(lanes, groups=tuple(self.groups))
 

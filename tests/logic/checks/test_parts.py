@@ -213,8 +213,7 @@ def test_a_mistake_in_a_hook_is_named_with_its_file_and_line(name: str) -> None:
     [
         (
             {"selector": Selects()},
-            "Selects.select takes (self, population, memory, rng), and is called with "
-            "(population, memory, round, rng)",
+            "Selects.select takes (self, population, memory, rng), and is called with (context)",
         ),
         (
             {"aggregator": Finishes()},
@@ -282,6 +281,9 @@ class Settled(Mean):
     def add(self, total, contribution):
         self.log.append(contribution.lane)
         return super().add(total, contribution)
+
+    def weight(self, contribution):
+        return 1.0
 
 
 def test_a_helper_with_a_public_name_is_doubted_and_not_refused() -> None:

@@ -249,7 +249,7 @@ class Adding(Mean):
 
 
 class Choosing(Selector):
-    def select(self, population, memory, round, rng):
+    def select(self, context):
         return [0, 1]
 
 

@@ -56,8 +56,8 @@ class Pattern(Selector):
 
     rounds: tuple[tuple[tuple[int, ...], ...], ...]
 
-    def select(self, population, memory, round, rng) -> Plan:
-        return Plan(self.rounds[round - 1])
+    def select(self, context) -> Plan:
+        return Plan(self.rounds[context.round - 1])
 
 
 def a_run(hook: Hook, rounds, hooks=(), **settings):
@@ -187,8 +187,8 @@ class Slow(Selector):
 
     until: int
 
-    def select(self, population, memory, round, rng) -> Plan:
-        if round == 1 or round > self.until:
+    def select(self, context) -> Plan:
+        if context.round == 1 or context.round > self.until:
             return Plan(lane_of_its_own(0, 1, 2), enough=2, keeps_stragglers=True)
         return Plan(lane_of_its_own(1, 2), late=(0,), enough=2, keeps_stragglers=True)
 

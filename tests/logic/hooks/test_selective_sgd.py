@@ -107,7 +107,7 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
 class Twice(Selector):
     tasks_per_round = 2
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(((0,),), passes=2)
 
 

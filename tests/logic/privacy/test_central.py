@@ -19,6 +19,7 @@ from layers.logic import (
     LogicError,
     Population,
     Preset,
+    SelectorContext,
     ServerSide,
     ServerState,
 )
@@ -175,7 +176,7 @@ def population(*clients: int, key: bytes = bytes(32)) -> Population:
 
 
 def drawn(selector: Poisson, given: Population) -> Sequence[int]:
-    return selector.select(given, {}, 1, np.random.default_rng(0)).clients
+    return selector.select(SelectorContext(given, {}, 1, np.random.default_rng(0))).clients
 
 
 def test_poisson_draws_each_client_for_itself_in_secret() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.logic import HOOKS, Logic, LogicError, Population, Preset
+from layers.logic import HOOKS, Logic, LogicError, Population, Preset, SelectorContext
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Trait
 from layers.logic.core.state import ServerState
@@ -94,7 +94,10 @@ def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> Non
     def rounds_of(clients: Any, period: int, seed: int = 0) -> dict[int, int]:
         population = Population(dict.fromkeys(clients, 3), seed=seed)
         rng = np.random.default_rng(0)
-        plans = [Cyclic(period).select(population, {}, one + 1, rng) for one in range(2 * period)]
+        plans = [
+            Cyclic(period).select(SelectorContext(population, {}, one + 1, rng))
+            for one in range(2 * period)
+        ]
         assert [one.lanes for one in plans[:period]] == [one.lanes for one in plans[period:]]
         return {one: place for place in range(period) for one in plans[place].clients}
 
@@ -108,7 +111,10 @@ def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> Non
     assert rounds_of(range(1003), 10, seed=1) != everybody
     some = [one for one in range(700) if one % 3]
     assert rounds_of(some, 10) == {one: everybody[one] for one in some}
-    assert Cyclic(3).select(Population({}), {}, 1, np.random.default_rng(0)).lanes == ()
+    assert (
+        Cyclic(3).select(SelectorContext(Population({}), {}, 1, np.random.default_rng(0))).lanes
+        == ()
+    )
 
 
 class Pretends(Uniform):

@@ -72,7 +72,7 @@ def test_the_residual_carries_over() -> None:
 
 
 class Declining(Fixed):
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(self.lanes, offers=True)
 
     def on_offers(self, pending, so_far):

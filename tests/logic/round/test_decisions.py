@@ -65,8 +65,8 @@ def lost(client: int) -> ClientLost:
 class Offering(Selector):
     """All clients offer; after 5 s the selector grants the offers of even numbers."""
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(population.clients), offers=True)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(context.clients), offers=True)
 
     def on_offers(self, pending, so_far):  # type: ignore[no-untyped-def]
         if not pending.timer_fired:
@@ -81,8 +81,8 @@ class Offering(Selector):
 class First(Selector):
     """The first of everybody is enough."""
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(population.clients), enough=1)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        return Plan(single_lanes(context.clients), enough=1)
 
 
 @dataclass
@@ -233,9 +233,9 @@ def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> Non
 class Idle(Selector):
     """A round is one arrival: whoever is idle trains, and everybody in flight may come."""
 
-    def select(self, population, memory, round, rng) -> Plan:  # type: ignore[no-untyped-def]
-        idle = [one for one in population.clients if one not in population.in_flight]
-        return Plan(single_lanes(idle), enough=1, late=population.in_flight, keeps_stragglers=True)
+    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
+        idle = [one for one in context.clients if one not in context.in_flight]
+        return Plan(single_lanes(idle), enough=1, late=context.in_flight, keeps_stragglers=True)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.logic import ClientState, Population, Question, Task, Training, answer
+from layers.logic import ClientState, Population, Question, SelectorContext, Task, Training, answer
 from layers.logic.algorithms.astraea import Astraea, Rebalance
 from layers.logic.algorithms.fedaim import FedAimSplit
 from layers.logic.algorithms.fedshare import FedShare
@@ -112,7 +112,9 @@ def test_mediators_at_random_are_others_with_another_seed() -> None:
 
     def lines(seed: int) -> tuple[tuple[int, ...], ...]:
         after = selector.on_survey(state, population, seed)
-        plan = selector.select(population, after.memory["selector"], 1, np.random.default_rng(0))
+        plan = selector.select(
+            SelectorContext(population, after.memory["selector"], 1, np.random.default_rng(0))
+        )
         return plan.lanes
 
     assert lines(1) == lines(1)

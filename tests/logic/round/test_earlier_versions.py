@@ -78,10 +78,12 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
 class EverySecond(Selector):
     """Waits for late updates in every second round only."""
 
-    def select(self, population, memory, round, rng) -> Plan:
-        late = population.in_flight if round % 2 else ()
+    def select(self, context) -> Plan:
+        late = context.in_flight if context.round % 2 else ()
         return Plan(
-            ((2,),) if round > 1 else single_lanes((0, 1, 2)), late=late, keeps_stragglers=True
+            ((2,),) if context.round > 1 else single_lanes((0, 1, 2)),
+            late=late,
+            keeps_stragglers=True,
         )
 
 
@@ -106,14 +108,14 @@ class Refilling(Selector):
 
     tasks_per_round = 5
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan((), enough=3, keeps_stragglers=True, refills=True)
 
-    def refill(self, population, in_flight, memory, rng) -> Sequence[int]:
-        if self.instead is not None and in_flight:
+    def refill(self, context) -> Sequence[int]:
+        if self.instead is not None and context.in_flight:
             return self.instead
-        idle = [client for client in population.clients if client not in in_flight]
-        return idle[: 2 - len(in_flight)]
+        idle = [client for client in context.clients if client not in context.in_flight]
+        return idle[: 2 - len(context.in_flight)]
 
 
 class RefillingCarrier(MemoryCarrier):
@@ -250,7 +252,7 @@ def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
 def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
     @dataclass(frozen=True)
     class Wishful(Selector):
-        def select(self, population, memory, round, rng) -> Plan:
+        def select(self, context) -> Plan:
             return Plan(((0,),), late=(1,))
 
     logic = a_logic(Wishful())

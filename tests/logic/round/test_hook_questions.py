@@ -309,8 +309,8 @@ class InPasses(Selector):
     def tasks_per_round(self) -> int:
         return self.passes
 
-    def select(self, population, memory, round, rng):
-        return Plan(single_lanes(population.clients), passes=self.passes)
+    def select(self, context):
+        return Plan(single_lanes(context.clients), passes=self.passes)
 
 
 def test_a_question_to_a_hook_that_a_client_does_not_have_is_refused() -> None:
@@ -339,12 +339,12 @@ class Inquiring(Selector):
     def surveys(self):
         return (Question("times"),)
 
-    def inquire(self, population, memory, round, rng):
-        return ((Question("loss"), tuple(population.clients)),)
+    def inquire(self, context):
+        return ((Question("loss"), tuple(context.clients)),)
 
-    def select(self, population, memory, round, rng):
-        assert population.training.learning_rate == rate_of(round)
-        return Plan(single_lanes(population.clients))
+    def select(self, context):
+        assert context.population.training.learning_rate == rate_of(context.round)
+        return Plan(single_lanes(context.clients))
 
 
 def rate_of(round: int) -> float:

@@ -114,8 +114,8 @@ def test_a_mask_does_not_go_with_questions_about_the_whole_model() -> None:
 class Offered(Selector):
     """Everybody offers, and every offer is granted."""
 
-    def select(self, population, memory, round, rng) -> Plan:
-        return Plan(tuple((client,) for client in population.clients), offers=True)
+    def select(self, context) -> Plan:
+        return Plan(tuple((client,) for client in context.clients), offers=True)
 
 
 def test_the_norm_of_an_offer_is_of_what_travels() -> None:

@@ -40,7 +40,7 @@ class Asking(Selector):
     choose: Admit
     cohort: tuple[int, ...] = (0, 1, 2, 3, 4)
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(tuple((client,) for client in self.cohort), offers=True)
 
     def on_offers(self, pending, so_far):

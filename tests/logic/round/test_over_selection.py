@@ -32,7 +32,7 @@ class Halves(Selector):
     quota: int | None = None
     offers: bool = False
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         quotas = {"b": 2} if self.quota is None else {"a": self.quota, "b": 2}
         groups, lanes = ("a",) * 5 + ("b",) * 5, tuple((one,) for one in range(10))
         return Plan(lanes, groups=groups, quotas=quotas, offers=self.offers)

@@ -42,7 +42,7 @@ class Again(Selector):
     def tasks_per_round(self) -> int:
         return self.passes
 
-    def select(self, population, memory, round, rng) -> Plan:
+    def select(self, context) -> Plan:
         return Plan(self.lanes, passes=self.passes)
 
 

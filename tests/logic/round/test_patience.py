@@ -454,8 +454,8 @@ class Deciding(Selector):
 
     declined: int | None = None
 
-    def select(self, population, memory, round, rng):
-        return Plan(single_lanes(population.clients), offers=True)
+    def select(self, context):
+        return Plan(single_lanes(context.clients), offers=True)
 
     def on_offers(self, pending, so_far):
         if self.declined is None or len(pending.offers) > 1:

@@ -224,8 +224,8 @@ def test_parts_that_look_at_single_updates_are_refused(settings, says) -> None:
 
 @dataclass(frozen=True)
 class Offered(Selector):
-    def select(self, population, memory, round, rng):
-        return Plan(single_lanes(population.clients), offers=True)
+    def select(self, context):
+        return Plan(single_lanes(context.clients), offers=True)
 
 
 @pytest.mark.parametrize("selector", [Offered(), Fixed(((0, 1), (2,), (3,)))])

@@ -34,10 +34,10 @@ class Surveying(Selector):
     def surveys(self):
         return self.questions
 
-    def select(self, population, memory, round, rng) -> Plan:
-        answered = set(population.clients)
+    def select(self, context) -> Plan:
+        answered = set(context.clients)
         for question in self.questions:
-            answered &= set(population.answers.get(question.name, {}))
+            answered &= set(context.population.answers.get(question.name, {}))
         return Plan(single_lanes(tuple(answered)))
 
 

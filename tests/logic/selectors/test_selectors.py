@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import SELECTORS, LogicError, Population, run_round
+from layers.logic import SELECTORS, LogicError, Population, SelectorContext, run_round
 from layers.logic.aggregators.geometric_median import GeometricMedian
 from layers.logic.aggregators.krum import NormClip
 from layers.logic.aggregators.mean import Mean
@@ -26,7 +26,7 @@ sizes = st.dictionaries(st.integers(0, 10**6), st.integers(0, 10**6), max_size=4
 
 def drawn(selector, population: dict[int, int], round: int = 1, seed: int = 0):
     rng = generator(seed, "select", round)
-    return selector.select(Population(population), {}, round, rng).clients
+    return selector.select(SelectorContext(Population(population), {}, round, rng)).clients
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,9 @@ def test_round_robin_goes_in_ascending_order() -> None:
 @pytest.mark.parametrize("selector", EVERY)
 def test_more_are_asked_than_are_enough(selector, count, lanes) -> None:
     population = Population(dict.fromkeys(range(20), 5), over_select=1.5)
-    plan = selector(count=count).select(population, {}, 1, generator(0, "select", 1))
+    plan = selector(count=count).select(
+        SelectorContext(population, {}, 1, generator(0, "select", 1))
+    )
     assert (len(set(plan.clients)), len(plan.lanes), plan.enough) == (lanes, lanes, count)
 
 
@@ -174,9 +176,9 @@ def test_what_a_selector_learns_it_is_given_in_the_next_round() -> None:
     given: list[dict] = []
 
     class Learning(Uniform):
-        def select(self, population, memory, round, rng):
-            given.append(dict(memory))
-            return super().select(population, memory, round, rng)
+        def select(self, context):
+            given.append(dict(context.memory))
+            return super().select(context)
 
         def on_round_end(self, memory, report):
             return {"rounds": memory.get("rounds", 0) + 1, "last": report.round}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, run_round
+from layers.logic import LogicError, Population, SelectorContext, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.seeds import generator
 from layers.logic.selectors.clustered import Clustered
@@ -31,7 +31,7 @@ def distributions(samples: list[int], m: int) -> np.ndarray:
     population, total = Population(dict(enumerate(samples))), sum(samples)
     r = np.zeros((m, len(samples)))
     for draw in range(total):
-        plan = Clustered(count=m).select(population, {}, 1, Dealt(draw))
+        plan = Clustered(count=m).select(SelectorContext(population, {}, 1, Dealt(draw)))
         # Of one draw, the distributions' clients are in order of size: repeat each as often.
         by_size = sorted(
             zip(plan.clients, plan.weights, strict=True),
@@ -55,7 +55,10 @@ def test_the_distributions_are_those_that_were_worked_out(case) -> None:
 def test_the_largest_come_first_and_the_higher_number_between_equal_ones() -> None:
     """Pieces of 2 n_k: client 2 to 6, client 1 to 12, client 3 to 14, client 0 to 16; cut at 8."""
     population = Population({0: 1, 1: 3, 2: 3, 3: 1})
-    plans = [Clustered(count=2).select(population, {}, 1, Dealt(draw)) for draw in range(8)]
+    plans = [
+        Clustered(count=2).select(SelectorContext(population, {}, 1, Dealt(draw)))
+        for draw in range(8)
+    ]
     assert [plan.clients for plan in plans] == [*[(1, 2)] * 4, *[(2, 3)] * 2, *[(0, 1)] * 2]
     assert {plan.weights for plan in plans} == {(0.5, 0.5)}
 
@@ -79,7 +82,7 @@ def test_a_client_that_is_drawn_twice_trains_once_and_weighs_two() -> None:
     state, report = run_round(a_state(logic), peers, logic)
     _, samples = peers.open_round(a_state(logic))
     population = Population(samples)
-    plan = Clustered(count=3).select(population, {}, 1, generator(0, "select", 1))
+    plan = Clustered(count=3).select(SelectorContext(population, {}, 1, generator(0, "select", 1)))
     assert len(report.clients) == len(plan.clients) == 2
     assert plan.weights[0] == 2 / 3
     mean = sum(
@@ -91,7 +94,7 @@ def test_a_client_that_is_drawn_twice_trains_once_and_weighs_two() -> None:
 
 def test_asked_in_reserve_the_first_to_come_back_end_the_round() -> None:
     population = Population(dict.fromkeys(range(100), 5), over_select=1.5)
-    plan = Clustered(count=10).select(population, {}, 1, generator(0, "select", 1))
+    plan = Clustered(count=10).select(SelectorContext(population, {}, 1, generator(0, "select", 1)))
     assert len(plan.lanes) == 15
     assert plan.enough == 10
     assert plan.weights == (1 / 15,) * 15
@@ -103,14 +106,21 @@ def test_a_mean_that_would_weigh_by_size_again_is_refused() -> None:
 
 
 def test_nobody_gives_an_empty_plan() -> None:
-    assert Clustered().select(Population({0: 0}), {}, 1, generator(0, "select", 1)).lanes == ()
+    assert (
+        Clustered()
+        .select(SelectorContext(Population({0: 0}), {}, 1, generator(0, "select", 1)))
+        .lanes
+        == ()
+    )
 
 
 def test_a_client_that_says_it_has_all_the_samples_there_can_be_ends_no_draw() -> None:
     samples = dict.fromkeys(range(4000), 10) | {5: 2**53}
     for draws in (100, 2000):
         selector = Clustered(count=draws)
-        plan = selector.select(Population(samples), {}, 1, np.random.default_rng(0))
+        plan = selector.select(
+            SelectorContext(Population(samples), {}, 1, np.random.default_rng(0))
+        )
         assert set(plan.clients) <= set(samples)
         assert sum(plan.weights) == pytest.approx(1)
         assert plan.weights[plan.clients.index(5)] > 0.9
@@ -118,6 +128,8 @@ def test_a_client_that_says_it_has_all_the_samples_there_can_be_ends_no_draw() -
 
 def test_clients_that_all_say_they_have_all_the_samples_there_can_be_are_drawn_alike() -> None:
     population = Population(dict.fromkeys(range(4000), 2**53))
-    plan = Clustered(count=2000).select(population, {}, 1, np.random.default_rng(0))
+    plan = Clustered(count=2000).select(
+        SelectorContext(population, {}, 1, np.random.default_rng(0))
+    )
     assert plan.weights == (1 / 2000,) * 2000, "one of each two neighbours"
     assert {client // 2 for client in plan.clients} == set(range(2000))

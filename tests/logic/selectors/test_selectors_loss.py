@@ -15,6 +15,7 @@ from layers.logic import (
     Population,
     Question,
     RoundReport,
+    SelectorContext,
     Traffic,
     run_round,
 )
@@ -37,7 +38,7 @@ def far(number: int) -> dict:
 
 def drawn(selector, population: Population, memory=None, round: int = 1, seed: int = 0):
     rng = generator(seed, "select", round)
-    return selector.select(population, memory or {}, round, rng)
+    return selector.select(SelectorContext(population, memory or {}, round, rng))
 
 
 # --- power of choice ------------------------------------------------------------------------
@@ -137,7 +138,7 @@ def test_a_loss_is_measured_on_some_samples_that_each_round_draws() -> None:
     assert loss(10, 1) == loss(10, 1) != loss(10, 2)
     population = Population(dict.fromkeys(range(3), 5))
     ((question, _),) = PowerOfChoice(count=1, samples=7).inquire(
-        population, {}, 1, generator(0, "inquire", 1)
+        SelectorContext(population, {}, 1, generator(0, "inquire", 1))
     )
     assert (question.name, question.samples) == ("loss", 7)
 

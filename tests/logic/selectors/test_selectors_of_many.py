@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import SELECTORS, LogicError, Population
+from layers.logic import SELECTORS, LogicError, Population, SelectorContext
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.astraea import Astraea
 from layers.logic.algorithms.fedaim import FedAimSplit
@@ -37,7 +37,9 @@ class Unwalked(ClientSizes):
 def test_a_cohort_of_a_population_beyond_memory(selector) -> None:
     population = Population(Unwalked(range(MANY), 20))
     cohorts = [
-        selector.select(population, {}, round, generator(0, "select", round)).clients
+        selector.select(
+            SelectorContext(population, {}, round, generator(0, "select", round))
+        ).clients
         for round in (1, 2)
     ]
     assert [len(set(cohort)) for cohort in cohorts] == [COUNT, COUNT]
@@ -55,7 +57,11 @@ def test_a_draw_by_size_derives_from_all_sizes_once(selector, monkeypatch) -> No
     population = Population(Unwalked(range(len(sizes)), sizes))
 
     def select(round: int) -> set[int]:
-        return set(selector.select(population, {}, round, generator(0, "x", round)).clients)
+        return set(
+            selector.select(
+                SelectorContext(population, {}, round, generator(0, "x", round))
+            ).clients
+        )
 
     first = select(1)
     monkeypatch.setattr(np, "cumsum", lambda values: _short(values).cumsum())
@@ -102,7 +108,7 @@ def test_a_draw_by_size_leaves_out_clients_without_samples() -> None:
     sizes = np.zeros(2 * SOME, np.int64)
     sizes[::2] = 1
     plan = BySize(count=50).select(
-        Population(ClientSizes(range(len(sizes)), sizes)), {}, 1, generator(0, "x")
+        SelectorContext(Population(ClientSizes(range(len(sizes)), sizes)), {}, 1, generator(0, "x"))
     )
     assert {client % 2 for client in plan.clients} == {0}
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import Plan, Population, Selector
+from layers.logic import Plan, Population, Selector, SelectorContext
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from layers.logic.algorithms.oort import Oort
@@ -54,13 +54,17 @@ def drawn(
     selector: Selector, population: Population, memory: Mapping[str, Any], round: int, seed: int
 ) -> tuple[list[tuple[str, tuple[int, ...]]], Plan]:
     """Return what a round asks, and its plan when the asked have answered."""
-    inquiries = selector.inquire(population, memory, round, generator(seed, "inquire", round))
+    inquiries = selector.inquire(
+        SelectorContext(population, memory, round, generator(seed, "inquire", round))
+    )
     answers = {
         question.name: {client: population.answers[question.name][client] for client in clients}
         for question, clients in inquiries
     }
     answered = Population(population.samples, answers, deadline_s=population.deadline_s)
-    plan = selector.select(answered, memory, round, generator(seed, "select", round))
+    plan = selector.select(
+        SelectorContext(answered, memory, round, generator(seed, "select", round))
+    )
     return [(question.name, tuple(clients)) for question, clients in inquiries], plan
 
 
