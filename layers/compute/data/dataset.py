@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layers.compute.errors import DataError, NormaliseError
+from layers.settings import Settings
 
 
 def _check_whole(y: npt.NDArray[Any], what: str) -> None:
@@ -199,14 +200,10 @@ def _values(value: float | tuple[float, ...]) -> tuple[float, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def check_share(share: float, what: str) -> None:
-    """Check that a share is 0 or more and less than 1.
+class FromSettings(Settings):
+    """A data set with settings."""
 
-    Raises:
-        DataError: it is not; `what` names the data set.
-    """
-    if not 0 <= share < 1:
-        raise DataError(f"{what}: hold_out must be from 0 to less than 1, not {share}")
+    refusal = DataError
 
 
 def held_out(groups: npt.NDArray[np.integer[Any]], share: float) -> npt.NDArray[np.bool_]:

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.logic.aggregators.mean import stepped
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
@@ -32,6 +33,7 @@ from layers.logic.privacy.adaptive_clip import AdaptiveClip
 from layers.logic.privacy.tree import NoiseTree, prefix
 from layers.logic.selectors.poisson import Poisson
 from layers.logic.storage import Vector
+from layers.settings import FINITE, Fraction, Positive, Share
 
 GRID = 1 << 24
 """The steps of the grid in one standard deviation of the noise."""
@@ -41,7 +43,8 @@ CLIP = "clip"
 WITHIN = "within the clip"
 """The name of a client's bit in the slot of its update."""
 
-LEAST_NOISE = 0.01  # with less, squares of whole numbers could overflow
+Noise = Annotated[float, Ge(0.01), FINITE]
+"""As a multiple of the clip. With less, squares of whole numbers could overflow."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +75,16 @@ class Central(Privacy):
 
     name = "central"
 
-    clip: float
-    delta: float
-    epsilon: float | None = None
-    noise: float | None = None
-    quantile: float | None = None
-    clip_rate: float = 0.2
-    bit_noise: float | None = None
+    clip: Positive
+    delta: Fraction
+    epsilon: Positive | None = None
+    noise: Noise | None = None
+    quantile: Share | None = None
+    clip_rate: Positive = 0.2
+    bit_noise: Positive | None = None
 
     def __post_init__(self) -> None:
-        if self.quantile is not None and not 0 <= self.quantile <= 1:
-            raise LogicError(f"quantile must be from 0 to 1, not {self.quantile}")
-        if not 0 < self.clip_rate < math.inf:
-            raise LogicError(f"clip_rate must be above 0 and finite, not {self.clip_rate}")
-        if self.bit_noise is not None and not 0 < self.bit_noise < math.inf:
-            raise LogicError(f"bit_noise must be above 0 and finite, not {self.bit_noise}")
-        check_settings(self.clip, self.delta, self.epsilon, self.noise)
+        check_bounded(self.epsilon, self.noise)
 
     @property
     def budget(self) -> Budget:
@@ -118,22 +115,10 @@ class Central(Privacy):
         return with_noise_in_mean(preset, noise)
 
 
-def check_settings(clip: float, delta: float, epsilon: float | None, noise: float | None) -> None:
-    """Check the settings that all kinds of privacy have.
-
-    Raises:
-        LogicError: one is out of its range, or neither epsilon nor noise is given.
-    """
-    if not 0 < clip < math.inf:
-        raise LogicError(f"clip must be above 0 and finite, not {clip}")
-    if not 0 < delta < 1:
-        raise LogicError(f"delta must be between 0 and 1, not {delta}")
+def check_bounded(epsilon: float | None, noise: float | None) -> None:
+    """Raise `LogicError` if neither epsilon nor noise is given."""
     if epsilon is None and noise is None:
         raise LogicError("privacy needs epsilon or noise; set one of them")
-    if epsilon is not None and not 0 < epsilon < math.inf:
-        raise LogicError(f"epsilon must be above 0 and finite, not {epsilon}")
-    if noise is not None and not LEAST_NOISE <= noise < math.inf:
-        raise LogicError(f"noise must be {LEAST_NOISE} or more and finite, not {noise}")
 
 
 def check_delta(delta: float, clients: int) -> None:

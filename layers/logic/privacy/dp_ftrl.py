@@ -10,18 +10,19 @@ from dataclasses import dataclass, replace
 
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy
-from layers.logic.errors import LogicError
 from layers.logic.privacy.central import (
     ClipUpdates,
+    Noise,
     PrivateMean,
+    check_bounded,
     check_delta,
-    check_settings,
     selector_in,
     with_hook,
     with_noise_in_mean,
 )
 from layers.logic.privacy.tree import NoiseTree, TreeMechanism
 from layers.logic.selectors.cyclic import Cyclic
+from layers.settings import Count, Fraction, Positive
 
 
 @dataclass(frozen=True)
@@ -52,17 +53,15 @@ class DpFtrl(Privacy):
 
     name = "dp-ftrl"
 
-    clip: float
-    delta: float
-    epsilon: float | None = None
-    noise: float | None = None
-    restart: int | None = None
+    clip: Positive
+    delta: Fraction
+    epsilon: Positive | None = None
+    noise: Noise | None = None
+    restart: Count | None = None
     honaker: bool = True
 
     def __post_init__(self) -> None:
-        if self.restart is not None and self.restart < 1:
-            raise LogicError(f"restart must be 1 or more, not {self.restart}")
-        check_settings(self.clip, self.delta, self.epsilon, self.noise)
+        check_bounded(self.epsilon, self.noise)
 
     @property
     def budget(self) -> Budget:

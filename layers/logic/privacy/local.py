@@ -7,8 +7,10 @@ discrete (Canonne, Kamath and Steinke 2020).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Gt, Le
 
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook
@@ -16,13 +18,14 @@ from layers.logic.core.messages import Slot, Update
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy
 from layers.logic.core.selector import LABELS
-from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
-from layers.logic.privacy.central import GRID, check_settings, on_grid, with_hook
+from layers.logic.privacy.central import GRID, Noise, on_grid, with_hook
 from layers.logic.privacy.randomised_response import RandomisedResponse
 from layers.logic.secrets import Secret
+from layers.settings import Count, Fraction, Positive
 
-MOST_EPSILON = 30  # of a label; with more, it is kept but for once in 10^12
+LabelEpsilon = Annotated[float, Gt(0), Le(30)]
+"""Of a label; with more than 30, it is kept but for once in 10^12."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +51,12 @@ class Local(Privacy):
 
     name = "local"
 
-    clip: float
-    delta: float
-    noise: float
-    epsilon: float | None = None
-    label_epsilon: float | None = None
-    labels: int = 1
-
-    def __post_init__(self) -> None:
-        check_settings(self.clip, self.delta, self.epsilon, self.noise)
-        if self.label_epsilon is not None and not 0 < self.label_epsilon <= MOST_EPSILON:
-            raise LogicError(
-                f"label_epsilon must be above 0, at most {MOST_EPSILON}, not {self.label_epsilon}"
-            )
-        if self.labels < 1:
-            raise LogicError(f"labels must be 1 or more, not {self.labels}")
+    clip: Positive
+    delta: Fraction
+    noise: Noise
+    epsilon: Positive | None = None
+    label_epsilon: LabelEpsilon | None = None
+    labels: Count = 1
 
     @property
     def budget(self) -> Budget:

@@ -175,7 +175,7 @@ def test_wrong_parts_of_a_file_and_wrong_overrides_are_reported_together(tmp_pat
         ["--set seed", "must be at least 0, not -1"],
         ["1", "rounds"],
         ["7", "compute.train.learning_rate"],
-        ["6", "compute.partition"],
+        ["6", "compute.partition.alpha"],
         ["9", "logic.selector.fraction"],
         ["10", "logic.hooks.0.nrm"],
     ]

@@ -21,10 +21,11 @@ from typing import IO, Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.dataset import Dataset, Raw, check_share, held_out
+from layers.compute.data.dataset import Dataset, FromSettings, Raw, held_out
 from layers.compute.data.datasets.arrays import DAMAGED, read_npz, take
 from layers.compute.data.files import Files, Remote, damaged
 from layers.compute.errors import DataError, one_line
+from layers.settings import Decay
 
 _CLASSES = 10
 _GREY = (28, 28)
@@ -260,7 +261,7 @@ _SVHN_TEST = Remote(
 
 
 @dataclass(frozen=True)
-class Svhn:
+class Svhn(FromSettings):
     """Samples of shape (3, 32, 32), red, green, blue, uint8 from 0 to 255; 10 classes, the digits.
 
     73,257 and 26,032 cropped digits of house numbers (Netzer et al., 2011). The files are
@@ -273,10 +274,7 @@ class Svhn:
             instead of the published test images; 0: the published split.
     """
 
-    hold_out: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_share(self.hold_out, "svhn")
+    hold_out: Decay = 0.0
 
     def load(self, files: Files) -> Dataset:
         """Return both splits; see `DatasetSource.load`."""

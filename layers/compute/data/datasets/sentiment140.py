@@ -11,16 +11,18 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Annotated, cast
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge
 
-from layers.compute.data.dataset import Dataset, check_share, held_out
+from layers.compute.data.dataset import Dataset, FromSettings, held_out
 from layers.compute.data.datasets.arrays import from_arrays
 from layers.compute.data.files import Files, damaged
 from layers.compute.data.row_store import stored
 from layers.compute.errors import DataError
+from layers.settings import Count, Decay
 
 _NAME = "sentiment140"
 _TRAIN = "training.1600000.processed.noemoticon.csv"
@@ -53,7 +55,7 @@ class _Tweets:
 
 
 @dataclass(frozen=True)
-class Sentiment140:
+class Sentiment140(FromSettings):
     """Samples of shape (25,), the tokens of a tweet's words; 2 classes, negative and positive.
 
     Token 0 is padding at the start, so the last token is a tweet's last word. Token 1 is any word
@@ -73,18 +75,10 @@ class Sentiment140:
             published test tweets, which are by other users; 0: the published split.
     """
 
-    tokens: int = 25
-    vocabulary: int = 10_000
-    min_tweets: int = 1
-    hold_out: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, least in (("tokens", 1), ("vocabulary", 3), ("min_tweets", 1)):
-            if getattr(self, name) < least:
-                raise DataError(
-                    f"{_NAME}: {name} must be at least {least}, not {getattr(self, name)}"
-                )
-        check_share(self.hold_out, _NAME)
+    tokens: Count = 25
+    vocabulary: Annotated[int, Ge(3)] = 10_000
+    min_tweets: Count = 1
+    hold_out: Decay = 0.0
 
     def load(self, files: Files) -> Dataset:
         """Return both splits; see `DatasetSource.load`."""

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from layers.arithmetic import exp, power
-from layers.compute.data.dataset import Dataset, Raw
+from layers.compute.data.dataset import Dataset, FromSettings, Raw
 from layers.compute.data.files import Files
 from layers.compute.errors import DataError
+from layers.settings import Count, NotNegative, WholeNumber
 
 FEATURES, CLASSES = 60, 10
 LEAST = 50  # samples of a client; the drawn number is added
@@ -38,7 +39,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class Synthetic(FromSettings):
     """Samples of 60 numbers in 10 classes; each client has its own inputs and labelling model.
 
     Client k labels x with argmax(softmax(W_k x + b_k)). Each number of W_k and b_k is drawn from
@@ -57,30 +58,19 @@ class Synthetic:
     power law; here they are the code's. q-FFL (Li et al., 2020) has 100 such clients.
 
     Attributes:
-        alpha: the deviation of the mean of a client's model, from 0.
-        beta: the deviation of the mean of a client's inputs, from 0.
+        alpha: the deviation of the mean of a client's model.
+        beta: the deviation of the mean of a client's inputs.
         iid: whether all clients share one model, W and b from N(0, 1), and inputs have mean 0;
             alpha and beta are not used then.
         clients: how many clients there are; set from the experiment.
         seed: of all draws; derived from the experiment's.
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
+    alpha: NotNegative = 1.0
+    beta: NotNegative = 1.0
     iid: bool = False
-    clients: int = 30
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("alpha", "beta"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise DataError(
-                    f"synthetic: {name} must be 0 or more and finite, not {getattr(self, name)}"
-                )
-        if self.clients < 1:
-            raise DataError(f"synthetic: clients must be 1 or more, not {self.clients}")
-        if self.seed < 0:
-            raise DataError(f"synthetic: seed must be 0 or more, not {self.seed}")
+    clients: Count = 30
+    seed: WholeNumber = 0
 
     def load(self, files: Files) -> Dataset:
         """Return both splits, client after client; `files` is not used."""
@@ -145,7 +135,7 @@ def _joined(parts: list[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]) 
 
 
 @dataclass(frozen=True)
-class Blobs:
+class Blobs(FromSettings):
     """Samples of a class lie around its centre, with standard deviation `spread` in each number.
 
     The centres are drawn from a standard normal distribution. A client has samples of `labels`
@@ -166,33 +156,30 @@ class Blobs:
         tests: how many samples the server evaluates on.
     """
 
-    clients: int = 100
-    seed: int = 0
-    samples: int | tuple[int, int] = 20
-    classes: int = 10
-    labels: int = 2
-    shape: tuple[int, ...] = (1, 8, 8)
-    spread: float = 1.0
-    tests: int = 1000
+    clients: Count = 100
+    seed: WholeNumber = 0
+    samples: Count | tuple[Count, Count] = 20
+    classes: Count = 10
+    labels: WholeNumber = 2
+    shape: tuple[Count, ...] = (1, 8, 8)
+    spread: NotNegative = 1.0
+    tests: Count = 1000
 
     def __post_init__(self) -> None:
         low, high = self._bounds
-        if not 1 <= low <= high:
-            raise DataError(f"blobs: samples must be 1 or more, the least first, not {low} {high}")
+        if low > high:
+            raise DataError(
+                f"blobs: samples must be the least and the most, the least first, not {low} {high}"
+            )
         if low < high and self.clients > MOST_SIZES:
             raise DataError(
                 f"blobs: clients must be at most {MOST_SIZES} where samples has two numbers, as "
                 f"all sizes are drawn together, not {self.clients}"
             )
-        for name in ("classes", "tests"):
-            if getattr(self, name) < 1:
-                raise DataError(f"blobs: {name} must be 1 or more, not {getattr(self, name)}")
-        if not 0 <= self.labels <= self.classes:
+        if self.labels > self.classes:
             raise DataError(f"blobs: labels must be 0 to {self.classes}, not {self.labels}")
-        if not self.shape or min(self.shape) < 1:
-            raise DataError(f"blobs: shape must be numbers from 1, not {list(self.shape)}")
-        if not 0 <= self.spread < np.inf:
-            raise DataError(f"blobs: spread must be 0 or more and finite, not {self.spread}")
+        if not self.shape:
+            raise DataError("blobs: shape must have one number or more")
 
     def sizes(self) -> npt.NDArray[np.int64] | int:
         """Return each client's number of samples; see `FederatedData.sizes`."""

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from layers.compute.data.partitions.partition import Indices, Labels, Rule, fill_up
 from layers.compute.errors import PartitionError
+from layers.settings import Positive, Share
 
 Held = npt.NDArray[np.bool_]
 
@@ -46,17 +47,9 @@ class Biased(Rule):
     """
 
     NAME = "biased"
-    share: float = 0.4
-    threshold: float | None = None
+    share: Share = 0.4
+    threshold: Positive | None = None
     distance: Literal["emd", "l1"] = "emd"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            raise PartitionError(f"biased: share must be between 0 and 1, not {self.share}")
-        if self.threshold is not None and not 0 < self.threshold < math.inf:
-            raise PartitionError(
-                f"biased: threshold must be above 0 and finite, not {self.threshold}"
-            )
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int

@@ -10,12 +10,11 @@ import numpy.typing as npt
 
 from layers.arithmetic import total
 from layers.compute.data.partitions.partition import (
+    Concentration,
     Indices,
     Labels,
     Partition,
     Rule,
-    check_alpha,
-    check_least,
     cut,
     cut_sizes,
     deal_classes,
@@ -23,6 +22,7 @@ from layers.compute.data.partitions.partition import (
     fill_up,
 )
 from layers.compute.errors import PartitionError
+from layers.settings import Count, WholeNumber
 
 Shares = list[npt.NDArray[np.float64]]
 """The clients' shares of each class, (clients,) each."""
@@ -44,10 +44,7 @@ class Shards(Rule):
     """
 
     NAME = "shards"
-    per_client: int = 2
-
-    def __post_init__(self) -> None:
-        check_least(self.per_client, "shards: per_client", 1)
+    per_client: Count = 2
 
     @property
     def _least(self) -> int:
@@ -125,10 +122,7 @@ class LabelQuantity(Rule):
     """
 
     NAME = "label-quantity"
-    per_client: int = 2
-
-    def __post_init__(self) -> None:
-        check_least(self.per_client, "label-quantity: per_client", 1)
+    per_client: Count = 2
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
@@ -194,7 +188,7 @@ class Dirichlet(Rule):
     until every client has 10 samples; `min_samples: 10` moves samples instead.
 
     Attributes:
-        alpha: the concentration, from 0.001 to 1,000,000.
+        alpha: the concentration.
         min_samples: the fewest training samples of a client.
         self_balancing: whether a client with n / clients samples or more gets no samples of the
             classes that follow: its share of them is 0, and the other clients' shares are divided
@@ -202,13 +196,9 @@ class Dirichlet(Rule):
     """
 
     NAME = "dirichlet"
-    alpha: float = 0.5
-    min_samples: int = 1
+    alpha: Concentration = 0.5
+    min_samples: WholeNumber = 1
     self_balancing: bool = False
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha, "dirichlet")
-        check_least(self.min_samples, "dirichlet: min_samples")
 
     @property
     def _least(self) -> int:

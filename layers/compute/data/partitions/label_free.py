@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.compute.data.partitions.partition import (
+    Concentration,
     GroupedRows,
     Indices,
     Labels,
     Rule,
-    check_alpha,
-    check_least,
     check_sizes,
     cut,
     draw_shares,
     fill_up,
 )
 from layers.compute.errors import PartitionError
+from layers.settings import FINITE, NotNegative, Settings, WholeNumber
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,13 @@ class Quantity(Rule):
     Source: Li et al., "Federated Learning on Non-IID Data Silos", 2022.
 
     Attributes:
-        alpha: the concentration, from 0.001 to 1,000,000.
+        alpha: the concentration.
         min_samples: the fewest training samples of a client.
     """
 
     NAME = "quantity"
-    alpha: float = 0.5
-    min_samples: int = 1
-
-    def __post_init__(self) -> None:
-        check_alpha(self.alpha, "quantity")
-        check_least(self.min_samples, "quantity: min_samples")
+    alpha: Concentration = 0.5
+    min_samples: WholeNumber = 1
 
     @property
     def _least(self) -> int:
@@ -75,7 +71,7 @@ class Quantity(Rule):
 
 
 @dataclass(frozen=True)
-class NormalSizes:
+class NormalSizes(Settings):
     """A client has round(mean (1 + spread z)) samples, z standard normal, but at least `least`.
 
     The remaining samples are not used. Without a `mean`, and for the test split, all samples are
@@ -89,21 +85,11 @@ class NormalSizes:
         least: the fewest training samples of a client.
     """
 
+    refusal = PartitionError
     NAME: ClassVar[str] = "normal-sizes"
-    mean: float | None = None
-    spread: float = 0.25
-    least: int = 1
-
-    def __post_init__(self) -> None:
-        if self.mean is not None and not 1 <= self.mean < math.inf:
-            raise PartitionError(
-                f"normal-sizes: mean must be 1 or more and finite, not {self.mean}"
-            )
-        if not 0 <= self.spread < math.inf:
-            raise PartitionError(
-                f"normal-sizes: spread must be 0 or more and finite, not {self.spread}"
-            )
-        check_least(self.least, "normal-sizes: least")
+    mean: Annotated[float, Ge(1), FINITE] | None = None
+    spread: NotNegative = 0.25
+    least: WholeNumber = 1
 
     def split(
         self,

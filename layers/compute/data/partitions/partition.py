@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Protocol, overload, runtime_checkable
+from typing import Annotated, ClassVar, Protocol, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from annotated_types import Ge, Le
 
 from layers.compute.errors import PartitionError
 from layers.settings import Settings
@@ -15,10 +16,9 @@ from layers.settings import Settings
 Labels = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int64]
 
-# Outside of these a float cannot distinguish a draw from one client with everything, or from
-# equal parts.
-_LEAST_ALPHA = 1e-3
-_MOST_ALPHA = 1e6
+Concentration = Annotated[float, Ge(1e-3), Le(1e6)]
+"""Of a Dirichlet distribution. Outside of the limits a float cannot distinguish a draw from one
+client with everything, or from equal parts."""
 
 
 class Partition(Protocol):
@@ -151,28 +151,6 @@ def check_sizes(samples: int, clients: int, least: int, what: str) -> None:
             f"{what}: {samples} samples are too few for {clients} clients of at least {least}; "
             "use fewer clients or more data"
         )
-
-
-def check_alpha(alpha: float, what: str) -> None:
-    """Check that a concentration is from 0.001 to 1,000,000.
-
-    Raises:
-        PartitionError: it is not; `what` names the partition.
-    """
-    if not _LEAST_ALPHA <= alpha <= _MOST_ALPHA:
-        raise PartitionError(
-            f"{what}: alpha must be from {_LEAST_ALPHA:g} to {_MOST_ALPHA:,.0f}, not {alpha}"
-        )
-
-
-def check_least(samples: int, what: str, least: int = 0) -> None:
-    """Check that a setting is at least `least`.
-
-    Raises:
-        PartitionError: it is not; `what` names the partition and its setting.
-    """
-    if samples < least:
-        raise PartitionError(f"{what} must be at least {least}, not {samples}")
 
 
 def draw_shares(alpha: float, clients: int, rng: np.random.Generator) -> npt.NDArray[np.float64]:
