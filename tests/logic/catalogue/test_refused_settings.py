@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 from annotated_types import Ge, Gt, Le, Lt, Predicate
 
+from layers.compute.data.datasets import DATASETS, FEDERATED
 from layers.compute.data.partitions import PARTITIONS
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES
@@ -35,6 +36,7 @@ KINDS = {
     "aggregator": AGGREGATORS,
     "attack": ATTACKS,
     "availability": AVAILABILITIES,
+    "data": {**DATASETS, **FEDERATED},
     "devices": DEVICES,
     "hook": HOOKS,
     "loss": LOSSES,
@@ -48,7 +50,7 @@ KINDS = {
 }
 NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a default
 # What a limit needs of other settings, which exclude it otherwise.
-WITH = {"refill_at": {"concurrency": 10}}
+WITH = {"refill_at": {"concurrency": 10}, "classes": {"labels": 0}}
 # Accepted at the limit only together with settings that depend on the rest.
 ALONE = {(kind, "fedaim", "threshold") for kind in ("preset", "selector")}
 L1, POOLED = {"distance": "l1"}, {"reference": "pooled"}
@@ -145,13 +147,15 @@ def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
     kind, name, setting, number, limits
 ) -> None:
     make, given = KINDS[kind][name], NEEDED.get(kind, {})
+    hints = signature(make).parameters
     for limit in limits:
         refused, accepted = beyond(limit, number)
         for wrong in (refused, math.nan, "text"):
             with pytest.raises((LogicError, ComputeError), match=f"{setting} must be"):
                 make(**given | {setting: wrong})
         if (kind, name, setting) not in ALONE:
-            make(**given | WITH.get(setting, {}) | {setting: accepted})
+            needs = {name: one for name, one in WITH.get(setting, {}).items() if name in hints}
+            make(**given | needs | {setting: accepted})
 
 
 @pytest.mark.parametrize(
