@@ -14,7 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from fedmx.cli import certs, ctl, data, deploy, names, run, runs, sweep, time_travel
-from fedmx.cli.options import show_help_without_command, take_plainly
+from fedmx.cli.options import show_help_without_command
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
 from fedmx.components.engines import start_mxnet_quietly
@@ -92,7 +92,6 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.reconfigure(errors="fedmx")  # type: ignore[union-attr]
     try:
         command = typer.main.get_command(app)
-        take_plainly(command)
         code = command(words, prog_name="fedmx", standalone_mode=False)
         sys.stdout.flush()
     except Interrupted as error:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -221,35 +220,3 @@ def _agreed(code: Sequence[NamedCode]) -> bool:
     for name, place in {one.name: one.file for one in code}.items():
         typer.echo(f"  {name}  ({place})", err=True)
     return typer.confirm("Run this code?", default=False, err=True)
-
-
-_CONVERT: dict[Any, Callable[[Any], Any]] = {
-    bool: bool,
-    str: str,
-    Path: Path,
-    list[str]: lambda values: [str(one) for one in values],
-    list[Path]: lambda values: [Path(one) for one in values],
-}
-
-
-@dataclass(frozen=True)
-class _Plain:
-    """Converts a parameter's value in place of Typer's own type, which needs pydantic."""
-
-    convert: Callable[[Any], Any]
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return a parameter's value; if it was not given: None, or () for a list."""
-        if value is None:
-            return () if param.multiple or param.nargs == -1 else None
-        return self.convert(value)
-
-
-def take_plainly(command: Any) -> None:
-    """Convert texts and paths without pydantic, in a command and its subcommands."""
-    for param in command.get_params(command.context_class(command)):  # with --help
-        annotation = param.type_descriptor.annotation
-        if annotation in _CONVERT:
-            param._runtime_param = _Plain(_CONVERT[annotation])
-    for below in getattr(command, "commands", {}).values():
-        take_plainly(below)
