@@ -88,8 +88,7 @@ from layers.logic.clock.devices import trained_samples as trained_samples
 from layers.logic.clock.uploads import Channel as Channel
 from layers.logic.clock.uploads import Uploads as Uploads
 from layers.logic.compression.codecs import Codec as Codec
-from layers.logic.compression.sides import CodecClientSide as CodecClientSide
-from layers.logic.compression.sides import CodecServerSide as CodecServerSide
+from layers.logic.compression.sides import CodecHook as CodecHook
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE
 from layers.logic.core.attack import Attack as Attack
 from layers.logic.core.attack import Collusion as Collusion

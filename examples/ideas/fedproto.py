@@ -39,41 +39,33 @@ class OwnModel(Trainer):
 class Prototypes(Hook):
     provides = frozenset({Trait.ENCODES_UPDATE, Trait.SUMS})
 
-    def client(self) -> ClientSide:
-        return OfClient()
+    class Client(ClientSide):
+        def receive(self, task, context):
+            context.round_memory.update(context.slot)
+            return task
 
-    def server(self) -> ServerSide:
-        return OfAll()
+        def send(self, update, context):
+            shared = context.round_memory
+            context.slot.update(counts=shared["counts"], sums=shared["sums"])
+            return replace(update, delta=update.delta[:0])
 
+    class Server(ServerSide):
+        counts = sums = 0
 
-class OfClient(ClientSide):
-    def receive(self, task, context):
-        context.round_memory.update(context.slot)
-        return task
+        def send(self, task, context):
+            context.slot.update(context.memory)
+            return task
 
-    def send(self, update, context):
-        shared = context.round_memory
-        context.slot.update(counts=shared["counts"], sums=shared["sums"])
-        return replace(update, delta=update.delta[:0])
+        def receive(self, update, context):
+            return replace(update, delta=np.zeros_like(context.start))
 
+        def on_accepted(self, update, context):
+            self.counts = self.counts + context.slot["counts"][:, None]
+            self.sums = self.sums + context.slot["sums"]
 
-class OfAll(ServerSide):
-    counts = sums = 0
-
-    def send(self, task, context):
-        context.slot.update(context.memory)
-        return task
-
-    def receive(self, update, context):
-        return replace(update, delta=np.zeros_like(context.start))
-
-    def on_accepted(self, update, context):
-        self.counts = self.counts + context.slot["counts"][:, None]
-        self.sums = self.sums + context.slot["sums"]
-
-    def conclude(self, state, context):  # equation 6: the mean over the samples of all clients
-        if np.any(self.counts):
-            before = context.memory.get("prototypes", np.nan)
-            means = np.where(self.counts, self.sums / np.maximum(self.counts, 1), before)
-            context.keep(prototypes=means.astype(np.float32))
-        return state
+        def conclude(self, state, context):  # equation 6: the mean over the samples of all clients
+            if np.any(self.counts):
+                before = context.memory.get("prototypes", np.nan)
+                means = np.where(self.counts, self.sums / np.maximum(self.counts, 1), before)
+                context.keep(prototypes=means.astype(np.float32))
+            return state

@@ -21,7 +21,7 @@ WRITTEN_WITH = {
     "hooks": "Hook ServerSide ClientSide Context ServerContext ClientContext Task Update Training "
     "Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
-    "codecs": "Codec CodecServerSide CodecClientSide",
+    "codecs": "Codec CodecHook",
     "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
     "training": "Trainer LocalSgd Mask",

@@ -72,8 +72,8 @@ def possible_mistakes(parts: Iterable[Any]) -> Iterator[str]:
             for name, own in _own_names(kind, root):
                 if inspect.isfunction(own) and name not in known:
                     yield (
-                        f"{class_name(kind)}.{name} is not {_a(_word(root))} method, and fedmx never "
-                        f"calls it; begin the name of a helper with _{at_place(own)}"
+                        f"{class_name(kind)}.{name} is not {_a(_word(root))} method, and fedmx "
+                        f"never calls it; begin the name of a helper with _{at_place(own)}"
                     )
 
 
@@ -212,8 +212,8 @@ def check_methods(part: type, root: type) -> None:
         if kinds and inspect.isfunction(own) and not issubclass(part, tuple(kinds)):
             others = " or ".join(_a(KINDS[kind]) for kind in kinds)
             raise LogicError(
-                f"{full} is a method of {others}, and {class_name(part)} is {_a(_kind(root))}: fedmx "
-                f"never calls it; move it{at_place(own)}"
+                f"{full} is a method of {others}, and {class_name(part)} is {_a(_kind(root))}: "
+                f"fedmx never calls it; move it{at_place(own)}"
             )
 
 
