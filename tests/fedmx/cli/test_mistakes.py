@@ -23,43 +23,27 @@ from layers.logic.aggregators.mean import Mean
 
 
 class Misspelt(Hook):
-    def server(self):
-        return Recieves()
-
-
-class Recieves(ServerSide):
-    def recieve(self, update, context):
-        return update
+    class Server(ServerSide):
+        def recieve(self, update, context):
+            return update
 
 
 class Alone(Hook):
-    def client(self):
-        return Forgets()
-
-
-class Forgets(ClientSide):
-    def send(self, update, context):
-        replace(update, delta=-update.delta)
+    class Client(ClientSide):
+        def send(self, update, context):
+            replace(update, delta=-update.delta)
 
 
 class Raises(Hook):
-    def server(self):
-        return Looks()
-
-
-class Looks(ServerSide):
-    def receive(self, update, context):
-        return context.slot["a mask"]
+    class Server(ServerSide):
+        def receive(self, update, context):
+            return context.slot["a mask"]
 
 
 class ClientRaises(Hook):
-    def client(self):
-        return Seeks()
-
-
-class Seeks(ClientSide):
-    def send(self, update, context):
-        return context.slot["a mask"]
+    class Client(ClientSide):
+        def send(self, update, context):
+            return context.slot["a mask"]
 
 
 @dataclass(frozen=True)
@@ -74,13 +58,9 @@ class Wide(Hook):
 
 
 class Doubtful(Hook):
-    def server(self):
-        return HelpsNobody()
-
-
-class HelpsNobody(ServerSide):
-    def compute_weights_again(self):
-        return 1
+    class Server(ServerSide):
+        def compute_weights_again(self):
+            return 1
 
 
 def pixels() -> dict:

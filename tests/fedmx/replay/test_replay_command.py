@@ -110,22 +110,14 @@ from fedmx import ClientSide, Hook, ServerSide
 
 
 class Endless(Hook):
-    def client(self):
-        return Encode()
+    class Client(ClientSide):
+        def send(self, update, context):
+            context.slot.update(inverse=1 / np.zeros(3, np.float32), size=update.delta.size)
+            return replace(update, delta=update.delta[:0])
 
-    def server(self):
-        return Decode()
-
-
-class Encode(ClientSide):
-    def send(self, update, context):
-        context.slot.update(inverse=1 / np.zeros(3, np.float32), size=update.delta.size)
-        return replace(update, delta=update.delta[:0])
-
-
-class Decode(ServerSide):
-    def receive(self, update, context):
-        return replace(update, delta=np.zeros(context.slot["size"], np.float32))
+    class Server(ServerSide):
+        def receive(self, update, context):
+            return replace(update, delta=np.zeros(context.slot["size"], np.float32))
 """
 
 

@@ -55,15 +55,11 @@ def test_an_aggregator_refuses_a_logic_and_an_update() -> None:
     ]
 
 
-class _Exploding(ServerSide):
-    def conclude(self, state, context):
-        return replace(state, weights=state.weights * np.float32(np.inf))
-
-
 @dataclass(frozen=True)
 class Exploding(Hook):
-    def server(self):
-        return _Exploding()
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            return replace(state, weights=state.weights * np.float32(np.inf))
 
 
 def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
@@ -79,17 +75,6 @@ def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
 SEEN: list = []
 
 
-class _WatchingServer(ServerSide):
-    def on_accepted(self, update, context):
-        SEEN.append(context.clients)
-
-
-class _WatchingClient(ClientSide):
-    def send(self, update, context):
-        SEEN.append(context.gradient)
-        return update
-
-
 @dataclass(frozen=True)
 class Watching(Hook):
     asks: bool = True
@@ -98,11 +83,14 @@ class Watching(Hook):
     def requires(self):
         return frozenset({Need.RECEIVED_GRADIENT} if self.asks else ())
 
-    def server(self):
-        return _WatchingServer()
+    class Server(ServerSide):
+        def on_accepted(self, update, context):
+            SEEN.append(context.clients)
 
-    def client(self):
-        return _WatchingClient()
+    class Client(ClientSide):
+        def send(self, update, context):
+            SEEN.append(context.gradient)
+            return update
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -163,15 +163,11 @@ def test_what_makes_another_model_is_refused(settings) -> None:
         a_logic(alone(0), hooks=[GradientReply()], training=Training(**settings))
 
 
-class _Noisy(ClientSide):
-    def send(self, update, context):
-        return replace(update, delta=update.delta + np.float32(1))
-
-
 @dataclass(frozen=True)
 class Noise(Hook):
-    def client(self) -> ClientSide:
-        return _Noisy()
+    class Client(ClientSide):
+        def send(self, update, context):
+            return replace(update, delta=update.delta + np.float32(1))
 
 
 class Own(Trainer):

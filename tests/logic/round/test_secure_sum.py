@@ -186,13 +186,9 @@ def test_a_late_answer_to_an_earlier_question_counts_for_none() -> None:
 class Peeks(Hook):
     """Its server side looks at each accepted update."""
 
-    def server(self):
-        return _Peeks()
-
-
-class _Peeks(ServerSide):
-    def on_accepted(self, update, context):
-        raise AssertionError("nobody sees a single update")
+    class Server(ServerSide):
+        def on_accepted(self, update, context):
+            raise AssertionError("nobody sees a single update")
 
 
 @dataclass(frozen=True)
