@@ -179,7 +179,7 @@ class Rebalance(Hook):
         def samples(self, data: Data, context: ClientContext) -> Data:
             if RATIOS not in context.slot:
                 return data
-            sent = vector_in(context.slot, RATIOS, np.float64)
+            sent = vector_in(context.slot, RATIOS, "ratios of the classes", np.float64)
             if data.y.max(initial=-1) >= sent.size:
                 raise Rejected(
                     f"ratios of {sent.size} classes, but this client has label {data.y.max()}"

@@ -198,7 +198,7 @@ def _sound(
     places, steps = [], []
     for place, client in enumerate(clients.tolist()):
         with suppress(Rejected):
-            steps.append(vector_in(answers.get(client, {}), key, np.float32, like.size))
+            steps.append(vector_in(answers.get(client, {}), key, "step", np.float32, like.size))
             places.append(place)
     return np.array(places, np.int64), steps
 

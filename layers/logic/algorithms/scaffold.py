@@ -256,7 +256,8 @@ def _since(memory: Mapping[str, Any]) -> int:
 
 def _variate(name: str, context: Context) -> np.ndarray:
     """Return a control variate, or its change, from the other end."""
-    return vector_in(context.slot, name, np.float32, context.layout[-1].stop)
+    size = context.layout[-1].stop
+    return vector_in(context.slot, name, "control variate", np.float32, size)
 
 
 def _clients(context: ServerContext) -> int:

@@ -30,6 +30,7 @@ from layers.logic.errors import LogicError, NotUsable, Rejected
 
 PAYLOAD = "update"  # in the slot of an update
 MISSED = "missed"  # in the slot of a task: the payloads of the missed rounds
+LENGTHS = "lengths"  # of each of them
 
 
 class CodecHook(Hook):
@@ -80,7 +81,7 @@ class CodecHook(Hook):
             if missed is None:
                 return task
             context.slot[MISSED] = np.concatenate(missed)
-            context.slot["lengths"] = np.array([payload.size for payload in missed], np.int64)
+            context.slot[LENGTHS] = np.array([payload.size for payload in missed], np.int64)
             context.slot["checksum"] = self._checksum
             return replace(task, weights=EMPTY)
 
@@ -205,7 +206,7 @@ def receive_encoded(
     """
     if PAYLOAD not in context.slot and not np.isfinite(update.delta).all():
         return update  # the server's next check rejects it
-    payload = vector_in(context.slot, PAYLOAD, np.uint8)
+    payload = vector_in(context.slot, PAYLOAD, "payload", np.uint8)
     return replace(update, delta=codec.decode(payload, parts))
 
 
@@ -242,8 +243,8 @@ def _caught_up(context: ClientContext, codec: Codec, parts: np.ndarray) -> np.nd
             "but this client keeps no model"
         )
     model: np.ndarray = context.memory["model"].copy()
-    missed = vector_in(context.slot, MISSED, np.uint8)
-    lengths = vector_in(context.slot, "lengths", np.int64)
+    missed = vector_in(context.slot, MISSED, "payload", np.uint8)
+    lengths = vector_in(context.slot, LENGTHS, "lengths of the missed updates", np.int64)
     if lengths.sum() != missed.size:
         raise Rejected("the lengths of the missed updates do not add up to their bytes")
     stop = 0

@@ -111,5 +111,5 @@ class GradientReply(Hook):
 
     class Server(ServerSide):
         def receive(self, update: Update, context: ServerContext) -> Update:
-            gradient = vector_in(context.slot, GRADIENT, np.float32, context.start.size)
+            gradient = vector_in(context.slot, GRADIENT, "gradient", np.float32, context.start.size)
             return replace(update, delta=np.float32(-context.training.learning_rate) * gradient)

@@ -66,7 +66,7 @@ def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
     logic = a_logic(alone(0, 1), hooks=[Exploding()])
     state = a_state(logic)
     with pytest.raises(
-        LogicError, match=r"round 1: _Exploding\.conclude \(.*\) made a model with values"
+        LogicError, match=r"round 1: Exploding\.Server\.conclude \(.*\) made a model with values"
     ):
         run_round(state, MemoryCarrier(logic, CLIENTS), logic)
     assert not state.weights.any()

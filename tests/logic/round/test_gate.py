@@ -249,6 +249,6 @@ def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign()
 
 def test_in_a_simulation_the_error_of_a_server_half_comes_out() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
-    said = r"round 1, client 1: Trusting\.receive failed: KeyError: 'what nobody sent'"
+    said = r"round 1, client 1: Careless\.Server\.receive failed: KeyError: 'what nobody sent'"
     with pytest.raises(PartFailed, match=said):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
