@@ -126,8 +126,8 @@ def line_of(text: str) -> int:
     return 1 + PARTS.splitlines().index(text)
 
 
-RECIEVE = "    def recieve(self, update, context):"
-SEND = "    def send(self, update, context):"
+RECIEVE = "        def recieve(self, update, context):"
+SEND = "        def send(self, update, context):"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ SEND = "    def send(self, update, context):"
     [
         (
             'logic.hooks=["parts_with_mistakes:Misspelt"]',
-            "--set logic.hooks.0: Recieves.recieve is not a hook method; did you mean 'receive'? "
+            "--set logic.hooks.0: Misspelt.Server.recieve is not a hook method; did you mean 'receive'? "
             f"(HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
         ),
         (
@@ -146,7 +146,7 @@ SEND = "    def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Alone"]',
-            "client 1, round 1: Forgets.send returned None; it must return the update, changed or "
+            "client 1, round 1: Alone.Client.send returned None; it must return the update, changed or "
             f"not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
         ),
         (
@@ -155,7 +155,7 @@ SEND = "    def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Raises"]',
-            "round 1, client 1: Looks.receive failed: KeyError: 'a mask' "
+            "round 1, client 1: Raises.Server.receive failed: KeyError: 'a mask' "
             "(HERE/parts_with_mistakes.py:",
         ),
         (
@@ -222,7 +222,7 @@ def test_a_method_that_nobody_calls_is_doubted_in_one_line(
     assert command(words) == 0
     doubted = [one for one in capsys.readouterr().err.splitlines() if "method" in one]
     assert len(doubted) == 1
-    assert "HelpsNobody.compute_weights_again is not a hook method" in doubted[0]
+    assert "Doubtful.Server.compute_weights_again is not a hook method" in doubted[0]
 
 
 def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
@@ -246,7 +246,7 @@ def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
     assert found["bytes"] == 2 * found["round_bytes"]
     hook = 'logic.hooks=["parts_with_mistakes:Alone"]'
     assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]) == 2
-    assert "Forgets.send returned None" in capsys.readouterr().err
+    assert "Alone.Client.send returned None" in capsys.readouterr().err
     assert [one for one in sorted(here.iterdir()) if one.name != "__pycache__"] == [
         one for one in before if one.name != "__pycache__"
     ]
