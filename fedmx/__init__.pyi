@@ -100,6 +100,7 @@ from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor
 from layers.logic.core.preset import settings_of_parts as settings_of_parts
 from layers.logic.core.survey import QUESTIONS as QUESTIONS
+from layers.logic.core.trainer import Job as Job
 from layers.logic.core.trainer import LocalSgd as LocalSgd
 from layers.logic.core.trainer import Trainer as Trainer
 from layers.logic.seeds import generator as generator

@@ -13,26 +13,26 @@ LAST = ""  # the layer of the representation: the input of the last one
 
 @dataclass(frozen=True)
 class OwnModel(Trainer):
-    def train(self, task, engine, data, correct, context):
-        shared = context.round_memory
-        self.personal(task, engine, data, context)
+    def train(self, job):
+        engine, data, shared = job.engine, job.data, job.context.round_memory
+        self.personal(job)
         if "prototypes" not in shared:  # the first round has none
             first = engine.outputs(data, [LAST])
             shared["prototypes"] = np.nan * first.logits[:1].T * first.layers[LAST][:1]
         known = {"prototypes": shared["prototypes"]}
-        batches = engine.batches(data, task.training, task.seed, arrays=known)
+        batches = engine.batches(data, job.task.training, job.task.seed, arrays=known)
         for batch in batches:
-            engine.step(batch, correct)
-        context.keep(weights=engine.weights.copy(), buffers=engine.buffers.copy())
+            engine.step(batch, job.correct)
+        job.context.keep(weights=engine.weights.copy(), buffers=engine.buffers.copy())
         values = engine.outputs(data, [LAST]).layers[LAST]
         is_class = np.arange(len(shared["prototypes"]))[:, None] == data.y
         shared["counts"] = is_class.sum(axis=1)
         shared["sums"] = is_class.astype(np.float32) @ values
         return batches.report()
 
-    def personal(self, task, engine, data, context):
-        own = context.memory
-        engine.load(own.get("weights", task.weights), own.get("buffers", task.buffers))
+    def personal(self, job):
+        own, task = job.context.memory, job.task
+        job.engine.load(own.get("weights", task.weights), own.get("buffers", task.buffers))
 
 
 @dataclass(frozen=True)

@@ -157,10 +157,11 @@ from fedmx import ClientSide, Hook, LocalSgd, ServerSide
 class Counts(LocalSgd):
     "Hands a hook the client's counts of labels."
 
-    def train(self, task, engine, data, correct, context):
-        assert "counts" not in context.round_memory, "the memory is that before the task"
-        context.round_memory["counts"] = np.bincount(data.y, minlength=10)
-        return super().train(task, engine, data, correct, context)
+    def train(self, job):
+        shared = job.context.round_memory
+        assert "counts" not in shared, "the memory is that before the task"
+        shared["counts"] = np.bincount(job.data.y, minlength=10)
+        return super().train(job)
 
 
 @dataclass(frozen=True)

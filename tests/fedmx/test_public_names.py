@@ -24,7 +24,7 @@ WRITTEN_WITH = {
     "codecs": "Codec CodecHook",
     "selectors": "Selector Plan Population PendingOffers Offer Verdict Question single_lanes",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
-    "training": "Trainer LocalSgd Mask",
+    "training": "Trainer Job LocalSgd Mask",
     "presets": "Preset settings_of_parts",
     "models": "build_model",
     "data": "Dataset Raw Files Partition",

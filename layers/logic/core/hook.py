@@ -424,7 +424,7 @@ class Hook(Part):
     """
 
     Server: ClassVar[type[ServerSide]] = ServerSide
-    """The server's side, a class within the hook's; a hook without one does nothing there."""
+    """The server's side; a hook that does something there has a class of this name."""
 
     Client: ClassVar[type[ClientSide]] = ClientSide
     """The client's side, likewise."""

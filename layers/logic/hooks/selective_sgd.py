@@ -131,9 +131,8 @@ class SelectiveSgd(Hook):
 
         def on_accepted(self, update: Update, context: ServerContext) -> None:
             size = int(_whole(context)[-1])
-            positions, _ = decode_sparse(
-                vector_in(context.slot, PAYLOAD, "payload", np.uint8), size
-            )
+            payload = vector_in(context.slot, PAYLOAD, "payload", np.uint8)
+            positions, _ = decode_sparse(payload, size)
             updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()
             updated[positions] += 1
             context.keep(updated=updated, since=_since(context))
@@ -148,9 +147,8 @@ class SelectiveSgd(Hook):
                     "keeps no model"
                 )
             model = context.memory["model"].copy()
-            positions, values = decode_sparse(
-                vector_in(context.slot, NEWS, "payload", np.uint8), model.size
-            )
+            payload = vector_in(context.slot, NEWS, "payload", np.uint8)
+            positions, values = decode_sparse(payload, model.size)
             model[positions] = values
             return replace(task, weights=model)
 

@@ -135,8 +135,8 @@ SEND = "        def send(self, update, context):"
     [
         (
             'logic.hooks=["parts_with_mistakes:Misspelt"]',
-            "--set logic.hooks.0: Misspelt.Server.recieve is not a hook method; did you mean 'receive'? "
-            f"(HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
+            "--set logic.hooks.0: Misspelt.Server.recieve is not a hook method; did you mean "
+            f"'receive'? (HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
         ),
         (
             'logic.hooks=["parts_with_mistakes:Wide"]',
@@ -146,8 +146,8 @@ SEND = "        def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Alone"]',
-            "client 1, round 1: Alone.Client.send returned None; it must return the update, changed or "
-            f"not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
+            "client 1, round 1: Alone.Client.send returned None; it must return the update, "
+            f"changed or not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
         ),
         (
             'logic.hooks=["parts_with_mistakes:ClientRaises"]',

@@ -249,8 +249,8 @@ class Choosing(Selector):
 
 
 class Untold(Trainer):
-    def train(self, task, engine, data, correct, context):
-        engine.train(data, task.training, task.seed, correct)
+    def train(self, job):
+        job.engine.train(job.data, job.task.training, job.task.seed, job.correct)
 
 
 @pytest.mark.parametrize(

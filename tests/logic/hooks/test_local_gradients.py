@@ -171,8 +171,8 @@ class Noise(Hook):
 
 
 class Own(Trainer):
-    def train(self, task, engine, data, correct, context):
-        return engine.train(data, task.training, task.seed)
+    def train(self, job):
+        return job.engine.train(job.data, job.task.training, job.task.seed)
 
 
 @pytest.mark.parametrize(
