@@ -45,20 +45,13 @@ class Flip(Hook):
     round: int = 0
     victim: int = 0
 
-    def client(self) -> ClientSide:
-        return Flipping(self)
-
-
-class Flipping(ClientSide):
-    def __init__(self, hook: Flip) -> None:
-        self.hook = hook
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        if (context.round, context.client) != (self.hook.round, self.hook.victim):
-            return update
-        delta = update.delta.copy()
-        delta.view(np.int32)[delta.size // 2] ^= 1
-        return replace(update, delta=delta)
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            if (context.round, context.client) != (self.hook.round, self.hook.victim):
+                return update
+            delta = update.delta.copy()
+            delta.view(np.int32)[delta.size // 2] ^= 1
+            return replace(update, delta=delta)
 
 
 def run_of(folder: Path, options: argparse.Namespace, round: int) -> RunFolder:

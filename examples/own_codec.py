@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import ClientSide, CodecClientSide, CodecServerSide, Hook, Rejected, ServerSide, Trait
+from fedmx import CodecHook, Rejected
 
 
 class UpperHalf:
@@ -26,12 +26,6 @@ class UpperHalf:
 
 
 @dataclass(frozen=True)
-class BFloat16(Hook):
-    # Updates travel in this hook's slot, and so do the changes of the model.
-    provides = frozenset({Trait.ENCODES_UPDATE, Trait.ENCODES_MODEL})
-
-    def server(self) -> ServerSide:
-        return CodecServerSide(UpperHalf(), UpperHalf())
-
-    def client(self) -> ClientSide:
-        return CodecClientSide(UpperHalf(), UpperHalf())
+class BFloat16(CodecHook):
+    def codecs(self) -> tuple[UpperHalf, UpperHalf]:  # of updates, and of the model's changes
+        return UpperHalf(), UpperHalf()

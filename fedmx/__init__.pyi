@@ -89,8 +89,7 @@ from layers.logic.clock.devices import trained_samples as trained_samples
 from layers.logic.clock.uploads import Channel as Channel
 from layers.logic.clock.uploads import Uploads as Uploads
 from layers.logic.compression.codecs import Codec as Codec
-from layers.logic.compression.sides import CodecClientSide as CodecClientSide
-from layers.logic.compression.sides import CodecServerSide as CodecServerSide
+from layers.logic.compression.sides import CodecHook as CodecHook
 from layers.logic.core.aggregator import AGGREGATE as AGGREGATE
 from layers.logic.core.attack import Attack as Attack
 from layers.logic.core.attack import Collusion as Collusion
@@ -102,6 +101,7 @@ from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor
 from layers.logic.core.preset import settings_of_parts as settings_of_parts
 from layers.logic.core.survey import QUESTIONS as QUESTIONS
+from layers.logic.core.trainer import Job as Job
 from layers.logic.core.trainer import LocalSgd as LocalSgd
 from layers.logic.core.trainer import Trainer as Trainer
 from layers.logic.seeds import generator as generator

@@ -14,52 +14,43 @@ class FedDC(Hook):
     alpha: float = 0.1
     requires = frozenset({Need.EACH_CLIENT})
 
-    def client(self) -> ClientSide:
-        return Drifting(np.float32(self.alpha))
+    class Client(ClientSide):
+        def receive(self, task, context):
+            self.mean = context.slot.get("mean", np.float32(0))  # g, of the round before
+            return task
 
-    def server(self) -> ServerSide:
-        return Drifts()
+        def samples(self, data, context):
+            training = context.training
+            self.path = np.float32(training.learning_rate * training.steps_over(len(data)))  # eta K
+            return data
 
+        def gradient(self, gradient, weights, context):
+            drift, own = context.memory.get("drift", 0), context.memory.get("own", 0)
+            pull = self.hook.alpha * (drift + weights - context.start)
+            gradient += pull + (own - self.mean) / self.path
 
-class Drifting(ClientSide):
-    def __init__(self, alpha):
-        self.alpha = alpha
+        def send(self, update, context):
+            drift = context.memory.get("drift", 0) + update.delta
+            context.keep(drift=drift, own=update.delta)
+            context.slot["drift"] = drift
+            return update
 
-    def receive(self, task, context):
-        self.mean = context.slot.get("mean", np.float32(0))  # g, of the round before
-        return task
+    class Server(ServerSide):
+        def __init__(self, hook):
+            super().__init__(hook)
+            self.drifts = []
 
-    def samples(self, data, context):
-        training = context.training
-        self.path = np.float32(training.learning_rate * training.steps_over(len(data)))  # eta K
-        return data
+        def send(self, task, context):
+            if "mean" in context.memory:
+                context.slot["mean"] = context.memory["mean"]
+            return task
 
-    def gradient(self, gradient, weights, context):
-        drift, own = context.memory.get("drift", 0), context.memory.get("own", 0)
-        gradient += self.alpha * (drift + weights - context.start) + (own - self.mean) / self.path
+        def on_accepted(self, update, context):
+            self.drifts.append(context.slot["drift"])
 
-    def send(self, update, context):
-        drift = context.memory.get("drift", 0) + update.delta
-        context.keep(drift=drift, own=update.delta)
-        context.slot["drift"] = drift
-        return update
-
-
-class Drifts(ServerSide):
-    def __init__(self):
-        self.drifts = []
-
-    def send(self, task, context):
-        if "mean" in context.memory:
-            context.slot["mean"] = context.memory["mean"]
-        return task
-
-    def on_accepted(self, update, context):
-        self.drifts.append(context.slot["drift"])
-
-    def conclude(self, state, context):  # w <- mean_k (w_k + h_k)
-        if not self.drifts:
-            return state
-        context.keep(mean=state.weights - context.start)
-        drift = sum(self.drifts) / np.float32(len(self.drifts))
-        return replace(state, weights=state.weights + drift)
+        def conclude(self, state, context):  # w <- mean_k (w_k + h_k)
+            if not self.drifts:
+                return state
+            context.keep(mean=state.weights - context.start)
+            drift = sum(self.drifts) / np.float32(len(self.drifts))
+            return replace(state, weights=state.weights + drift)

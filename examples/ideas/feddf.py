@@ -24,38 +24,34 @@ class FedDF(Hook):
     def assets(self):
         return {UNLABELLED: Asset(self.share)}
 
-    def server(self) -> ServerSide:
-        return Distils(self)
+    class Server(ServerSide):
+        def __init__(self, hook):
+            super().__init__(hook)
+            self.logits = []  # of each client's model, (n, classes)
 
+        def on_accepted(self, update, context):
+            weights = context.start + update.delta
+            self.logits.append(context.outputs_on_asset(UNLABELLED, weights, update.buffers))
 
-class Distils(ServerSide):
-    def __init__(self, hook):
-        self.hook = hook
-        self.logits = []  # of each client's model, (n, classes)
-
-    def on_accepted(self, update, context):
-        weights = context.start + update.delta
-        self.logits.append(context.outputs_on_asset(UNLABELLED, weights, update.buffers))
-
-    def conclude(self, state, context):  # the state has the mean of the clients' models
-        if not self.logits:
-            return state
-        mean = np.mean(self.logits, axis=0, dtype=np.float64)
-        likely = np.exp(mean - mean.max(axis=1, keepdims=True))
-        soft = likely / likely.sum(axis=1, keepdims=True)
-        training = replace(
-            context.training,
-            steps=self.hook.steps,
-            batch_size=self.hook.batch_size,
-            learning_rate=self.hook.learning_rate,
-        )
-        weights, buffers = context.train_on_asset(
-            UNLABELLED,
-            state.weights,
-            state.buffers,
-            training,
-            context.seed,
-            loss=Distillation(reference=None, weight=1.0),
-            arrays={"soft_labels": soft},
-        )
-        return replace(state, weights=weights, buffers=buffers)
+        def conclude(self, state, context):  # the state has the mean of the clients' models
+            if not self.logits:
+                return state
+            mean = np.mean(self.logits, axis=0, dtype=np.float64)
+            likely = np.exp(mean - mean.max(axis=1, keepdims=True))
+            soft = likely / likely.sum(axis=1, keepdims=True)
+            training = replace(
+                context.training,
+                steps=self.hook.steps,
+                batch_size=self.hook.batch_size,
+                learning_rate=self.hook.learning_rate,
+            )
+            weights, buffers = context.train_on_asset(
+                UNLABELLED,
+                state.weights,
+                state.buffers,
+                training,
+                context.seed,
+                loss=Distillation(reference=None, weight=1.0),
+                arrays={"soft_labels": soft},
+            )
+            return replace(state, weights=weights, buffers=buffers)

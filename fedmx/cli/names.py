@@ -426,16 +426,19 @@ def _reference(noun: str, part: Any) -> dict[str, Any]:
 
 def _part_lines(part: Part) -> Iterator[str]:
     """Yield the declarations and exclusions of a part, and for a hook the methods of its sides."""
-    from layers.logic import Hook
+    from layers.logic import ClientSide, Hook, ServerSide
     from layers.logic.core.declaration import declared, exclusions
 
     if isinstance(part, Hook):
-        for end, side in (("server", part.server()), ("client", part.client())):
-            own, plain = type(side), type(side).__mro__[-2]
+        sides: tuple[tuple[str, object, type], ...] = (
+            ("server", part.server(), ServerSide),
+            ("client", part.client(), ClientSide),
+        )
+        for end, side, plain in sides:
             steps = [
                 step
                 for step in vars(plain)
-                if not step.startswith("_") and getattr(own, step) is not getattr(plain, step)
+                if step[0] != "_" and getattr(type(side), step) is not getattr(plain, step)
             ]
             yield f"on the {end}: {', '.join(steps) or 'nothing'}"
     for title, lines in (

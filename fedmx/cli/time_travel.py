@@ -48,7 +48,7 @@ def replay(
         typer.Option(
             "--break",
             metavar="MODULE:CLASS.METHOD",
-            help="Stop in the debugger at a hook's method, as in own_hook:Encode.send.",
+            help="Stop in the debugger at a hook's method, as in own_hook:EightBit.send.",
         ),
     ] = None,
     executor: ExecutorName = None,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedmx import Experiment, simulate
+from fedmx import Experiment, Job, simulate
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.losses.references import FedProto as FedProtoLoss
 from layers.compute.losses.references import Moon as MoonLoss
@@ -133,7 +133,7 @@ def test_moon_draws_representations_to_the_received_model_and_from_the_previous_
     for weights in (PREVIOUS, RECEIVED):
         task = Task(1, 0, 7, training, weights.astype(np.float32), np.zeros(0, np.float32))
         engine.load(task.weights, task.buffers)
-        import_module("moon").Moon().train(task, engine, DATA, None, context)
+        import_module("moon").Moon().train(Job(task, engine, DATA, None, context))
         before = trained[-1] if trained else weights
         losses = partial(moon, received=weights, previous=before)
         trained.append(descended(losses, weights, RATE, STEPS))
@@ -195,7 +195,7 @@ def test_fedproto_trains_near_the_prototypes_and_sends_those_of_its_own_model() 
     context = SimpleNamespace(memory=memory, keep=memory.update, round_memory=shared, slot={})
     training = Training(steps=STEPS, learning_rate=RATE, batch_size=0)
     task = Task(1, 0, 7, training, RECEIVED.astype(np.float32), np.zeros(0, np.float32))
-    idea.OwnModel().train(task, engine, DATA, None, context)
+    idea.OwnModel().train(Job(task, engine, DATA, None, context))
     wanted = descended(fedproto, RECEIVED, RATE, STEPS)
     np.testing.assert_allclose(memory["weights"], wanted, rtol=1e-4, atol=1e-5)
     update = Update(1, 0, len(DATA), STEPS, engine.weights - task.weights, task.buffers)

@@ -29,40 +29,31 @@ class Remember(Hook):
 
     gates: str = ""
 
-    def client(self):
-        return Remembering(Path(self.gates))
+    class Client(ClientSide):
+        def receive(self, task, context):
+            gates = Path(self.hook.gates)
+            (gates / f"at-{task.round}-{task.client}-{os.getpid()}").touch()
+            ends = time.monotonic() + 240
+            while (gates / f"hold-{task.round}-{task.client}").exists():
+                assert time.monotonic() < ends
+                time.sleep(0.01)
+            return task
 
-    def server(self):
-        return Counting()
+        def send(self, update, context):
+            whole = update.delta + context.memory.get("residual", np.float32(0))
+            coarse = np.round(whole * 64) / np.float32(64)
+            context.keep(residual=whole - coarse, rounds=context.memory.get("rounds", 0) + 1)
+            context.slot["rounds"] = context.memory["rounds"]
+            return replace(update, delta=coarse)
 
+    class Server(ServerSide):
+        def on_accepted(self, update, context):
+            told = int(update.slots["0:Remember"]["rounds"])
+            context.keep(told=context.memory.get("told", 0) + told * context.round)
 
-class Remembering(ClientSide):
-    def __init__(self, gates):
-        self.gates = gates
-
-    def receive(self, task, context):
-        (self.gates / f"at-{task.round}-{task.client}-{os.getpid()}").touch()
-        ends = time.monotonic() + 240
-        while (self.gates / f"hold-{task.round}-{task.client}").exists():
-            assert time.monotonic() < ends
-            time.sleep(0.01)
-        return task
-
-    def send(self, update, context):
-        whole = update.delta + context.memory.get("residual", np.float32(0))
-        coarse = np.round(whole * 64) / np.float32(64)
-        context.keep(residual=whole - coarse, rounds=context.memory.get("rounds", 0) + 1)
-        context.slot["rounds"] = context.memory["rounds"]
-        return replace(update, delta=coarse)
-
-
-class Counting(ServerSide):
-    def on_accepted(self, update, context):
-        told = int(update.slots["0:Remember"]["rounds"])
-        context.keep(told=context.memory.get("told", 0) + told * context.round)
-
-    def conclude(self, state, context):
-        return replace(state, weights=state.weights * np.float32(1 - 1e-4 * context.memory["told"]))
+        def conclude(self, state, context):
+            shrinks = np.float32(1 - 1e-4 * context.memory["told"])
+            return replace(state, weights=state.weights * shrinks)
 '''
 
 

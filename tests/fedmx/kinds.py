@@ -157,54 +157,47 @@ from fedmx import ClientSide, Hook, LocalSgd, ServerSide
 class Counts(LocalSgd):
     "Hands a hook the client's counts of labels."
 
-    def train(self, task, engine, data, correct, context):
-        assert "counts" not in context.round_memory, "the memory is that before the task"
-        context.round_memory["counts"] = np.bincount(data.y, minlength=10)
-        return super().train(task, engine, data, correct, context)
+    def train(self, job):
+        shared = job.context.round_memory
+        assert "counts" not in shared, "the memory is that before the task"
+        shared["counts"] = np.bincount(job.data.y, minlength=10)
+        return super().train(job)
 
 
 @dataclass(frozen=True)
 class Shares(Hook):
     "A number that an answer draws, and the trainer's counts, reach `send` and later answers."
 
-    def server(self):
-        return _Server()
+    class Server(ServerSide):
+        asks = frozenset({"cohort", "returned"})
 
-    def client(self):
-        return _Client()
-
-
-class _Server(ServerSide):
-    asks = frozenset({"cohort", "returned"})
-
-    def ask(self, moment, clients, context):
-        return {}
-
-    def on_answers(self, moment, answers, context):
-        if moment == "returned":
-            self.sent = {client: slot["sent"].tolist() for client, slot in answers.items()}
-
-    def on_accepted(self, update, context):
-        assert context.slot["sent"].tolist() == self.sent[update.client]
-
-    def conclude(self, state, context):
-        total = sum(sum(one) for one in self.sent.values())
-        context.record(total=total)
-        return replace(state, weights=state.weights + np.float32(1e-6 * total))
-
-
-class _Client(ClientSide):
-    def answer(self, moment, question, context):
-        if moment == "cohort":
-            assert not context.round_memory, "a round begins with an empty memory"
-            context.round_memory["key"] = int(context.rng("key").integers(1, 9))
+        def ask(self, moment, clients, context):
             return {}
-        return {"sent": context.round_memory["sent"]}
 
-    def send(self, update, context):
-        shared = context.round_memory
-        shared["sent"] = context.slot["sent"] = shared["key"] * shared["counts"]
-        return update
+        def on_answers(self, moment, answers, context):
+            if moment == "returned":
+                self.sent = {client: slot["sent"].tolist() for client, slot in answers.items()}
+
+        def on_accepted(self, update, context):
+            assert context.slot["sent"].tolist() == self.sent[update.client]
+
+        def conclude(self, state, context):
+            total = sum(sum(one) for one in self.sent.values())
+            context.record(total=total)
+            return replace(state, weights=state.weights + np.float32(1e-6 * total))
+
+    class Client(ClientSide):
+        def answer(self, moment, question, context):
+            if moment == "cohort":
+                assert not context.round_memory, "a round begins with an empty memory"
+                context.round_memory["key"] = int(context.rng("key").integers(1, 9))
+                return {}
+            return {"sent": context.round_memory["sent"]}
+
+        def send(self, update, context):
+            shared = context.round_memory
+            shared["sent"] = context.slot["sent"] = shared["key"] * shared["counts"]
+            return update
 
 
 @dataclass(frozen=True)
@@ -213,19 +206,13 @@ class Kills(Hook):
 
     file: str
 
-    def client(self):
-        return _Killed(self.file)
-
-
-class _Killed(ClientSide):
-    def __init__(self, file):
-        self.file = Path(file)
-
-    def receive(self, task, context):
-        if (task.client, task.round) == (2, 2) and not self.file.exists():
-            self.file.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task
+    class Client(ClientSide):
+        def receive(self, task, context):
+            file = Path(self.hook.file)
+            if (task.client, task.round) == (2, 2) and not file.exists():
+                file.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return task
 """
 
 

@@ -86,22 +86,14 @@ from fedmx import ClientSide, Hook, ServerSide
 
 @dataclass(frozen=True)
 class Halving(Hook):
-    def client(self):
-        return Halve()
+    class Client(ClientSide):
+        def send(self, update, context):
+            half = update.delta * np.float32(0.5)
+            return replace(update, delta=half)
 
-    def server(self):
-        return Double()
-
-
-class Halve(ClientSide):
-    def send(self, update, context):
-        half = update.delta * np.float32(0.5)
-        return replace(update, delta=half)
-
-
-class Double(ServerSide):
-    def receive(self, update, context):
-        return replace(update, delta=update.delta * np.float32(2))
+    class Server(ServerSide):
+        def receive(self, update, context):
+            return replace(update, delta=update.delta * np.float32(2))
 """
 
 
@@ -125,19 +117,12 @@ from fedmx import ClientSide, Hook
 class Attack(Hook):
     round: int
 
-    def client(self):
-        return Attacking(self)
-
-
-class Attacking(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def send(self, update, context):
-        if (context.client, context.round) != (2, self.hook.round):
-            return update
-        signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
-        return replace(update, delta=np.float32(3e38) * signs)
+    class Client(ClientSide):
+        def send(self, update, context):
+            if (context.client, context.round) != (2, self.hook.round):
+                return update
+            signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
+            return replace(update, delta=np.float32(3e38) * signs)
 """
 
 

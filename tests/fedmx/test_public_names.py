@@ -21,11 +21,11 @@ WRITTEN_WITH = {
     "hooks": "Hook ServerSide ClientSide Context ServerContext ClientContext Task Update Training "
     "Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
-    "codecs": "Codec CodecServerSide CodecClientSide",
+    "codecs": "Codec CodecHook",
     "selectors": "Selector SelectorContext Plan Population PendingOffers Offer Verdict Question "
     "single_lanes",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
-    "training": "Trainer LocalSgd Mask",
+    "training": "Trainer Job LocalSgd Mask",
     "presets": "Preset settings_of_parts",
     "models": "build_model",
     "data": "Dataset Raw Files Partition",

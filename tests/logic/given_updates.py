@@ -32,22 +32,15 @@ class Given(Hook):
 
     deltas: Mapping[tuple[int, int], np.ndarray]
 
-    def client(self) -> ClientSide:
-        return _GivenClient(self.deltas)
+    class Client(ClientSide):
+        def samples(self, data: Quadratic, context) -> Quadratic:
+            given = self.hook.deltas.get((context.round, context.client))
+            if given is None or np.isfinite(given).all():
+                return data
+            return replace(data, b=np.full_like(data.b, np.nan))
 
-
-class _GivenClient(ClientSide):
-    def __init__(self, deltas: Mapping[tuple[int, int], np.ndarray]) -> None:
-        self.deltas = deltas
-
-    def samples(self, data: Quadratic, context) -> Quadratic:
-        given = self.deltas.get((context.round, context.client))
-        if given is None or np.isfinite(given).all():
-            return data
-        return replace(data, b=np.full_like(data.b, np.nan))
-
-    def send(self, update: Update, context) -> Update:
-        return replace(update, delta=self.deltas[update.round, update.client])
+        def send(self, update: Update, context) -> Update:
+            return replace(update, delta=self.hook.deltas[update.round, update.client])
 
 
 @dataclass(frozen=True)
@@ -63,39 +56,25 @@ class Witness(Hook):
     updates: list = field(default_factory=list, compare=False)
     sent: dict = field(default_factory=dict, compare=False)
 
-    def server(self) -> ServerSide:
-        return _WitnessServer(self)
+    class Server(ServerSide):
+        def send(self, task, context):
+            self.hook.sent["model", task.round, task.client] = task.weights
+            return task
 
-    def client(self) -> ClientSide:
-        return _WitnessClient(self)
+        def receive(self, update, context):
+            trained = self.hook.sent["update", update.round, update.client]
+            self.hook.updates.append((trained, update.delta))
+            return update
 
+    class Client(ClientSide):
+        def receive(self, task, context):
+            model = self.hook.sent["model", task.round, task.client]
+            self.hook.models.append((model, task.weights.copy()))
+            return task
 
-class _WitnessServer(ServerSide):
-    def __init__(self, seen: Witness) -> None:
-        self.seen = seen
-
-    def send(self, task, context):
-        self.seen.sent["model", task.round, task.client] = task.weights
-        return task
-
-    def receive(self, update, context):
-        trained = self.seen.sent["update", update.round, update.client]
-        self.seen.updates.append((trained, update.delta))
-        return update
-
-
-class _WitnessClient(ClientSide):
-    def __init__(self, seen: Witness) -> None:
-        self.seen = seen
-
-    def receive(self, task, context):
-        model = self.seen.sent["model", task.round, task.client]
-        self.seen.models.append((model, task.weights.copy()))
-        return task
-
-    def send(self, update, context):
-        self.seen.sent["update", update.round, update.client] = update.delta.copy()
-        return update
+        def send(self, update, context):
+            self.hook.sent["update", update.round, update.client] = update.delta.copy()
+            return update
 
 
 def idle(size: int) -> Quadratic:

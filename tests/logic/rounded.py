@@ -13,13 +13,9 @@ from layers.logic import ClientContext, ClientSide, Hook, Update
 class Rounded(Hook):
     """Updates are rounded; what rounding takes away is added to the client's next update."""
 
-    def client(self) -> ClientSide:
-        return _Rounding()
-
-
-class _Rounding(ClientSide):
-    def send(self, update: Update, context: ClientContext) -> Update:
-        wanted = update.delta + context.memory.get("residual", np.float32(0))
-        sent = np.round(wanted, 1).astype(np.float32)
-        context.keep(residual=wanted - sent, sent=context.memory.get("sent", 0) + 1)
-        return replace(update, delta=sent)
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            wanted = update.delta + context.memory.get("residual", np.float32(0))
+            sent = np.round(wanted, 1).astype(np.float32)
+            context.keep(residual=wanted - sent, sent=context.memory.get("sent", 0) + 1)
+            return replace(update, delta=sent)

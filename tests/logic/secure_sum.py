@@ -46,104 +46,100 @@ def mask(mine: int, other: int, seed: int, size: int) -> np.ndarray:
 class SecureSum(Hook):
     provides = frozenset({Trait.ENCODES_UPDATE})
 
-    def client(self):
-        return _Masks()
+    class Client(ClientSide):
+        def answer(self, moment, question, context):
+            shared = context.round_memory
+            if moment == "cohort" and "keys" not in question:
+                shared["private"] = int(context.rng("private").integers(2, PRIME - 1))
+                return {"key": pow(BASE, shared["private"], PRIME)}
+            if moment == "cohort":
+                shared["clients"] = question["clients"]
+                keys = map(int, question["keys"])
+                shared["seeds"] = np.array([pow(key, shared["private"], PRIME) for key in keys])
+                return {"ready": True}
+            if "returned" in question:
+                return {"returned": question["returned"]}
+            gone = np.isin(shared["clients"], question["gone"])
+            return {"seeds": shared["seeds"][gone]}
 
-    def server(self):
-        return _Sums()
+        def receive(self, task, context):
+            self.buffers = task.buffers
+            return task
 
+        def send(self, update, context):
+            shared, me = context.round_memory, update.client
+            words = quantised(np.concatenate([update.delta, update.buffers - self.buffers]))
+            clients, seeds = shared["clients"].tolist(), shared["seeds"].tolist()
+            for other, seed in zip(clients, seeds, strict=True):
+                if other != me:
+                    words = words + mask(me, other, seed, words.size)
+            context.slot["words"] = (words % MODULUS).astype(np.uint32)
+            return replace(update, delta=update.delta[:0], buffers=update.buffers[:0])
 
-class _Masks(ClientSide):
-    def answer(self, moment, question, context):
-        shared = context.round_memory
-        if moment == "cohort" and "keys" not in question:
-            shared["private"] = int(context.rng("private").integers(2, PRIME - 1))
-            return {"key": pow(BASE, shared["private"], PRIME)}
-        if moment == "cohort":
-            shared["clients"] = question["clients"]
-            keys = map(int, question["keys"])
-            shared["seeds"] = np.array([pow(key, shared["private"], PRIME) for key in keys])
-            return {"ready": True}
-        if "returned" in question:
-            return {"returned": question["returned"]}
-        gone = np.isin(shared["clients"], question["gone"])
-        return {"seeds": shared["seeds"][gone]}
+    class Server(ServerSide):
+        asks = frozenset({"cohort", "returned"})
 
-    def receive(self, task, context):
-        self.buffers = task.buffers
-        return task
+        def __init__(self, hook):
+            super().__init__(hook)
+            self.keys = {}
+            self.opened = {}  # the seeds that each client shares with those that are gone
+            self.asked = self.gone = ()
+            self.sum, self.number, self.buffers = 0, 0, 0
 
-    def send(self, update, context):
-        shared, me = context.round_memory, update.client
-        words = quantised(np.concatenate([update.delta, update.buffers - self.buffers]))
-        for other, seed in zip(shared["clients"].tolist(), shared["seeds"].tolist(), strict=True):
-            if other != me:
-                words = words + mask(me, other, seed, words.size)
-        context.slot["words"] = (words % MODULUS).astype(np.uint32)
-        return replace(update, delta=update.delta[:0], buffers=update.buffers[:0])
-
-
-class _Sums(ServerSide):
-    asks = frozenset({"cohort", "returned"})
-
-    def __init__(self):
-        self.keys = {}
-        self.opened = {}  # the seeds that each client shares with those that are gone
-        self.asked = self.gone = ()
-        self.sum, self.number, self.buffers = 0, 0, 0
-
-    def ask(self, moment, clients, context):
-        if moment == "cohort":
-            if not self.keys:
-                return {}
-            keys = np.array(list(self.keys.values()))
-            return {"clients": np.array(list(self.keys)), "keys": keys}
-        if not self.asked:
+        def ask(self, moment, clients, context):
+            if moment == "cohort":
+                if not self.keys:
+                    return {}
+                keys = np.array(list(self.keys.values()))
+                return {"clients": np.array(list(self.keys)), "keys": keys}
+            if not self.asked:
+                self.asked = tuple(clients)
+                return {"returned": np.array(clients)}
             self.asked = tuple(clients)
-            return {"returned": np.array(clients)}
-        self.asked = tuple(clients)
-        self.gone = tuple(one for one in self.keys if one not in clients)
-        return {"gone": np.array(self.gone, np.int64)}
+            self.gone = tuple(one for one in self.keys if one not in clients)
+            return {"gone": np.array(self.gone, np.int64)}
 
-    def on_answers(self, moment, answers, context):
-        if moment == "cohort":
-            first = not self.keys
-            if first:
-                told = {one: slot.get("key") for one, slot in answers.items()}
-                self.keys = {one: key for one, key in told.items() if is_key(key)}
-            return first
-        if "returned" in next(iter(answers.values()), {}):
-            return all(slot["returned"].tolist() == list(self.asked) for slot in answers.values())
-        self.opened = {one: slot["seeds"].tolist() for one, slot in answers.items()}
-        return len(answers) < len(self.asked)  # those that are silent now are gone, too
+        def on_answers(self, moment, answers, context):
+            if moment == "cohort":
+                first = not self.keys
+                if first:
+                    told = {one: slot.get("key") for one, slot in answers.items()}
+                    self.keys = {one: key for one, key in told.items() if is_key(key)}
+                return first
+            if "returned" in next(iter(answers.values()), {}):
+                asked = list(self.asked)
+                return all(slot["returned"].tolist() == asked for slot in answers.values())
+            self.opened = {one: slot["seeds"].tolist() for one, slot in answers.items()}
+            return len(answers) < len(self.asked)  # those that are silent now are gone, too
 
-    def discard(self, moment, clients, context):
-        if moment == "cohort":
-            return {one: NO_KEY for one in clients if one not in self.keys}
-        return {one: SILENT for one in clients if one not in self.opened}
+        def discard(self, moment, clients, context):
+            if moment == "cohort":
+                return {one: NO_KEY for one in clients if one not in self.keys}
+            return {one: SILENT for one in clients if one not in self.opened}
 
-    def send(self, task, context):
-        self.buffers = task.buffers.size
-        return task
+        def send(self, task, context):
+            self.buffers = task.buffers.size
+            return task
 
-    def receive(self, update, context):
-        words, size = context.slot.get("words"), context.start.size + self.buffers
-        if not isinstance(words, np.ndarray) or (words.dtype, words.shape) != (np.uint32, (size,)):
-            raise Rejected(f"words that are not {size} numbers of 32 bits")
-        if words.max() >= MODULUS:
-            raise Rejected(f"a word of {words.max()}; it must be below {MODULUS}")
-        return update
+        def receive(self, update, context):
+            words, size = context.slot.get("words"), context.start.size + self.buffers
+            form = (np.uint32, (size,))
+            if not isinstance(words, np.ndarray) or (words.dtype, words.shape) != form:
+                raise Rejected(f"words that are not {size} numbers of 32 bits")
+            if words.max() >= MODULUS:
+                raise Rejected(f"a word of {words.max()}; it must be below {MODULUS}")
+            return update
 
-    def on_accepted(self, update, context):
-        self.sum = self.sum + context.slot["words"].astype(np.int64)
-        self.number += 1
+        def on_accepted(self, update, context):
+            self.sum = self.sum + context.slot["words"].astype(np.int64)
+            self.number += 1
 
-    def reveal(self, state, context):
-        left = [
-            mask(mine, other, seed, self.sum.size)
-            for mine, seeds in self.opened.items()
-            for other, seed in zip(self.gone, seeds, strict=True)
-        ]
-        total = (self.sum - sum(left)) % MODULUS
-        mean = (dequantised(total, self.number) / self.number).astype(np.float32)
-        return mean[: state.weights.size], state.buffers + mean[state.weights.size :]
+        def reveal(self, state, context):
+            left = [
+                mask(mine, other, seed, self.sum.size)
+                for mine, seeds in self.opened.items()
+                for other, seed in zip(self.gone, seeds, strict=True)
+            ]
+            total = (self.sum - sum(left)) % MODULUS
+            mean = (dequantised(total, self.number) / self.number).astype(np.float32)
+            return mean[: state.weights.size], state.buffers + mean[state.weights.size :]

@@ -90,28 +90,20 @@ def test_a_secret_that_is_elsewhere_says_so_at_the_first_draw() -> None:
         secret.draws("noise")
 
 
-class Server(ServerSide):
-    def conclude(self, state: Any, context: Any) -> Any:
-        SEEN[f"server {context.round}"] = context.secret("noise").bytes(8)
-        return state
-
-
-class Client(ClientSide):
-    def send(self, update: Any, context: Any) -> Any:
-        SEEN[f"client {context.client} {context.round}"] = context.secret("noise").bytes(8)
-        return update
-
-
 SEEN: dict[str, bytes] = {}
 
 
 @dataclass(frozen=True)
 class Drawing(Hook):
-    def server(self) -> ServerSide:
-        return Server()
+    class Server(ServerSide):
+        def conclude(self, state: Any, context: Any) -> Any:
+            SEEN[f"server {context.round}"] = context.secret("noise").bytes(8)
+            return state
 
-    def client(self) -> ClientSide:
-        return Client()
+    class Client(ClientSide):
+        def send(self, update: Any, context: Any) -> Any:
+            SEEN[f"client {context.client} {context.round}"] = context.secret("noise").bytes(8)
+            return update
 
 
 @dataclass(frozen=True)
@@ -136,18 +128,6 @@ def test_each_end_and_round_of_a_simulation_has_draws_of_its_own_that_follow_the
     assert seen(seed=1) == drawn
 
 
-class PassServer(ServerSide):
-    def send(self, task: Any, context: Any) -> Any:
-        SEEN[f"server {task.client} {task.pass_number}"] = drawn_by(context)
-        return task
-
-
-class PassClient(ClientSide):
-    def receive(self, task: Any, context: Any) -> Any:
-        SEEN[f"client {task.client} {task.pass_number}"] = drawn_by(context)
-        return task
-
-
 def drawn_by(context: Any) -> bytes:
     DRAWN.append(context.rng("noise").bytes(8))
     secret: bytes = context.secret("noise").bytes(8)
@@ -159,11 +139,15 @@ DRAWN: list[bytes] = []
 
 @dataclass(frozen=True)
 class DrawingInPasses(Hook):
-    def server(self) -> ServerSide:
-        return PassServer()
+    class Server(ServerSide):
+        def send(self, task: Any, context: Any) -> Any:
+            SEEN[f"server {task.client} {task.pass_number}"] = drawn_by(context)
+            return task
 
-    def client(self) -> ClientSide:
-        return PassClient()
+    class Client(ClientSide):
+        def receive(self, task: Any, context: Any) -> Any:
+            SEEN[f"client {task.client} {task.pass_number}"] = drawn_by(context)
+            return task
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -24,7 +24,7 @@ from layers.logic.algorithms.mediators import (
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
-from layers.logic.core.messages import Task
+from layers.logic.core.messages import Task, vector_in
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.selector import SELECT, Selector, SelectorContext
@@ -33,6 +33,8 @@ from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.distances import kullback_leibler, uniform
 from layers.settings import Count, Decay, Positive, Share
+
+RATIOS = "ratios"
 
 MOST = 100.0  # without a limit one absurd histogram would let all clients train without end
 
@@ -147,70 +149,53 @@ class Rebalance(Hook):
 
     requires = frozenset({Need.LABELS})
 
-    @property
-    def _augmentation(self) -> Augmentation:
-        return Augmentation(*(getattr(self, one.name) for one in fields(Augmentation)))
+    class Server(ServerSide["Rebalance"]):
+        def __init__(self, hook: Rebalance) -> None:
+            super().__init__(hook)
+            self._ratios: np.ndarray | None = None
 
-    def server(self) -> ServerSide:
-        """Return the side that sends the ratios."""
-        return _Sending(self.above)
+        def send(self, task: Task, context: ServerContext) -> Task:
+            if (self._taken(context) != 1).any():
+                context.slot[RATIOS] = self._taken(context)
+            return task
 
-    def client(self) -> ClientSide:
-        """Return the side that adds and drops samples."""
-        return _Taking(self._augmentation if self.augment else None)
+        def most_samples(self, samples: int, context: ServerContext) -> int:
+            # A sample is taken floor(r) times or once more, and a client keeps one at least.
+            most = math.ceil(float(self._taken(context).max(initial=1.0)))
+            return max(samples * most, 1)
 
+        def _taken(self, context: ServerContext) -> np.ndarray:
+            """Return the ratio of each class, float64 (classes,)."""
+            if self._ratios is None:
+                answers = context.answers.get(LABELS, {})
+                classes = max((answer["histogram"].size for answer in answers.values()), default=0)  # type: ignore[union-attr]
+                _, counts = reported_histograms(answers, classes)
+                self._ratios = ratios(counts.sum(0), self.hook.above)
+            return self._ratios
 
-class _Sending(ServerSide):
-    def __init__(self, above: float) -> None:
-        self._above = above
-        self._ratios: np.ndarray | None = None
-
-    def send(self, task: Task, context: ServerContext) -> Task:
-        if (self._taken(context) != 1).any():
-            context.slot["ratios"] = self._taken(context)
-        return task
-
-    def most_samples(self, samples: int, context: ServerContext) -> int:
-        # A sample is taken floor(r) times or once more, and a client keeps one at least.
-        most = math.ceil(float(self._taken(context).max(initial=1.0)))
-        return max(samples * most, 1)
-
-    def _taken(self, context: ServerContext) -> np.ndarray:
-        """Return the ratio of each class, float64 (classes,)."""
-        if self._ratios is None:
-            answers = context.answers.get(LABELS, {})
-            classes = max((answer["histogram"].size for answer in answers.values()), default=0)  # type: ignore[union-attr]
-            _, counts = reported_histograms(answers, classes)
-            self._ratios = ratios(counts.sum(0), self._above)
-        return self._ratios
-
-
-class _Taking(ClientSide):
-    def __init__(self, augmentation: Augmentation | None) -> None:
-        self._augmentation = augmentation
-
-    def samples(self, data: Data, context: ClientContext) -> Data:
-        sent = context.slot.get("ratios")
-        if sent is None:
-            return data
-        if not isinstance(sent, np.ndarray) or sent.ndim != 1 or not np.isfinite(sent).all():
-            raise Rejected("ratios that are not one finite number for each class")
-        if data.y.max(initial=-1) >= sent.size:
-            raise Rejected(
-                f"ratios of {sent.size} classes, but this client has label {data.y.max()}"
-            )
-        ratio = sent[data.y]
-        chance = context.run_rng().random(len(data))
-        times = np.floor(ratio).astype(np.int64) + (chance < ratio - np.floor(ratio))
-        if not times.any():
-            times[np.argmax(ratio)] = 1  # a client must have something to train on
-        rows = np.repeat(np.arange(len(data)), times)
-        x = data.x[rows]
-        if self._augmentation is not None:
-            check_images(x)
-            again = np.flatnonzero(rows[1:] == rows[:-1]) + 1
-            x[again] = self._augmentation.new_images(x[again], context.run_rng("augment"))
-        return ArrayData(x, data.y[rows])
+    class Client(ClientSide["Rebalance"]):
+        def samples(self, data: Data, context: ClientContext) -> Data:
+            if RATIOS not in context.slot:
+                return data
+            sent = vector_in(context.slot, RATIOS, "ratios of the classes", np.float64)
+            if data.y.max(initial=-1) >= sent.size:
+                raise Rejected(
+                    f"ratios of {sent.size} classes, but this client has label {data.y.max()}"
+                )
+            ratio = sent[data.y]
+            chance = context.run_rng().random(len(data))
+            times = np.floor(ratio).astype(np.int64) + (chance < ratio - np.floor(ratio))
+            if not times.any():
+                times[np.argmax(ratio)] = 1  # a client must have something to train on
+            rows = np.repeat(np.arange(len(data)), times)
+            x = data.x[rows]
+            hook = self.hook
+            if hook.augment:
+                check_images(x)
+                again = np.flatnonzero(rows[1:] == rows[:-1]) + 1
+                moves = Augmentation(hook.shift, hook.rotation, hook.shear, hook.zoom)
+                x[again] = moves.new_images(x[again], context.run_rng("augment"))
+            return ArrayData(x, data.y[rows])
 
 
 def ratios(numbers: np.ndarray, above: float = 3.0, below: float | None = None) -> np.ndarray:

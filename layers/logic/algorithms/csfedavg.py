@@ -110,54 +110,47 @@ class Divergence(Hook):
 
     provides = frozenset({Trait.MEASURES_DIVERGENCE})
 
-    def server(self) -> ServerSide:
-        """Return the side that trains and compares."""
-        return _Comparing()
+    class Server(ServerSide["Divergence"]):
+        def __init__(self, hook: Divergence) -> None:
+            super().__init__(hook)
+            self._training = Training()
+            self._first: tuple[np.ndarray, int] | None = None
+            self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
+            self._model: np.ndarray | None = None
 
+        def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
+            self._training = context.training  # the task of a straggler has another
+            return {}
 
-class _Comparing(ServerSide):
-    """The server's side, for one round; it trains w_aux when the first update has come."""
+        def send(self, task: Task, context: ServerContext) -> Task:
+            if context.auxiliary is None:
+                raise LogicError(
+                    "divergence: this server has no samples of its own to train on; give its Logic "
+                    "an auxiliary"
+                )
+            if self._first is None:
+                # Of the plan's first client, so that w_aux does not depend on the order of answers.
+                self._first = (task.buffers, context.seed)
+            if task.weights.size and task.weights is not context.start:
+                self._starts[task.client] = task.weights
+            return task
 
-    def __init__(self) -> None:
-        self._training = Training()
-        self._first: tuple[np.ndarray, int] | None = None
-        self._starts: dict[int, np.ndarray] = {}  # of clients that did not get the global model
-        self._model: np.ndarray | None = None
+        def receive(self, update: Update, context: ServerContext) -> Update:
+            auxiliary = self._trained(context)
+            if update.delta.shape != auxiliary.shape:
+                return update  # the server's next check rejects it
+            away = self._starts.get(update.client, context.start) + update.delta
+            away -= auxiliary
+            metrics = {**update.metrics, METRIC: norm(away) / max(norm(auxiliary), LEAST)}
+            return replace(update, metrics=metrics)
 
-    def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
-        """Note how the round trains, which the task of a straggler does not say; leave out none."""
-        self._training = context.training
-        return {}
-
-    def send(self, task: Task, context: ServerContext) -> Task:
-        if context.auxiliary is None:
-            raise LogicError(
-                "divergence: this server has no samples of its own to train on; give its Logic "
-                "an auxiliary"
-            )
-        if self._first is None:
-            # Of the plan's first client, so that w_aux does not depend on the order of answers.
-            self._first = (task.buffers, context.seed)
-        if task.weights.size and task.weights is not context.start:
-            self._starts[task.client] = task.weights
-        return task
-
-    def receive(self, update: Update, context: ServerContext) -> Update:
-        auxiliary = self._trained(context)
-        if update.delta.shape != auxiliary.shape:
-            return update  # the server's next check rejects it
-        away = self._starts.get(update.client, context.start) + update.delta
-        away -= auxiliary
-        metrics = {**update.metrics, METRIC: norm(away) / max(norm(auxiliary), LEAST)}
-        return replace(update, metrics=metrics)
-
-    def _trained(self, context: ServerContext) -> np.ndarray:
-        if self._model is None:
-            assert context.auxiliary is not None, "send has seen to that"
-            assert self._first is not None, "a task comes before its update"
-            buffers, seed = self._first
-            self._model = context.auxiliary(context.start, buffers, self._training, seed)
-        return self._model
+        def _trained(self, context: ServerContext) -> np.ndarray:
+            if self._model is None:
+                assert context.auxiliary is not None, "send has seen to that"
+                assert self._first is not None, "a task comes before its update"
+                buffers, seed = self._first
+                self._model = context.auxiliary(context.start, buffers, self._training, seed)
+            return self._model
 
 
 @settings_of_parts()

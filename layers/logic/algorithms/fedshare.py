@@ -22,11 +22,6 @@ from layers.settings import Fraction, PositiveShare, WholeNumber
 ASSET = "shared"
 
 
-def _taken(part: float, shared: int) -> int:
-    """Return how many of the shared samples a client trains on."""
-    return max(round(part * shared), 1)
-
-
 @dataclass(frozen=True)
 class FedShare(Hook):
     """Each client trains on its own samples and on a random part of a set G that every client gets.
@@ -56,53 +51,41 @@ class FedShare(Hook):
         """The set G."""
         return {ASSET: Asset(self.shared)}
 
-    def server(self) -> ServerSide:
-        """Return the side that trains the initial model, and knows how many samples are added."""
-        return _Giving(self.warm_up, self.part)
+    def taken(self, shared: int) -> int:
+        """Return how many of the shared samples a client trains on."""
+        return max(round(self.part * shared), 1)
 
-    def client(self) -> ClientSide:
-        """Return the side that adds the shared samples."""
-        return _Sharing(self.part)
-
-
-class _Giving(ServerSide):
-    def __init__(self, epochs: int, part: float) -> None:
-        self._epochs = epochs
-        self._part = part
-
-    def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
-        if not self._epochs:
-            return state
-        if context.train_on_asset is None:
-            raise LogicError(
-                "fedshare: this server has no samples to warm up on; give its Logic a "
-                "train_on_asset, or set warm_up to 0"
+    class Server(ServerSide["FedShare"]):
+        def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
+            if not self.hook.warm_up:
+                return state
+            if context.train_on_asset is None:
+                raise LogicError(
+                    "fedshare: this server has no samples to warm up on; give its Logic a "
+                    "train_on_asset, or set warm_up to 0"
+                )
+            epochs = self.hook.warm_up
+            training = replace(context.training, epochs=epochs, steps=None, loss="running")
+            seed = derive(context.seed, "warm-up")
+            weights, buffers = context.train_on_asset(
+                ASSET, state.weights, state.buffers, training, seed
             )
-        training = replace(context.training, epochs=self._epochs, steps=None, loss="running")
-        seed = derive(context.seed, "warm-up")
-        weights, buffers = context.train_on_asset(
-            ASSET, state.weights, state.buffers, training, seed
-        )
-        return replace(state, weights=weights, buffers=buffers)
+            return replace(state, weights=weights, buffers=buffers)
 
-    def most_samples(self, samples: int, context: ServerContext) -> int:
-        if ASSET not in context.asset_sizes:  # a logic that was built by hand has no asset
-            return MOST_SAMPLES
-        return samples + _taken(self._part, context.asset_sizes[ASSET])
+        def most_samples(self, samples: int, context: ServerContext) -> int:
+            if ASSET not in context.asset_sizes:  # a logic that was built by hand has no asset
+                return MOST_SAMPLES
+            return samples + self.hook.taken(context.asset_sizes[ASSET])
 
-
-class _Sharing(ClientSide):
-    def __init__(self, part: float) -> None:
-        self._part = part
-
-    def samples(self, data: Data, context: ClientContext) -> Data:
-        shared = context.assets[ASSET]
-        number = _taken(self._part, len(shared))
-        rows = context.run_rng().permutation(len(shared))[:number]  # the same in every round
-        return ArrayData(
-            np.concatenate([data.x, shared.x[np.sort(rows)]]),
-            np.concatenate([data.y, shared.y[np.sort(rows)]]),
-        )
+    class Client(ClientSide["FedShare"]):
+        def samples(self, data: Data, context: ClientContext) -> Data:
+            shared = context.assets[ASSET]
+            number = self.hook.taken(len(shared))
+            rows = context.run_rng().permutation(len(shared))[:number]  # the same in every round
+            return ArrayData(
+                np.concatenate([data.x, shared.x[np.sort(rows)]]),
+                np.concatenate([data.y, shared.y[np.sort(rows)]]),
+            )
 
 
 @settings_of_parts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -12,14 +13,14 @@ from annotated_types import Ge
 from layers.logic.aggregators.mean import BufferMean, Mean, add_scaled, moved, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
-from layers.logic.core.messages import Slot
+from layers.logic.core.messages import Slot, vector_in
 from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.selector import SELECT, SURVEY, Selector, SelectorContext
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
-from layers.logic.errors import LogicError
+from layers.logic.errors import LogicError, Rejected
 from layers.settings import Fraction, Positive, Share, WholeNumber
 
 STEP = "step"
@@ -191,15 +192,9 @@ def _sound(
     """Return the places, int64, of clients that answered with a vector like `like`, and these."""
     places, steps = [], []
     for place, client in enumerate(clients.tolist()):
-        step = answers.get(client, {}).get(key)
-        if (
-            isinstance(step, np.ndarray)
-            and step.dtype == like.dtype
-            and step.shape == like.shape
-            and np.isfinite(step).all()
-        ):
+        with suppress(Rejected):
+            steps.append(vector_in(answers.get(client, {}), key, "step", np.float32, like.size))
             places.append(place)
-            steps.append(step)
     return np.array(places, np.int64), steps
 
 

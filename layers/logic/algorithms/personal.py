@@ -16,10 +16,10 @@ from layers.logic.core.declaration import Trait
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.mask import own_tensors
-from layers.logic.core.messages import Layout, Task, Training
+from layers.logic.core.messages import Layout, Training
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.trainer import LocalSgd, Trainer, received
+from layers.logic.core.trainer import Job, LocalSgd, Trainer, local_steps, received
 from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.seeds import derive
@@ -30,13 +30,13 @@ PERSONAL = "personal"
 """The key of a client's personal model in the memory of a trainer."""
 
 
-def _own_model(task: Task, context: ClientContext) -> np.ndarray:
+def _own_model(job: Job) -> np.ndarray:
     """Return a client's personal model, float32 (d,), which starts as the run's initial model.
 
     Where clients do not know that model, it starts as the first one that they receive.
     """
-    initial = context.initial if context.initial.size else task.weights
-    return np.asarray(context.memory.get(PERSONAL, initial))
+    initial = job.context.initial if job.context.initial.size else job.task.weights
+    return np.asarray(job.context.memory.get(PERSONAL, initial))
 
 
 def _frozen(still: np.ndarray, training: Training, correct: Correct | None) -> Correct:
@@ -49,21 +49,6 @@ def _frozen(still: np.ndarray, training: Training, correct: Correct | None) -> C
         gradient[still] = -decay * weights[still]  # to which SGD adds decay * weights
 
     return change
-
-
-def _train(
-    engine: Engine,
-    data: Data,
-    task: Task,
-    training: Training,
-    seed: int,
-    correct: Correct | None = None,
-) -> TrainReport:
-    """Take the steps of a training from the loaded model."""
-    batches = engine.batches(data, training, seed, references=received(task))
-    for batch in batches:
-        engine.step(batch, correct)
-    return batches.report()
 
 
 @dataclass(frozen=True)
@@ -84,13 +69,13 @@ class FineTuning(LocalSgd):
     tune_steps: WholeNumber | None = None
     tune: Literal["all", "head", "body"] = "all"
 
-    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+    def personal(self, job: Job) -> None:
         """Tune the received model."""
-        engine.load(task.weights, task.buffers)
-        training = replace(task.training, epochs=self.tune_epochs, steps=self.tune_steps)
-        still = ~_group(self.tune, context.layout)
+        super().personal(job)
+        training = replace(job.task.training, epochs=self.tune_epochs, steps=self.tune_steps)
+        still = ~_group(self.tune, job.context.layout)
         correct = _frozen(still, training, None) if still.any() else None
-        _train(engine, data, task, training, derive(task.seed, "fine-tuning"), correct)
+        local_steps(job, training, derive(job.task.seed, "fine-tuning"), correct)
 
 
 def _group(name: str, layout: Layout) -> np.ndarray:
@@ -120,17 +105,10 @@ class FedBabuTrainer(FineTuning):
         """Refuse a logic in which all tensors travel."""
         _needs_own(self, logic)
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Take the local steps of the task."""
-        frozen = _frozen(context.own, task.training, correct)
-        return _train(engine, data, task, task.training, task.seed, frozen)
+        frozen = _frozen(job.context.own, job.task.training, job.correct)
+        return super().train(replace(job, correct=frozen))
 
 
 @dataclass(frozen=True)
@@ -153,22 +131,14 @@ class FedRepTrainer(Trainer):
         """Refuse a logic in which all tensors travel."""
         _needs_own(self, logic)
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Train the client's own tensors, then the others; the report is of the latter."""
-        training = task.training
+        own, training = job.context.own, job.task.training
         head = replace(training, epochs=self.head_epochs, steps=self.head_steps)
-        body = ~context.own
-        still = _frozen(body, training, correct)
-        _train(engine, data, task, head, derive(task.seed, "head"), still)
-        still = _frozen(context.own, training, correct)
-        return _train(engine, data, task, training, task.seed, still)
+        still = _frozen(~own, training, job.correct)
+        local_steps(job, head, derive(job.task.seed, "head"), still)
+        still = _frozen(own, training, job.correct)
+        return local_steps(job, training, job.task.seed, still)
 
 
 def _needs_own(trainer: Trainer, logic: Parts) -> None:
@@ -201,16 +171,9 @@ class DittoTrainer(LocalSgd):
     personal_steps: Count | None = None
     personal_rate: Positive | None = None
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Train the personal model, then the one that the client returns."""
-        lam = np.float32(self.lam)
+        task, lam = job.task, np.float32(self.lam)
 
         def pull(gradient: np.ndarray, weights: np.ndarray) -> None:
             gradient += lam * (weights - task.weights)
@@ -221,15 +184,15 @@ class DittoTrainer(LocalSgd):
             steps=self.personal_steps,
             learning_rate=self.personal_rate or task.training.learning_rate,
         )
-        engine.load(_own_model(task, context), task.buffers)
-        _train(engine, data, task, training, derive(task.seed, PERSONAL), pull)
-        context.keep(**{PERSONAL: engine.weights.copy()})
-        engine.load(task.weights, task.buffers)
-        return super().train(task, engine, data, correct, context)
+        job.engine.load(_own_model(job), task.buffers)
+        local_steps(job, training, derive(task.seed, PERSONAL), pull)
+        job.context.keep(**{PERSONAL: job.engine.weights.copy()})
+        job.engine.load(task.weights, task.buffers)
+        return super().train(job)
 
-    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+    def personal(self, job: Job) -> None:
         """Load v."""
-        engine.load(_own_model(task, context), task.buffers)
+        job.engine.load(_own_model(job), job.task.buffers)
 
 
 @dataclass(frozen=True)
@@ -251,18 +214,12 @@ class ApflTrainer(Trainer):
     alpha: Share = 0.5
     adaptive: bool = False
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Train both models; the engine holds w at the end."""
-        own, alpha = _own_model(task, context).copy(), self._alpha(context)
+        task, engine = job.task, job.engine
+        own, alpha = _own_model(job).copy(), self._alpha(job.context)
         rate = np.float32(task.training.learning_rate)
-        batches = engine.batches(data, task.training, task.seed, references=received(task))
+        batches = engine.batches(job.data, task.training, task.seed, references=received(task))
         for place, batch in enumerate(batches):
             weights, buffers = engine.weights.copy(), engine.buffers.copy()
             engine.load(_mixed(alpha, own, weights), buffers)
@@ -273,14 +230,14 @@ class ApflTrainer(Trainer):
                 alpha = np.float32(min(max(float(alpha) - float(rate) * float(slope), 0.0), 1.0))
             own -= step
             engine.load(weights, buffers)
-            engine.step(batch, correct)
-        context.keep(**{PERSONAL: own, "alpha": float(alpha)})
+            engine.step(batch, job.correct)
+        job.context.keep(**{PERSONAL: own, "alpha": float(alpha)})
         return batches.report()
 
-    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+    def personal(self, job: Job) -> None:
         """Load the mixture of v and the received model."""
-        mixed = _mixed(self._alpha(context), _own_model(task, context), task.weights)
-        engine.load(mixed, task.buffers)
+        mixed = _mixed(self._alpha(job.context), _own_model(job), job.task.weights)
+        job.engine.load(mixed, job.task.buffers)
 
     def _alpha(self, context: ClientContext) -> np.float32:
         return np.float32(context.memory.get("alpha", self.alpha))
@@ -311,15 +268,9 @@ class PfedMeTrainer(Trainer):
     inner_steps: Count = 5
     inner_rate: Positive | None = None
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Train both models; the engine holds w at the end."""
+        task, engine, correct = job.task, job.engine, job.correct
         lam, weights = np.float32(self.lam), task.weights.copy()
         towards = np.float32(task.training.learning_rate) * lam
 
@@ -330,18 +281,19 @@ class PfedMeTrainer(Trainer):
 
         rate = self.inner_rate or task.training.learning_rate
         inner = replace(task.training, learning_rate=rate)
-        batches = engine.batches(data, inner, task.seed, references=received(task))
+        batches = engine.batches(job.data, inner, task.seed, references=received(task))
         for batch in batches:
             for _ in range(self.inner_steps):
                 engine.step(batch, pull)
             weights -= towards * (weights - engine.weights)
-        context.keep(**{PERSONAL: engine.weights.copy()})
+        job.context.keep(**{PERSONAL: engine.weights.copy()})
         engine.load(weights, engine.buffers.copy())
         return batches.report()
 
-    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+    def personal(self, job: Job) -> None:
         """Load theta; of a client that has not trained yet, the received model."""
-        engine.load(np.asarray(context.memory.get(PERSONAL, task.weights)), task.buffers)
+        theta = job.context.memory.get(PERSONAL, job.task.weights)
+        job.engine.load(np.asarray(theta), job.task.buffers)
 
 
 @dataclass(frozen=True)
@@ -375,17 +327,11 @@ class PerFedAvgTrainer(Trainer):
                 "PerFedAvgTrainer takes plain steps; set momentum and weight_decay to 0"
             )
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Take the steps; each has two or three mini-batches of the task's training."""
+        task, engine, correct = job.task, job.engine, job.correct
         each = 2 if self.order == "first" else 3
-        steps = task.training.steps_over(len(data))
+        steps = task.training.steps_over(len(job.data))
         training = replace(task.training, steps=steps * each)
         weights, rate = task.weights.copy(), np.float32(training.learning_rate)
         taken = np.empty_like(weights)
@@ -395,7 +341,7 @@ class PerFedAvgTrainer(Trainer):
                 correct(gradient, at)
             taken[:] = gradient
 
-        batches = engine.batches(data, training, task.seed, references=received(task))
+        batches = engine.batches(job.data, training, task.seed, references=received(task))
         stream = iter(batches)
         for first, second, *third in zip(*[stream] * each, strict=True):
             inner = weights - np.float32(self.alpha) * self._gradient(engine, weights, first)
@@ -412,13 +358,13 @@ class PerFedAvgTrainer(Trainer):
         engine.load(weights, engine.buffers.copy())
         return batches.report()
 
-    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
+    def personal(self, job: Job) -> None:
         """Take the steps of the personal model from the received one."""
-        engine.load(task.weights, task.buffers)
+        super().personal(job)
         training = replace(
-            task.training, steps=self.personal_steps, learning_rate=self.alpha, momentum=0.0
+            job.task.training, steps=self.personal_steps, learning_rate=self.alpha, momentum=0.0
         )
-        _train(engine, data, task, training, derive(task.seed, PERSONAL))
+        local_steps(job, training, derive(job.task.seed, PERSONAL))
 
     @staticmethod
     def _gradient(engine: Engine, weights: np.ndarray, batch: Data) -> np.ndarray:

@@ -18,7 +18,7 @@ from layers.logic.core.hook import (
     ServerContext,
     ServerSide,
 )
-from layers.logic.core.messages import Task, Update
+from layers.logic.core.messages import Task, Update, vector_in
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState
 from layers.logic.errors import Rejected
@@ -94,80 +94,135 @@ class Scaffold(Hook):
         exact = set() if self.dense else {Need.EXACT}
         return frozenset({Need.ONE_VERSION, *gradient, *exact})
 
-    def server(self) -> ServerSide:
-        """Return the side that keeps c."""
-        return _Server(self.server_learning_rate)
+    class Server(ServerSide["Scaffold"]):
+        def __init__(self, hook: Scaffold) -> None:
+            super().__init__(hook)
+            self._changes: np.ndarray | None = None
+            self._accepted = False
+            self._senders: set[int] = set()
+            self._zero: set[int] = set()  # clients without memory: they begin with c_i = 0
+            self._lost: set[int] = set()
 
-    def client(self) -> ClientSide:
-        """Return the side that keeps c_i."""
-        return _Client(self.option, self.correct)
+        def send(self, task: Task, context: ServerContext) -> Task:
+            if not task.last_accepted_round:
+                # In a later pass it has sent a variate already: the one of the pass before.
+                (self._zero if task.pass_number == 1 else self._lost).add(task.client)
+            since = _since(context.memory)
+            if since:
+                context.slot[SINCE] = since
+            total = context.memory.get(SUM)
+            if total is not None:
+                context.slot[VARIATE] = total / np.float32(_clients(context))
+            return task
 
+        def receive(self, update: Update, context: ServerContext) -> Update:
+            change, most = _variate(CHANGE, context), context.max_update
+            _since(context.slot)
+            if most is not None:  # of an update, which is eta of what a variate is: a gradient
+                most /= context.training.learning_rate
+            above = excess(change, context.start, most)
+            if above is not None:
+                raise Rejected(
+                    f"a control variate that moved by {above.norm:.3g}; it may by {above.bound:.3g}"
+                )
+            return update
 
-class _Server(ServerSide):
-    def __init__(self, rate: float) -> None:
-        self._rate = np.float32(rate)
-        self._changes: np.ndarray | None = None
-        self._accepted = False
-        self._senders: set[int] = set()
-        self._zero: set[int] = set()  # clients without memory: they begin with c_i = 0
-        self._lost: set[int] = set()
+        def on_accepted(self, update: Update, context: ServerContext) -> None:
+            self._accepted = True
+            if _since(context.slot) != _since(context.memory):
+                return  # late: the variate that has changed is void by now, on the client as well
+            self._senders.add(update.client)
+            # Applied when the round ends: the sent values must not depend on the answers so far.
+            if self._changes is None:
+                self._changes = np.zeros(context.start.size)
+            self._changes += _variate(CHANGE, context)
 
-    def send(self, task: Task, context: ServerContext) -> Task:
-        if not task.last_accepted_round:
-            # In a later pass it has sent a variate already: the one of the pass before.
-            (self._zero if task.pass_number == 1 else self._lost).add(task.client)
-        since = _since(context.memory)
-        if since:
-            context.slot[SINCE] = since
-        total = context.memory.get(SUM)
-        if total is not None:
-            context.slot[VARIATE] = total / np.float32(_clients(context))
-        return task
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            senders = _senders(state, context)
+            lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
+            if lost:
+                _begin_anew(context, context.round)
+                context.record(lost_variates=len(lost))
+            elif self._changes is not None:
+                # The sum, not c: it stays right when clients join later.
+                total = self._changes + context.memory.get(SUM, 0.0)
+                senders = np.union1d(senders, np.array(sorted(self._senders), np.int64))
+                clients = _clients(context)
+                context.keep(
+                    **{SUM: total.astype(np.float32), SENDERS: senders, "clients": clients}
+                )
+            rate = np.float32(self.hook.server_learning_rate)
+            if rate == 1 or not self._accepted:
+                return state
+            change = rate * (state.weights - context.start)
+            return replace(state, weights=context.start + change, change=change)
 
-    def receive(self, update: Update, context: ServerContext) -> Update:
-        change, most = _checked(context.slot.get(CHANGE), context), context.max_update
-        _since(context.slot)
-        rate = context.training.learning_rate  # a variate is a gradient, and an update is eta of it
-        above = excess(change, context.start, None if most is None else most / rate)
-        if above is not None:
-            raise Rejected(
-                f"a control variate that moved by {above.norm:.3g}; it may by {above.bound:.3g}"
-            )
-        return update
+        def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
+            # Checkpoints of earlier versions do not say whose variates are in the sum.
+            senders = context.memory.get(SENDERS, list(clients))
+            if SUM in context.memory and np.isin(senders, list(clients)).any():
+                _begin_anew(context, context.round - 1)
+                context.keep(clients=0)  # the next round says how many there are now
 
-    def on_accepted(self, update: Update, context: ServerContext) -> None:
-        self._accepted = True
-        if _since(context.slot) != _since(context.memory):
-            return  # late: the variate that has changed is void by now, on the client as well
-        self._senders.add(update.client)
-        # Applied at the end of the round: the sent values must not depend on the answers so far.
-        if self._changes is None:
-            self._changes = np.zeros(context.start.size)
-        self._changes += _checked(context.slot[CHANGE], context)
+    class Client(ClientSide["Scaffold"]):
+        def __init__(self, hook: Scaffold) -> None:
+            super().__init__(hook)
+            self._first = True  # whether no local step was taken yet
+            self._since = 0
+            self._own: np.ndarray | None = None  # None: zero
+            self._variate: np.ndarray | None = None
+            self._correction: np.ndarray | None = None
 
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        senders = _senders(state, context)
-        lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
-        if lost:
-            _begin_anew(context, context.round)
-            context.record(lost_variates=len(lost))
-        elif self._changes is not None:
-            # The sum, not c: it stays right when clients join later.
-            total = self._changes + context.memory.get(SUM, 0.0)
-            senders = np.union1d(senders, np.array(sorted(self._senders), np.int64))
-            clients = _clients(context)
-            context.keep(**{SUM: total.astype(np.float32), SENDERS: senders, "clients": clients})
-        if self._rate == 1 or not self._accepted:
-            return state
-        change = self._rate * (state.weights - context.start)
-        return replace(state, weights=context.start + change, change=change)
+        def receive(self, task: Task, context: ClientContext) -> Task:
+            self._since = _since(context.slot)
+            if self._since == _since(context.memory):
+                self._own = context.memory.get(OWN)
+            own = np.float32(0) if self._own is None else self._own
+            if VARIATE in context.slot:  # missing until the first round has ended: c is zero
+                self._variate = _variate(VARIATE, context)
+                self._correction = self._variate - own
+            elif self._own is not None:
+                self._correction = -self._own
+            return task
 
-    def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
-        # Checkpoints of earlier versions do not say whose variates are in the sum.
-        senders = context.memory.get(SENDERS, list(clients))
-        if SUM in context.memory and np.isin(senders, list(clients)).any():
-            _begin_anew(context, context.round - 1)
-            context.keep(clients=0)  # the next round says how many there are now
+        def gradient(
+            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
+        ) -> None:
+            if self._correction is None:
+                return
+            gradient += self._correction
+            if self.hook.correct == "step" and self._first:
+                # The velocity holds the correction; later steps add what momentum takes off.
+                self._correction = self._correction * np.float32(1 - context.training.momentum)
+            self._first = False
+
+        def send(self, update: Update, context: ClientContext) -> Update:
+            own = np.zeros_like(update.delta) if self._own is None else self._own
+            change = self._change(own, update, context)
+            context.slot[CHANGE] = change
+            if self._since:
+                context.slot[SINCE] = self._since
+            if self._since != _since(context.memory):
+                context.keep(**{SINCE: self._since})
+            # The server adds up the same values that are kept here, rounding included.
+            context.keep(**{OWN: own + change})
+            return update
+
+        def _change(self, own: np.ndarray, update: Update, context: ClientContext) -> np.ndarray:
+            """Return c_i+ - c_i, float32 (d,)."""
+            change: np.ndarray
+            if self.hook.option == "I":
+                change = context.gradient - own
+                return change
+            training = context.training
+            momentum = 0.0 if self.hook.correct == "step" else training.momentum
+            weight = accumulation(update.steps, training.learning_rate, momentum)
+            if not weight:  # no local step: nothing is known about the gradient
+                return np.zeros_like(own)
+            change = update.delta / np.float32(-training.learning_rate * weight)
+            if self._variate is not None:
+                change -= self._variate
+            return change
 
 
 def _begin_anew(context: ServerContext, since: int) -> None:
@@ -199,81 +254,15 @@ def _since(memory: Mapping[str, Any]) -> int:
     return since
 
 
-def _checked(variate: Any, context: Context) -> np.ndarray:
+def _variate(name: str, context: Context) -> np.ndarray:
+    """Return a control variate, or its change, from the other end."""
     size = context.layout[-1].stop
-    if (
-        not isinstance(variate, np.ndarray)
-        or variate.dtype != np.float32
-        or variate.shape != (size,)
-        or not np.isfinite(variate).all()
-    ):
-        raise Rejected(f"no control variate of {size} finite float32 values, which Scaffold needs")
-    return variate
+    return vector_in(context.slot, name, "control variate", np.float32, size)
 
 
 def _clients(context: ServerContext) -> int:
     """Return N: the largest number of clients so far, because some may be away for a while."""
     return max(context.clients, int(context.memory.get("clients", 0)))
-
-
-class _Client(ClientSide):
-    def __init__(self, option: str, correct: str) -> None:
-        self._option = option
-        self._corrects_step = correct == "step"
-        self._first = True  # whether no local step was taken yet
-        self._since = 0
-        self._own: np.ndarray | None = None  # None: zero
-        self._variate: np.ndarray | None = None
-        self._correction: np.ndarray | None = None
-
-    def receive(self, task: Task, context: ClientContext) -> Task:
-        self._since = _since(context.slot)
-        if self._since == _since(context.memory):
-            self._own = context.memory.get(OWN)
-        own = np.float32(0) if self._own is None else self._own
-        if VARIATE in context.slot:  # missing until the first round has ended: c is zero
-            self._variate = _checked(context.slot[VARIATE], context)
-            self._correction = self._variate - own
-        elif self._own is not None:
-            self._correction = -self._own
-        return task
-
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        if self._correction is None:
-            return
-        gradient += self._correction
-        if self._corrects_step and self._first:
-            # The velocity holds the correction now; later steps add again what momentum takes off.
-            self._correction = self._correction * np.float32(1 - context.training.momentum)
-        self._first = False
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        own = np.zeros_like(update.delta) if self._own is None else self._own
-        change = self._change(own, update, context)
-        context.slot[CHANGE] = change
-        if self._since:
-            context.slot[SINCE] = self._since
-        if self._since != _since(context.memory):
-            context.keep(**{SINCE: self._since})
-        # The server adds up the same values that are kept here, rounding included.
-        context.keep(**{OWN: own + change})
-        return update
-
-    def _change(self, own: np.ndarray, update: Update, context: ClientContext) -> np.ndarray:
-        """Return c_i+ - c_i, float32 (d,)."""
-        change: np.ndarray
-        if self._option == "I":
-            change = context.gradient - own
-            return change
-        training = context.training
-        momentum = 0.0 if self._corrects_step else training.momentum
-        weight = accumulation(update.steps, training.learning_rate, momentum)
-        if not weight:  # no local step: nothing is known about the gradient
-            return np.zeros_like(own)
-        change = update.delta / np.float32(-training.learning_rate * weight)
-        if self._variate is not None:
-            change -= self._variate
-        return change
 
 
 @settings_of_parts()

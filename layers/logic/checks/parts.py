@@ -73,8 +73,8 @@ def possible_mistakes(parts: Iterable[Any]) -> Iterator[str]:
             for name, own in _own_names(kind, root):
                 if inspect.isfunction(own) and name not in known | ours:
                     yield (
-                        f"{kind.__name__}.{name} is not {_a(_word(root))} method, and fedmx never "
-                        f"calls it; begin the name of a helper with _{at_place(own)}"
+                        f"{class_name(kind)}.{name} is not {_a(_word(root))} method, and fedmx "
+                        f"never calls it; begin the name of a helper with _{at_place(own)}"
                     )
 
 
@@ -87,8 +87,10 @@ def _classes(part: Any) -> Iterator[tuple[type, type]]:
     yield type(part), _root(part)
     if not isinstance(part, Hook):
         return
-    for make, kind in ((part.server, ServerSide), (part.client, ClientSide)):
-        name = f"{type(part).__name__}.{make.__name__}()"
+    for word, kind in (("Server", ServerSide), ("Client", ClientSide)):
+        _check_side(type(part), word, kind)
+        make = getattr(part, word.lower())
+        name = f"{class_name(type(part))}.{word.lower()}()"
         try:
             side: object = make()
         except LogicError:
@@ -103,7 +105,37 @@ def _classes(part: Any) -> Iterator[tuple[type, type]]:
                 f"{name} returned {shown}; it must return an object of a class derived from "
                 f"{kind.__name__}{at_place(make)}"
             )
+        if not hasattr(side, "hook"):
+            raise LogicError(
+                f"{class_name(type(side))} does not know its hook; begin its __init__(self, hook) "
+                f"with super().__init__(hook){at_place(type(side))}"
+            )
         yield type(side), kind
+
+
+def _check_side(hook: type, word: str, kind: type) -> None:
+    """Check that a hook's side is a class in it.
+
+    Args:
+        hook: the class of the hook.
+        word: Server or Client, the name of the side.
+        kind: the class of the framework that the side derives from.
+
+    Raises:
+        LogicError: it is something else, or stands under the name of the method that makes it.
+    """
+    form = f"class {word}({kind.__name__}): ... in {class_name(hook)}"
+    side, make = getattr(hook, word), inspect.getattr_static(hook, word.lower())
+    if not inspect.isclass(side) or not issubclass(side, kind):
+        raise LogicError(
+            f"{class_name(hook)}.{word} must be a class derived from fedmx.{kind.__name__}; write "
+            f"{form}{at_place(side if inspect.isclass(side) else hook)}"
+        )
+    if not inspect.isfunction(make):
+        raise LogicError(
+            f"{class_name(hook)}.{word.lower()} is the method that makes the side, and not the "
+            f"side; write {form}{at_place(hook)}"
+        )
 
 
 def _check_declarations(part: Part) -> None:
@@ -162,7 +194,7 @@ def check_methods(part: type, root: type) -> None:
     }
     own_names = dict(_own_names(part, root))
     for name, own in own_names.items():
-        full = f"{part.__name__}.{name}"
+        full = f"{class_name(part)}.{name}"
         if name in theirs:
             if inspect.isfunction(own):
                 _check_parameters(full, own, theirs[name])
@@ -181,8 +213,8 @@ def check_methods(part: type, root: type) -> None:
         if kinds and inspect.isfunction(own) and not issubclass(part, tuple(kinds)):
             others = " or ".join(_a(KINDS[kind]) for kind in kinds)
             raise LogicError(
-                f"{full} is a method of {others}, and {part.__name__} is {_a(_kind(root))}: fedmx "
-                f"never calls it; move it{at_place(own)}"
+                f"{full} is a method of {others}, and {class_name(part)} is {_a(_kind(root))}: "
+                f"fedmx never calls it; move it{at_place(own)}"
             )
 
 
@@ -242,6 +274,11 @@ def _word(root: type) -> str:
 
 def _a(word: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
+def class_name(one: type) -> str:
+    """Return the name of a class in messages: that of a hook's side has the hook's before it."""
+    return one.__qualname__.rpartition("<locals>.")[2]
 
 
 def place_of_code(code: Callable[..., Any] | type) -> str:

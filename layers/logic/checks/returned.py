@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from layers.logic.checks.parts import at_place, place_of_code
+from layers.logic.checks.parts import at_place, class_name, place_of_code
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import ClientContext, ClientSide, Context, ServerSide
@@ -209,7 +209,7 @@ def _is_default(method: Callable[..., Any]) -> bool:
 
 
 def _name(method: Callable[..., Any]) -> str:
-    return f"{type(getattr(method, '__self__', None)).__name__}.{method.__name__}"
+    return f"{class_name(type(getattr(method, '__self__', None)))}.{method.__name__}"
 
 
 def _broken(vector: np.ndarray) -> str:

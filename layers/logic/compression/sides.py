@@ -24,12 +24,13 @@ import numpy as np
 from layers.logic.compression.codecs import Codec, parts_of
 from layers.logic.core.declaration import Trait, encoded
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
-from layers.logic.core.messages import EMPTY, Slot, Task, Update
+from layers.logic.core.messages import EMPTY, Task, Update, vector_in
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import LogicError, NotUsable, Rejected
 
 PAYLOAD = "update"  # in the slot of an update
 MISSED = "missed"  # in the slot of a task: the payloads of the missed rounds
+LENGTHS = "lengths"  # of each of them
 
 
 class CodecHook(Hook):
@@ -53,176 +54,137 @@ class CodecHook(Hook):
         up, down = self.codecs()
         return encoded(up is not None, down is not None) | {Trait.KEEPS_NAMES}
 
-    def server(self) -> ServerSide:
-        """Return the side that decodes updates and encodes the changes of the model."""
-        return CodecServerSide(*self.codecs(), self.flat, self.feedback)
+    class Server(ServerSide["CodecHook"]):
+        """Decodes updates, and encodes the changes of the model."""
 
-    def client(self) -> ClientSide:
-        """Return the side that encodes updates, and keeps the residual and the model."""
-        return CodecClientSide(*self.codecs(), self.flat, self.feedback)
+        def __init__(self, hook: CodecHook) -> None:
+            super().__init__(hook)
+            self._up, self._down = hook.codecs()
+            self._checksum: int | None = None  # of the model with which the round began
+            self._sent_another_model: set[int] = set()  # clients
+            self._accepted: set[int] = set()
 
+        def receive(self, update: Update, context: ServerContext) -> Update:
+            if self._up is None:
+                return update
+            parts = parts_of(context.layout, self.hook.flat)
+            return receive_encoded(update, context, self._up, parts)
 
-class CodecServerSide(ServerSide):
-    """Decodes updates, and encodes the changes of the model.
+        def send(self, task: Task, context: ServerContext) -> Task:
+            if self._down is None:
+                return task
+            if task.weights is not context.start:
+                # The client continues another of its lane, or another hook changed the weights.
+                self._sent_another_model.add(task.client)
+                return task
+            missed = self._missed(task, context)
+            if missed is None:
+                return task
+            context.slot[MISSED] = np.concatenate(missed)
+            context.slot[LENGTHS] = np.array([payload.size for payload in missed], np.int64)
+            context.slot["checksum"] = self._checksum
+            return replace(task, weights=EMPTY)
 
-    Args:
-        up: codec of the updates; None: updates are dense.
-        down: codec of the model's changes; None: the model is sent dense.
-        flat: treat the whole vector as one tensor.
-        feedback: whether the error of one encoded change is added to the next change.
-    """
+        def on_accepted(self, update: Update, context: ServerContext) -> None:
+            if self._down is None:
+                return
+            self._accepted.add(update.client)
+            others = dict(context.memory.get("strange", {}))
+            if update.round == context.round:
+                has_another = update.client in self._sent_another_model
+            else:
+                unanswered = context.memory.get("unanswered", {})
+                has_another = unanswered.get(update.client) == update.round
+            if has_another:
+                others[update.client] = update.round
+            elif others.pop(update.client, None) is None:
+                return
+            context.keep(strange=others)
 
-    def __init__(
-        self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
-    ) -> None:
-        self._up = up
-        self._down = down
-        self._flat = flat
-        self._feedback = feedback
-        self._checksum: int | None = None  # of the model with which the round began
-        self._sent_another_model: set[int] = set()  # clients
-        self._accepted: set[int] = set()
-
-    def receive(self, update: Update, context: ServerContext) -> Update:
-        """Return the update with its delta decoded."""
-        if self._up is None:
-            return update
-        return receive_encoded(update, context, self._up, parts_of(context.layout, self._flat))
-
-    def send(self, task: Task, context: ServerContext) -> Task:
-        """Return the task, with the missed changes in the slot if they are less than the model."""
-        if self._down is None:
-            return task
-        if task.weights is not context.start:
-            # The client continues another client of its lane, or another hook changed the weights.
-            self._sent_another_model.add(task.client)
-            return task
-        missed = self._missed(task, context)
-        if missed is None:
-            return task
-        context.slot[MISSED] = np.concatenate(missed)
-        context.slot["lengths"] = np.array([payload.size for payload in missed], np.int64)
-        context.slot["checksum"] = self._checksum
-        return replace(task, weights=EMPTY)
-
-    def on_accepted(self, update: Update, context: ServerContext) -> None:
-        """Record whether the client now keeps a model other than that of its round."""
-        if self._down is None:
-            return
-        self._accepted.add(update.client)
-        others = dict(context.memory.get("strange", {}))
-        if update.round == context.round:
-            has_another = update.client in self._sent_another_model
-        else:
-            has_another = context.memory.get("unanswered", {}).get(update.client) == update.round
-        if has_another:
-            others[update.client] = update.round
-        elif others.pop(update.client, None) is None:
-            return
-        context.keep(strange=others)
-
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        """Encode the change of the model; return the state with the model that clients will have.
-
-        Raises:
-            NotUsable: the aggregated model is not finite.
-        """
-        if self._down is None:
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            if self._down is None:
+                return state
+            self._record_unanswered(state, context)
+            payload = np.zeros(0, np.uint8)  # if no update was accepted
+            if state.weights is not context.start:
+                change = _change(state, context)
+                if "residual" in context.memory:
+                    change += context.memory["residual"]
+                if not np.isfinite(change).all():
+                    raise NotUsable(
+                        f"round {context.round}: the aggregated model is not finite, so its change "
+                        "cannot be encoded; lower the learning rate, or clip the updates"
+                    )
+                parts = parts_of(context.layout, self.hook.flat)
+                payload = self._down.encode(change, parts, context.rng("download"))
+                sent = self._down.decode(payload, parts)
+                state = replace(state, weights=context.start + sent)
+                if self.hook.feedback:
+                    change -= sent
+                    context.keep(residual=change)
+            payloads = {**context.memory.get("payloads", {}), context.round: payload}
+            total = sum(payload.nbytes for payload in payloads.values())
+            for round in sorted(payloads):
+                if total < state.weights.nbytes:
+                    break
+                total -= payloads.pop(round).nbytes
+            context.keep(payloads=payloads, checksum=checksum(state.weights))
             return state
-        self._record_unanswered(state, context)
-        payload = np.zeros(0, np.uint8)  # if no update was accepted
-        if state.weights is not context.start:
-            change = _change(state, context)
-            if "residual" in context.memory:
-                change += context.memory["residual"]
-            if not np.isfinite(change).all():
-                raise NotUsable(
-                    f"round {context.round}: the aggregated model is not finite, so its change "
-                    "cannot be encoded; lower the learning rate, or clip the updates"
-                )
-            parts = parts_of(context.layout, self._flat)
-            payload = self._down.encode(change, parts, context.rng("download"))
-            sent = self._down.decode(payload, parts)
-            state = replace(state, weights=context.start + sent)
-            if self._feedback:
-                change -= sent
-                context.keep(residual=change)
-        payloads = {**context.memory.get("payloads", {}), context.round: payload}
-        total = sum(payload.nbytes for payload in payloads.values())
-        for round in sorted(payloads):
-            if total < state.weights.nbytes:
-                break
-            total -= payloads.pop(round).nbytes
-        context.keep(payloads=payloads, checksum=checksum(state.weights))
-        return state
 
-    def _record_unanswered(self, state: ServerState, context: ServerContext) -> None:
-        """Record the clients that were sent another model and may still answer late."""
-        before = context.memory.get("unanswered", {})
-        waiting = {
-            client: round
-            for client, round in before.items()
-            if client in state.in_flight and state.in_flight[client].round == round
-        }
-        waiting.update(dict.fromkeys(self._sent_another_model, context.round))
-        unanswered = {one: waiting[one] for one in sorted(waiting) if one not in self._accepted}
-        if unanswered or before:
-            context.keep(unanswered=unanswered)
+        def _record_unanswered(self, state: ServerState, context: ServerContext) -> None:
+            """Record the clients that were sent another model and may still answer late."""
+            before = context.memory.get("unanswered", {})
+            waiting = {
+                client: round
+                for client, round in before.items()
+                if client in state.in_flight and state.in_flight[client].round == round
+            }
+            waiting.update(dict.fromkeys(self._sent_another_model, context.round))
+            unanswered = {one: waiting[one] for one in sorted(waiting) if one not in self._accepted}
+            if unanswered or before:
+                context.keep(unanswered=unanswered)
 
-    def _missed(self, task: Task, context: ServerContext) -> list[np.ndarray] | None:
-        """Return the payloads that bring the client's model up to date; None: send the model."""
-        memory, since = context.memory, task.last_accepted_round
-        if not since or memory.get("strange", {}).get(task.client) == since:
-            return None
-        if self._checksum is None:
-            self._checksum = checksum(context.start)
-        if self._checksum != memory.get("checksum"):
-            return None  # another hook changed the model after this one
-        # The client has the model that its last accepted update started from.
-        base = since - 1 if context.base is None else context.base
-        payloads = [memory["payloads"].get(round) for round in range(base + 1, context.round)]
-        missed = [payload for payload in payloads if payload is not None]
-        # All that are kept are together smaller than the model.
-        return missed if len(missed) == len(payloads) else None
+        def _missed(self, task: Task, context: ServerContext) -> list[np.ndarray] | None:
+            """Return the payloads that bring the client up to date; None: send the model."""
+            memory, since = context.memory, task.last_accepted_round
+            if not since or memory.get("strange", {}).get(task.client) == since:
+                return None
+            if self._checksum is None:
+                self._checksum = checksum(context.start)
+            if self._checksum != memory.get("checksum"):
+                return None  # another hook changed the model after this one
+            # The client has the model that its last accepted update started from.
+            base = since - 1 if context.base is None else context.base
+            payloads = [memory["payloads"].get(round) for round in range(base + 1, context.round)]
+            missed = [payload for payload in payloads if payload is not None]
+            # All that are kept are together smaller than the model.
+            return missed if len(missed) == len(payloads) else None
 
+    class Client(ClientSide["CodecHook"]):
+        """Encodes updates, and brings the client's model up to date."""
 
-class CodecClientSide(ClientSide):
-    """Encodes updates, and brings the client's model up to date.
+        def __init__(self, hook: CodecHook) -> None:
+            super().__init__(hook)
+            self._up, self._down = hook.codecs()
 
-    Args:
-        up: codec of the updates; None: updates are dense.
-        down: codec of the model's changes; None: the model is received dense.
-        flat: treat the whole vector as one tensor.
-        feedback: whether the error of one encoded update is added to the next update.
-    """
+        def receive(self, task: Task, context: ClientContext) -> Task:
+            if self._down is None:
+                return task
+            parts = parts_of(context.layout, self.hook.flat)
+            return receive_model(task, context, self._down, parts)
 
-    def __init__(
-        self, up: Codec | None, down: Codec | None, flat: bool = False, feedback: bool = True
-    ) -> None:
-        self._up = up
-        self._down = down
-        self._flat = flat
-        self._feedback = feedback
-
-    def receive(self, task: Task, context: ClientContext) -> Task:
-        """Return the task with the server's model."""
-        if self._down is None:
-            return task
-        return receive_model(task, context, self._down, parts_of(context.layout, self._flat))
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        """Return the update with its delta encoded; an update that is not finite stays as it is."""
-        if self._up is None:
-            return update
-        parts, wanted = parts_of(context.layout, self._flat), update.delta
-        if self._feedback and "residual" in context.memory:
-            wanted = wanted + context.memory["residual"]
-        if not np.isfinite(wanted).all():
-            return update  # the server rejects it and says why
-        payload = self._up.encode(wanted, parts, context.rng("upload"))
-        if self._feedback:
-            context.keep(residual=wanted - self._up.decode(payload, parts))
-        return send_payload(update, context, payload)
+        def send(self, update: Update, context: ClientContext) -> Update:
+            if self._up is None:
+                return update
+            parts, wanted = parts_of(context.layout, self.hook.flat), update.delta
+            if self.hook.feedback and "residual" in context.memory:
+                wanted = wanted + context.memory["residual"]
+            if not np.isfinite(wanted).all():
+                return update  # the server rejects it and says why
+            payload = self._up.encode(wanted, parts, context.rng("upload"))
+            if self.hook.feedback:
+                context.keep(residual=wanted - self._up.decode(payload, parts))
+            return send_payload(update, context, payload)
 
 
 # --- updates ---------------------------------------------------------------------------------
@@ -244,20 +206,8 @@ def receive_encoded(
     """
     if PAYLOAD not in context.slot and not np.isfinite(update.delta).all():
         return update  # the server's next check rejects it
-    payload = payload_of(context.slot, PAYLOAD)
+    payload = vector_in(context.slot, PAYLOAD, "payload", np.uint8)
     return replace(update, delta=codec.decode(payload, parts))
-
-
-def payload_of(slot: Slot, name: str) -> np.ndarray:
-    """Return the payload with this name in a slot, uint8 (bytes,).
-
-    Raises:
-        Rejected: there are no bytes with this name.
-    """
-    payload = slot.get(name)
-    if not isinstance(payload, np.ndarray) or payload.dtype != np.uint8 or payload.ndim != 1:
-        raise Rejected(f"no bytes in the slot's {name!r}, where an encoded vector should be")
-    return payload
 
 
 # --- the model -------------------------------------------------------------------------------
@@ -293,8 +243,9 @@ def _caught_up(context: ClientContext, codec: Codec, parts: np.ndarray) -> np.nd
             "but this client keeps no model"
         )
     model: np.ndarray = context.memory["model"].copy()
-    missed, lengths = payload_of(context.slot, MISSED), context.slot.get("lengths")
-    if not isinstance(lengths, np.ndarray) or lengths.sum() != missed.size:
+    missed = vector_in(context.slot, MISSED, "payload", np.uint8)
+    lengths = vector_in(context.slot, LENGTHS, "lengths of the missed updates", np.int64)
+    if lengths.sum() != missed.size:
         raise Rejected("the lengths of the missed updates do not add up to their bytes")
     stop = 0
     for length in lengths.tolist():

@@ -70,9 +70,16 @@ class Attack(Hook):
         """Return the update (d,) that a liar sends in place of `delta`; by default the same."""
         return delta
 
-    def client(self) -> ClientSide:
-        """Return the side that lies, or does nothing for an honest client."""
-        return _Lying(self)
+    class Client(ClientSide["Attack"]):
+        def samples(self, data: Data, context: ClientContext) -> Data:
+            lies = context.client in self.hook.liars
+            return self.hook.lie_in_samples(data, context) if lies else data
+
+        def send(self, update: Update, context: ClientContext) -> Update:
+            if context.client not in self.hook.liars:
+                return update
+            delta = self.hook.lie_in_update(update.delta, context)
+            return update if delta is update.delta else replace(update, delta=delta)
 
 
 class Collusion(Attack, ABC):
@@ -87,22 +94,6 @@ class Collusion(Attack, ABC):
             liars: f, the number of liars in the round.
             rng: draws, the same for all liars of the round.
         """
-
-
-class _Lying(ClientSide):
-    def __init__(self, attack: Attack) -> None:
-        self._attack = attack
-
-    def samples(self, data: Data, context: ClientContext) -> Data:
-        if context.client not in self._attack.liars:
-            return data
-        return self._attack.lie_in_samples(data, context)
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        if context.client not in self._attack.liars:
-            return update
-        delta = self._attack.lie_in_update(update.delta, context)
-        return update if delta is update.delta else replace(update, delta=delta)
 
 
 def attack_in(hooks: Sequence[Hook]) -> Attack | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, MutableMapping, Seque
 from dataclasses import dataclass, field
 from enum import IntEnum
 from numbers import Real
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -267,8 +267,21 @@ def _recorded(name: str, value: object) -> float:
     )
 
 
-class ServerSide:
-    """The server's end of a hook; by default every method returns its argument unchanged."""
+H = TypeVar("H", bound="Hook")
+
+
+class ServerSide(Generic[H]):
+    """The server's end of a hook; by default every method returns its argument unchanged.
+
+    A side lives for one round. What it keeps longer, so that it can be saved and moved, is in its
+    context's memory.
+
+    Args:
+        hook: the hook, with its settings.
+    """
+
+    def __init__(self, hook: H) -> None:
+        self.hook = hook
 
     asks: frozenset[Moment] = frozenset()
     """The moments at which `ask` is called; with "returned", folding waits for the answers."""
@@ -362,8 +375,18 @@ class ServerSide:
         """
 
 
-class ClientSide:
-    """The client's end of a hook; by default every method returns its argument unchanged."""
+class ClientSide(Generic[H]):
+    """The client's end of a hook; by default every method returns its argument unchanged.
+
+    A side lives for one task, or for one question. What it keeps longer, so that it can be saved
+    and moved, is in its context's memory.
+
+    Args:
+        hook: the hook, with its settings.
+    """
+
+    def __init__(self, hook: H) -> None:
+        self.hook = hook
 
     def answer(self, moment: Moment, question: Slot, context: ClientContext) -> Slot:
         """Return the answer to the server side's question.
@@ -395,19 +418,24 @@ class ClientSide:
 
 
 class Hook(Part):
-    """One idea: its settings, and how to make its two sides.
+    """One idea: its settings, and the classes of its two sides.
 
-    The settings are the attributes of a frozen dataclass. The sides keep their state in their
-    context's memory, so that it can be saved and moved.
+    The settings are the attributes of a frozen dataclass.
     """
 
+    Server: ClassVar[type[ServerSide]] = ServerSide
+    """The server's side; a hook that does something there has a class of this name."""
+
+    Client: ClassVar[type[ClientSide]] = ClientSide
+    """The client's side, likewise."""
+
     def server(self) -> ServerSide:
-        """Return the server's side."""
-        return ServerSide()
+        """Return a new server's side."""
+        return self.Server(self)
 
     def client(self) -> ClientSide:
-        """Return the client's side."""
-        return ClientSide()
+        """Return a new client's side."""
+        return self.Client(self)
 
     def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
         """Return a client's answer to a question of the selector, as it leaves the client; by
@@ -444,9 +472,8 @@ class Hook(Part):
     @property
     def follows(self) -> frozenset[Trait]:
         """What follows from the methods of both sides, and from `share_sent`."""
-        client, server = type(self.client()), self.server()
-        leaves_out = type(server).leave_out is not ServerSide.leave_out
-        of = type(server)
+        client, of = type(self.client()), type(self.server())
+        leaves_out = of.leave_out is not ServerSide.leave_out
         changes_later = any(
             getattr(of, one) is not getattr(ServerSide, one) for one in ("conclude", "send")
         )
@@ -465,7 +492,7 @@ class Hook(Part):
             Trait.SENDS_MORE: speaks and Trait.KEEPS_NAMES not in self.provides,
             Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
             Trait.SPARSE: self.share_sent < 0.5,
-            Trait.ASKS_COHORT: bool(server.asks) or leaves_out,
+            Trait.ASKS_COHORT: bool(of.asks) or leaves_out,
             Trait.USES_SINGLE: notes and not opaque and Trait.KEEPS_NAMES not in self.provides,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)

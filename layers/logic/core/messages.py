@@ -12,9 +12,37 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
+from layers.logic.errors import Rejected
+
 Value: TypeAlias = "bool | int | float | str | bytes | np.ndarray | None"
 Slot: TypeAlias = "dict[str, Value]"
 """The data from one half of a hook to the other, sent inside a task, an offer or an update."""
+
+
+def vector_in(slot: Slot, name: str, what: str, dtype: type, size: int | None = None) -> np.ndarray:
+    """Return the vector with this name in a slot from the other end.
+
+    Args:
+        slot: the slot.
+        name: the name.
+        what: what the vector is, in messages.
+        dtype: the type of its values, which are finite.
+        size: the number of its values; None: any.
+
+    Raises:
+        Rejected: there is no such vector; the message says what there is.
+    """
+    value = slot.get(name)
+    if not isinstance(value, np.ndarray):
+        found = f"a {type(value).__name__}" if name in slot else "missing"
+    elif value.dtype != dtype or value.ndim != 1 or size not in (None, value.size):
+        found = f"{value.dtype} of shape {value.shape}"
+    elif not np.isfinite(value).all():
+        found = "not finite"
+    else:
+        return value
+    length = "" if size is None else f" of {size} finite values"
+    raise Rejected(f"a slot without the {np.dtype(dtype)} {what}{length}: {name!r} is {found}")
 
 
 PASS = "pass"

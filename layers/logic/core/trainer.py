@@ -10,10 +10,29 @@ import numpy as np
 from layers.logic.core.declaration import Part
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
-from layers.logic.core.messages import Task
+from layers.logic.core.messages import Task, Training
 
 TRAINER = "trainer"
 """The key of a trainer's memory in `ClientState.memory`."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a trainer works with, on one task of a client.
+
+    Attributes:
+        task: the task, with the received model, and how the client trains.
+        engine: trains the model; for `Trainer.train` it has loaded the received one.
+        data: the client's samples.
+        correct: the hooks' change of each local step's gradient; None: hooks change none.
+        context: the context, with the trainer's memory and random streams.
+    """
+
+    task: Task
+    engine: Engine
+    data: Data
+    correct: Correct | None
+    context: ClientContext
 
 
 class Trainer(Part, ABC):
@@ -23,39 +42,31 @@ class Trainer(Part, ABC):
     """
 
     @abstractmethod
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
-        """Train on `data`; afterwards the engine holds the model that the client returns.
+    def train(self, job: Job) -> TrainReport:
+        """Train; afterwards the engine holds the model that the client returns."""
 
-        Args:
-            task: the task, with the received model, which the engine has loaded.
-            engine: trains the model.
-            data: the client's samples.
-            correct: the hooks' change of each local step's gradient; None: hooks change none.
-            context: the context, with the trainer's memory and random streams.
+    def personal(self, job: Job) -> None:
+        """Load the model that this client uses itself; by default the received one.
+
+        The received model is the global one, with the client's own tensors. Hooks change no
+        gradient here, and the trainer's memory does not change.
         """
-
-    def personal(self, task: Task, engine: Engine, data: Data, context: ClientContext) -> None:
-        """Load the model that this client uses itself; by default the one of `task`.
-
-        Args:
-            task: the global model, with the client's own tensors, and how clients train.
-            engine: takes the model.
-            data: the client's training samples.
-            context: the context, with the trainer's memory, which does not change.
-        """
-        engine.load(task.weights, task.buffers)
+        job.engine.load(job.task.weights, job.task.buffers)
 
 
 def received(task: Task) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Return the reference model that every trainer gives to a loss: the received one."""
     return {"received": (task.weights, task.buffers)}
+
+
+def local_steps(
+    job: Job, training: Training, seed: int, correct: Correct | None = None
+) -> TrainReport:
+    """Take the steps of a training from the loaded model."""
+    batches = job.engine.batches(job.data, training, seed, references=received(job.task))
+    for batch in batches:
+        job.engine.step(batch, correct)
+    return batches.report()
 
 
 @dataclass(frozen=True)
@@ -64,16 +75,6 @@ class LocalSgd(Trainer):
 
     name = "local-sgd"
 
-    def train(
-        self,
-        task: Task,
-        engine: Engine,
-        data: Data,
-        correct: Correct | None,
-        context: ClientContext,
-    ) -> TrainReport:
+    def train(self, job: Job) -> TrainReport:
         """Take the local steps of the task."""
-        batches = engine.batches(data, task.training, task.seed, references=received(task))
-        for batch in batches:
-            engine.step(batch, correct)
-        return batches.report()
+        return local_steps(job, job.task.training, job.task.seed, job.correct)

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from layers.logic.compression.codecs import (
+    Codec,
     SparseCodec,
     encode_sparse,
     largest_positions,
     parts_of,
 )
-from layers.logic.compression.sides import CodecServerSide, receive_model, send_payload
-from layers.logic.core.declaration import Trait, encoded
-from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerSide
-from layers.logic.core.messages import Task, Update
+from layers.logic.compression.sides import CodecHook, send_payload
+from layers.logic.core.hook import ClientContext
+from layers.logic.core.messages import Update
 from layers.logic.numeric.vectors import norm
 from layers.settings import Bound, Count, Decay, PositiveShare, WholeNumber
 
@@ -28,7 +28,7 @@ EVERYTHING = SparseCodec(1.0)  # every value that is not zero; the payload says 
 
 
 @dataclass(frozen=True)
-class Dgc(Hook):
+class Dgc(CodecHook):
     """Deep gradient compression: momentum correction and masking, warm-up (Lin et al. 2018).
 
     Attributes:
@@ -60,10 +60,9 @@ class Dgc(Hook):
     warmup_factor: PositiveShare | None = 0.25
     down: bool = True
 
-    @property
-    def provides(self) -> frozenset[Trait]:
-        """What it encodes."""
-        return encoded(True, self.down) | {Trait.KEEPS_NAMES}
+    def codecs(self) -> tuple[Codec, Codec | None]:
+        """Every changed value, encoded without loss."""
+        return EVERYTHING, EVERYTHING if self.down else None
 
     def density(self, round: int) -> float:
         """Return the share of the values that are sent in `round`, from 1."""
@@ -79,51 +78,36 @@ class Dgc(Hook):
         """`p`; 0 with a threshold, with which any share may travel."""
         return 0.0 if self.threshold is not None else self.p
 
-    def server(self) -> ServerSide:
-        """Return the side that decodes updates."""
-        return CodecServerSide(EVERYTHING, EVERYTHING if self.down else None)
+    class Client(CodecHook.Client):
+        hook: Dgc
 
-    def client(self) -> ClientSide:
-        """Return the side that accumulates updates, and sends the largest values."""
-        return _DgcClient(self)
+        def send(self, update: Update, context: ClientContext) -> Update:
+            hook, memory = self.hook, context.memory
+            gradient = self._clipped(update.delta)
+            if not np.isfinite(gradient).all():
+                return update  # unchanged: the server rejects it and says why
+            m = np.float32(hook.momentum)
+            if hook.nesterov:
+                u = m * (memory.get("u", np.float32(0)) + gradient)
+                v = memory.get("v", np.float32(0)) + (u + gradient)
+            else:
+                u = m * memory.get("u", np.float32(0)) + gradient
+                v = memory.get("v", np.float32(0)) + u
+            if hook.threshold is None:
+                parts = parts_of(context.layout)
+                positions = largest_positions(v, parts, hook.density(context.round))
+            else:
+                positions = np.flatnonzero(np.abs(v) > hook.threshold)
+            payload = encode_sparse(positions, v[positions], v.size)
+            v[positions] = 0
+            if hook.masking:
+                u[positions] = 0
+            context.keep(u=u, v=v)
+            return send_payload(update, context, payload)
 
-
-class _DgcClient(ClientSide):
-    def __init__(self, settings: Dgc) -> None:
-        self._settings = settings
-
-    def receive(self, task: Task, context: ClientContext) -> Task:
-        if not self._settings.down:
-            return task
-        return receive_model(task, context, EVERYTHING, parts_of(context.layout))
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        settings = self._settings
-        gradient = self._clipped(update.delta)
-        if not np.isfinite(gradient).all():
-            return update  # unchanged: the server rejects it and says why
-        m = np.float32(settings.momentum)
-        if settings.nesterov:
-            u = m * (context.memory.get("u", np.float32(0)) + gradient)
-            v = context.memory.get("v", np.float32(0)) + (u + gradient)
-        else:
-            u = m * context.memory.get("u", np.float32(0)) + gradient
-            v = context.memory.get("v", np.float32(0)) + u
-        if settings.threshold is None:
-            density = settings.density(context.round)
-            positions = largest_positions(v, parts_of(context.layout), density)
-        else:
-            positions = np.flatnonzero(np.abs(v) > settings.threshold)
-        payload = encode_sparse(positions, v[positions], v.size)
-        v[positions] = 0
-        if settings.masking:
-            u[positions] = 0
-        context.keep(u=u, v=v)
-        return send_payload(update, context, payload)
-
-    def _clipped(self, gradient: np.ndarray) -> np.ndarray:
-        if self._settings.clip is None:
-            return gradient
-        most = self._settings.clip / self._settings.clients**0.5
-        length = norm(gradient)
-        return gradient * np.float32(most / length) if length > most else gradient
+        def _clipped(self, gradient: np.ndarray) -> np.ndarray:
+            if self.hook.clip is None:
+                return gradient
+            most = self.hook.clip / self.hook.clients**0.5
+            length = norm(gradient)
+            return gradient * np.float32(most / length) if length > most else gradient

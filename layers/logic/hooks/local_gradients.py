@@ -8,9 +8,9 @@ import numpy as np
 
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
-from layers.logic.core.messages import EMPTY, Update
+from layers.logic.core.messages import EMPTY, Update, vector_in
 from layers.logic.core.parts import Parts
-from layers.logic.errors import LogicError, Rejected
+from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
 from layers.settings import Bound, NotNegative
 
@@ -29,19 +29,13 @@ class Clip(Hook):
 
     norm: Bound = 1.0
 
-    def client(self) -> ClientSide:
-        """Return the side that clips each gradient; the server has nothing to undo."""
-        return _ClipClient(self.norm)
-
-
-class _ClipClient(ClientSide):
-    def __init__(self, norm: float) -> None:
-        self._norm = norm
-
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        length = norm(gradient)
-        if length > self._norm:
-            gradient *= np.float32(self._norm / length)
+    class Client(ClientSide["Clip"]):
+        def gradient(
+            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
+        ) -> None:
+            length = norm(gradient)
+            if length > self.hook.norm:
+                gradient *= np.float32(self.hook.norm / length)
 
 
 @dataclass(frozen=True)
@@ -73,22 +67,12 @@ class FedProx(Hook):
                 "more: each step would overshoot the received model; lower one of them"
             )
 
-    def client(self) -> ClientSide:
-        """Return the side that adds the term to each gradient."""
-        return _Proximal(self.mu) if self.mu else ClientSide()
-
-
-class _Proximal(ClientSide):
-    def __init__(self, mu: float) -> None:
-        self._mu = np.float32(mu)
-        self._term: np.ndarray | None = None
-
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        if self._term is None:
-            self._term = np.empty_like(gradient)
-        np.subtract(weights, context.start, out=self._term)
-        self._term *= self._mu
-        gradient += self._term
+    class Client(ClientSide["FedProx"]):
+        def gradient(
+            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
+        ) -> None:
+            if self.hook.mu:
+                gradient += np.float32(self.hook.mu) * (weights - context.start)
 
 
 GRADIENT = "gradient"
@@ -108,33 +92,24 @@ class GradientReply(Hook):
     requires = frozenset({Need.PLAIN_SGD})
     provides = frozenset({Trait.ENCODES_UPDATE, Trait.LOSSLESS})
 
-    def server(self) -> ServerSide:
-        """Return the side that makes the step w - eta G."""
-        return _Step()
+    class Client(ClientSide):
+        def __init__(self, hook: GradientReply) -> None:
+            super().__init__(hook)
+            self._sum: np.ndarray | None = None
 
-    def client(self) -> ClientSide:
-        """Return the side that adds up the gradients."""
-        return _Sum()
+        def gradient(
+            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
+        ) -> None:
+            if self._sum is None:
+                self._sum = np.zeros_like(gradient)
+            self._sum += gradient
 
+        def send(self, update: Update, context: ClientContext) -> Update:
+            total = np.zeros_like(update.delta) if self._sum is None else self._sum
+            context.slot[GRADIENT] = total
+            return replace(update, delta=EMPTY)
 
-class _Sum(ClientSide):
-    def __init__(self) -> None:
-        self._sum: np.ndarray | None = None
-
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        if self._sum is None:
-            self._sum = np.zeros_like(gradient)
-        self._sum += gradient
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        total = np.zeros_like(update.delta) if self._sum is None else self._sum
-        context.slot[GRADIENT] = total
-        return replace(update, delta=EMPTY)
-
-
-class _Step(ServerSide):
-    def receive(self, update: Update, context: ServerContext) -> Update:
-        gradient = context.slot.get(GRADIENT)
-        if not isinstance(gradient, np.ndarray) or gradient.dtype != np.float32:
-            raise Rejected("an update without the float32 gradient that was asked for")
-        return replace(update, delta=np.float32(-context.training.learning_rate) * gradient)
+    class Server(ServerSide):
+        def receive(self, update: Update, context: ServerContext) -> Update:
+            gradient = vector_in(context.slot, GRADIENT, "gradient", np.float32, context.start.size)
+            return replace(update, delta=np.float32(-context.training.learning_rate) * gradient)

@@ -23,7 +23,7 @@ from layers.logic.compression.codecs import (
     kept_of,
     top,
 )
-from layers.logic.compression.sides import PAYLOAD, payload_of, receive_encoded, send_payload
+from layers.logic.compression.sides import PAYLOAD, receive_encoded, send_payload
 from layers.logic.core.declaration import encoded
 from layers.logic.core.hook import (
     ClientContext,
@@ -33,7 +33,7 @@ from layers.logic.core.hook import (
     ServerContext,
     ServerSide,
 )
-from layers.logic.core.messages import EMPTY, Task, Update
+from layers.logic.core.messages import EMPTY, Task, Update, vector_in
 from layers.logic.errors import LogicError
 from layers.settings import Bound, PositiveShare
 
@@ -109,44 +109,84 @@ class SelectiveSgd(Hook):
         """`upload`."""
         return self.upload
 
-    def server(self) -> ServerSide:
-        """Return the side that counts how often each parameter was updated."""
-        return _SelectiveServer(self.download, self.epsilon)
+    class Server(ServerSide["SelectiveSgd"]):
+        def send(self, task: Task, context: ServerContext) -> Task:
+            if self.hook.epsilon is not None and task.pass_number > 1:
+                raise LogicError(
+                    "selective-sgd with epsilon: the selector sends clients several times through "
+                    "a round, and each time would spend epsilon; let a round have one pass, as "
+                    "with mediator_epochs: 1, or leave epsilon out"
+                )
+            size = task.weights.size
+            wanted = kept_of(size, self.hook.download) if size else 0
+            if task.last_accepted_round < _since(context) or wanted == size:
+                return task  # the client keeps no model yet, or takes the server's whole model
+            updated = context.memory.get("updated", np.zeros(size, np.int32))
+            positions = most_updated(updated, wanted)
+            context.slot[NEWS] = encode_sparse(positions, task.weights[positions], size)
+            return replace(task, weights=EMPTY)
 
-    def client(self) -> ClientSide:
-        """Return the side that keeps a model of its own."""
-        return _SelectiveClient(self)
+        def receive(self, update: Update, context: ServerContext) -> Update:
+            return receive_encoded(update, context, EVERYTHING, _whole(context))
 
+        def on_accepted(self, update: Update, context: ServerContext) -> None:
+            size = int(_whole(context)[-1])
+            payload = vector_in(context.slot, PAYLOAD, "payload", np.uint8)
+            positions, _ = decode_sparse(payload, size)
+            updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()
+            updated[positions] += 1
+            context.keep(updated=updated, since=_since(context))
 
-class _SelectiveServer(ServerSide):
-    def __init__(self, share: float, epsilon: float | None) -> None:
-        self._share, self._epsilon = share, epsilon
+    class Client(ClientSide["SelectiveSgd"]):
+        def receive(self, task: Task, context: ClientContext) -> Task:
+            if NEWS not in context.slot:
+                return task
+            if "model" not in context.memory:
+                raise LogicError(
+                    f"round {context.round}: the server sent a part of its model, but this client "
+                    "keeps no model"
+                )
+            model = context.memory["model"].copy()
+            payload = vector_in(context.slot, NEWS, "payload", np.uint8)
+            positions, values = decode_sparse(payload, model.size)
+            model[positions] = values
+            return replace(task, weights=model)
 
-    def send(self, task: Task, context: ServerContext) -> Task:
-        if self._epsilon is not None and task.pass_number > 1:
-            raise LogicError(
-                "selective-sgd with epsilon: the selector sends clients several times through a "
-                "round, and each time would spend epsilon; let a round have one pass, as with "
-                "mediator_epochs: 1, or leave epsilon out"
+        def send(self, update: Update, context: ClientContext) -> Update:
+            delta = update.delta
+            if not np.isfinite(delta).all():
+                return update  # unchanged: the server rejects it and says why
+            context.keep(model=context.start + delta)
+            if self.hook.epsilon is not None and delta.size:
+                positions, values = self._noisy(delta, self.hook.epsilon, context)
+            else:
+                positions = self._chosen(delta, context) if delta.size else np.zeros(0, np.int64)
+                values = delta[positions]
+                if self.hook.clip is not None:
+                    np.clip(values, -self.hook.clip, self.hook.clip, out=values)
+            return send_payload(update, context, encode_sparse(positions, values, delta.size))
+
+        def _noisy(
+            self, delta: np.ndarray, epsilon: float, context: ClientContext
+        ) -> tuple[np.ndarray, np.ndarray]:
+            """Return the positions that are uploaded, and the values with noise, float32 (c,)."""
+            hook = self.hook
+            gamma = float(hook.clip or 0.0)
+            bounded = np.clip(delta.astype(np.float64), -gamma, gamma)
+            count = kept_of(delta.size, hook.upload)
+            positions, values = numeric_sparse(
+                bounded, hook.threshold, count, 2 * gamma, epsilon, context.rng
             )
-        size = task.weights.size
-        wanted = kept_of(size, self._share) if size else 0
-        if task.last_accepted_round < _since(context) or wanted == size:
-            return task  # the client has no model of its own yet, or takes the server's whole model
-        updated = context.memory.get("updated", np.zeros(size, np.int32))
-        positions = most_updated(updated, wanted)
-        context.slot[NEWS] = encode_sparse(positions, task.weights[positions], size)
-        return replace(task, weights=EMPTY)
+            return positions, np.clip(values, -gamma, gamma).astype(np.float32)
 
-    def receive(self, update: Update, context: ServerContext) -> Update:
-        return receive_encoded(update, context, EVERYTHING, _whole(context))
-
-    def on_accepted(self, update: Update, context: ServerContext) -> None:
-        size = int(_whole(context)[-1])
-        positions, _ = decode_sparse(payload_of(context.slot, PAYLOAD), size)
-        updated = context.memory.get("updated", np.zeros(size, np.int32)).copy()
-        updated[positions] += 1
-        context.keep(updated=updated, since=_since(context))
+        def _chosen(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
+            k = kept_of(delta.size, self.hook.upload)
+            if self.hook.choice == "largest":
+                return exactly(delta, top(delta, k)[0], k)
+            large = np.flatnonzero(np.abs(delta) > self.hook.threshold)
+            if large.size <= k:
+                return large
+            return np.sort(context.rng("choose").choice(large, k, replace=False))
 
 
 def _since(context: Context) -> int:
@@ -156,60 +196,6 @@ def _since(context: Context) -> int:
     """
     before = 1 if "updated" in context.memory else context.round
     return int(context.memory.get("since", before))
-
-
-class _SelectiveClient(ClientSide):
-    def __init__(self, settings: SelectiveSgd) -> None:
-        self._settings = settings
-
-    def receive(self, task: Task, context: ClientContext) -> Task:
-        if NEWS not in context.slot:
-            return task
-        if "model" not in context.memory:
-            raise LogicError(
-                f"round {context.round}: the server sent a part of its model, but this client "
-                "keeps no model"
-            )
-        model = context.memory["model"].copy()
-        positions, values = decode_sparse(payload_of(context.slot, NEWS), model.size)
-        model[positions] = values
-        return replace(task, weights=model)
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        delta = update.delta
-        if not np.isfinite(delta).all():
-            return update  # unchanged: the server rejects it and says why
-        context.keep(model=context.start + delta)
-        if self._settings.epsilon is not None and delta.size:
-            positions, values = self._noisy(delta, self._settings.epsilon, context)
-        else:
-            positions = self._chosen(delta, context) if delta.size else np.zeros(0, np.int64)
-            values = delta[positions]
-            if self._settings.clip is not None:
-                np.clip(values, -self._settings.clip, self._settings.clip, out=values)
-        return send_payload(update, context, encode_sparse(positions, values, delta.size))
-
-    def _noisy(
-        self, delta: np.ndarray, epsilon: float, context: ClientContext
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions that are uploaded, and the values with noise, float32 (c,)."""
-        settings = self._settings
-        gamma = float(settings.clip or 0.0)
-        bounded = np.clip(delta.astype(np.float64), -gamma, gamma)
-        count = kept_of(delta.size, settings.upload)
-        positions, values = numeric_sparse(
-            bounded, settings.threshold, count, 2 * gamma, epsilon, context.rng
-        )
-        return positions, np.clip(values, -gamma, gamma).astype(np.float32)
-
-    def _chosen(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
-        k = kept_of(delta.size, self._settings.upload)
-        if self._settings.choice == "largest":
-            return exactly(delta, top(delta, k)[0], k)
-        large = np.flatnonzero(np.abs(delta) > self._settings.threshold)
-        if large.size <= k:
-            return large
-        return np.sort(context.rng("choose").choice(large, k, replace=False))
 
 
 def most_updated(updated: np.ndarray, k: int) -> np.ndarray:

@@ -17,8 +17,7 @@ round that does not change the model leaves w, m and v as they are.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,8 +25,9 @@ import numpy as np
 from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.state import ServerState
-from layers.logic.errors import LogicError
 from layers.settings import Decay, Positive
+
+LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -49,32 +49,50 @@ class FedAvgM(Hook):
 
     provides = frozenset({Trait.MEMORY_FITS})
 
-    def server(self) -> ServerSide:
-        """Return the side that keeps v."""
-        return _Momentum(self.server_learning_rate, self.momentum)
+    class Server(ServerSide["FedAvgM"]):
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            if state.weights is context.start:
+                return state
+            velocity = state.weights - context.start
+            if "velocity" in context.memory:
+                velocity += np.float32(self.hook.momentum) * context.memory["velocity"]
+            context.keep(velocity=velocity)
+            change = np.float32(self.hook.server_learning_rate) * velocity
+            return replace(state, weights=context.start + change, change=change)
 
 
-class _Momentum(ServerSide):
-    def __init__(self, rate: float, momentum: float) -> None:
-        self._rate = np.float32(rate)
-        self._momentum = np.float32(momentum)
+class Adaptive(Hook, ABC):
+    """An adaptive optimiser, algorithm 2: its kinds differ in how v follows Delta^2."""
 
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        if state.weights is context.start:
-            return state
-        velocity = state.weights - context.start
-        if "velocity" in context.memory:
-            velocity += self._momentum * context.memory["velocity"]
-        context.keep(velocity=velocity)
-        change = self._rate * velocity
-        return replace(state, weights=context.start + change, change=change)
+    server_learning_rate: float
+    beta1: float
+    tau: float
 
+    provides = frozenset({Trait.MEMORY_FITS})
 
-LARGEST = float(np.finfo(np.float32).max)
+    @abstractmethod
+    def adapt(self, v: np.ndarray, square: np.ndarray) -> None:
+        """Change v in place, by Delta^2; both are float64 (d,)."""
+
+    class Server(ServerSide["Adaptive"]):
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            if state.weights is context.start:
+                return state
+            hook, memory = self.hook, context.memory
+            delta = np.subtract(state.weights, context.start, dtype=np.float64)
+            m = (1 - hook.beta1) * delta + hook.beta1 * memory.get("m", 0.0)
+            v = np.full_like(delta, hook.tau**2)
+            if "v" in memory:
+                v[:] = memory["v"]
+            hook.adapt(v, np.square(delta))
+            context.keep(m=m.astype(np.float32), v=np.minimum(v, LARGEST).astype(np.float32))
+            step = hook.server_learning_rate * m / (np.sqrt(v) + hook.tau)
+            change = step.astype(np.float32)
+            return replace(state, weights=context.start + change, change=change)
 
 
 @dataclass(frozen=True)
-class FedAdagrad(Hook):
+class FedAdagrad(Adaptive):
     """FedAdagrad: steps shrink where the updates were large, v <- v + Delta^2.
 
     Attributes:
@@ -89,17 +107,12 @@ class FedAdagrad(Hook):
     beta1: Decay = 0.0
     tau: Positive = 1e-3
 
-    provides = frozenset({Trait.MEMORY_FITS})
-
-    def server(self) -> ServerSide:
-        """Return the side that keeps m and v."""
-        return _Adaptive(
-            self.server_learning_rate, self.beta1, self.tau, lambda v, square: v + square
-        )
+    def adapt(self, v: np.ndarray, square: np.ndarray) -> None:
+        v += square
 
 
 @dataclass(frozen=True)
-class FedAdam(Hook):
+class FedAdam(Adaptive):
     """FedAdam: v follows the recent updates, v <- beta2 v + (1 - beta2) Delta^2.
 
     Attributes:
@@ -116,18 +129,13 @@ class FedAdam(Hook):
     beta2: Decay = 0.99
     tau: Positive = 1e-3
 
-    provides = frozenset({Trait.MEMORY_FITS})
-
-    def server(self) -> ServerSide:
-        """Return the side that keeps m and v."""
-        b = self.beta2
-        return _Adaptive(
-            self.server_learning_rate, self.beta1, self.tau, lambda v, s: b * v + (1 - b) * s
-        )
+    def adapt(self, v: np.ndarray, square: np.ndarray) -> None:
+        v *= self.beta2
+        v += (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
-class FedYogi(Hook):
+class FedYogi(FedAdam):
     """FedYogi: v moves more slowly, v <- v - (1 - beta2) Delta^2 sign(v - Delta^2).
 
     Attributes:
@@ -139,53 +147,5 @@ class FedYogi(Hook):
 
     name = "fedyogi"
 
-    server_learning_rate: Positive = 0.01
-    beta1: Decay = 0.9
-    beta2: Decay = 0.99
-    tau: Positive = 1e-3
-
-    provides = frozenset({Trait.MEMORY_FITS})
-
-    def server(self) -> ServerSide:
-        """Return the side that keeps m and v."""
-        part = 1 - self.beta2
-        return _Adaptive(
-            self.server_learning_rate,
-            self.beta1,
-            self.tau,
-            lambda v, s: v - part * s * np.sign(v - s),
-        )
-
-
-def _check(rate: float, tau: float, **betas: float) -> None:
-    for name, value in (("server_learning_rate", rate), ("tau", tau)):
-        if not 0 < value < math.inf:
-            raise LogicError(f"{name} must be greater than 0 and finite, not {value}")
-    for name, value in betas.items():
-        if not 0 <= value < 1:
-            raise LogicError(f"{name} must be at least 0 and below 1, not {value}")
-
-
-class _Adaptive(ServerSide):
-    def __init__(
-        self,
-        rate: float,
-        beta1: float,
-        tau: float,
-        rule: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    ) -> None:
-        self._rate, self._beta1, self._tau, self._rule = rate, beta1, tau, rule
-
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        if state.weights is context.start:
-            return state
-        delta = np.subtract(state.weights, context.start, dtype=np.float64)
-        m = (1 - self._beta1) * delta + self._beta1 * context.memory.get("m", 0.0)
-        v = np.full_like(delta, self._tau**2)
-        if "v" in context.memory:
-            v[:] = context.memory["v"]
-        v = self._rule(v, np.square(delta))
-        context.keep(m=m.astype(np.float32), v=np.minimum(v, LARGEST).astype(np.float32))
-        step = self._rate * m / (np.sqrt(v) + self._tau)
-        change = step.astype(np.float32)
-        return replace(state, weights=context.start + change, change=change)
+    def adapt(self, v: np.ndarray, square: np.ndarray) -> None:
+        v -= (1 - self.beta2) * square * np.sign(v - square)

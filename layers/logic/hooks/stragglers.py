@@ -45,44 +45,38 @@ class Stragglers(Hook):
                 "stragglers with share 1 and drop would drop every client; lower the share"
             )
 
-    def server(self) -> ServerSide:
-        """Return the side that draws the stragglers and shortens their training."""
-        return _Server(self)
+    class Server(ServerSide["Stragglers"]):
+        def __init__(self, hook: Stragglers) -> None:
+            super().__init__(hook)
+            self._work: dict[int, int] = {}  # x, by straggler
 
+        def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
+            unit, whole = _work_of(context.training)
+            cohort = sorted(clients)
+            rng = context.shared_rng("stragglers")
+            order = rng.permutation(len(cohort))
+            work = rng.integers(1, whole, size=len(cohort), endpoint=True)
+            number = int(self.hook.share * len(cohort) + 0.5)
+            self._work = {cohort[place]: int(work[place]) for place in order[:number]}
+            if not self.hook.drop:
+                return {}
+            return {
+                client: f"a straggler: it has time for {part} of {whole} {unit}"
+                for client, part in self._work.items()
+            }
 
-class _Server(ServerSide):
-    def __init__(self, settings: Stragglers) -> None:
-        self._settings = settings
-        self._work: dict[int, int] = {}  # x, by straggler
+        def send(self, task: Task, context: ServerContext) -> Task:
+            part = self._work.get(task.client)
+            if part is None:
+                return task
+            training = task.training
+            if training.steps is None:
+                return replace(task, training=replace(training, epochs=part))
+            return replace(task, training=replace(training, steps=part))
 
-    def leave_out(self, clients: Sequence[int], context: ServerContext) -> Mapping[int, str]:
-        """Draw the round's stragglers; return them if they are dropped."""
-        unit, whole = _work_of(context.training)
-        cohort = sorted(clients)
-        rng = context.shared_rng("stragglers")
-        order = rng.permutation(len(cohort))
-        work = rng.integers(1, whole, size=len(cohort), endpoint=True)
-        number = int(self._settings.share * len(cohort) + 0.5)
-        self._work = {cohort[place]: int(work[place]) for place in order[:number]}
-        if not self._settings.drop:
-            return {}
-        return {
-            client: f"a straggler: it has time for {part} of {whole} {unit}"
-            for client, part in self._work.items()
-        }
-
-    def send(self, task: Task, context: ServerContext) -> Task:
-        part = self._work.get(task.client)
-        if part is None:
-            return task
-        training = task.training
-        if training.steps is None:
-            return replace(task, training=replace(training, epochs=part))
-        return replace(task, training=replace(training, steps=part))
-
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        context.record(stragglers=len(self._work))
-        return state
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            context.record(stragglers=len(self._work))
+            return state
 
 
 def _work_of(training: Training) -> tuple[str, int]:

@@ -184,46 +184,34 @@ class ClipUpdates(Hook):
         """A bound, and how clients are selected."""
         return frozenset({Need.BOUNDED, Need.SAMPLED if self.sampled else Need.SCHEDULED})
 
-    def server(self) -> ServerSide:
-        """Return the side that tells the clip, where it changes."""
-        return _Telling(self.clip) if self.adaptive else ServerSide()
+    class Server(ServerSide["ClipUpdates"]):
+        def send(self, task: Task, context: ServerContext) -> Task:
+            if self.hook.adaptive:
+                context.slot[CLIP] = context.aggregate.get(CLIP, self.hook.clip)
+            return task
 
-    def client(self) -> ClientSide:
-        """Return the side that clips."""
-        return _Clipping(self.clip, self.adaptive)
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            if self.hook.adaptive:
+                context.record(clip=state.memory.get(AGGREGATE, {}).get(CLIP, self.hook.clip))
+            return state
 
+    class Client(ClientSide["ClipUpdates"]):
+        def __init__(self, hook: ClipUpdates) -> None:
+            super().__init__(hook)
+            self._clip = hook.clip
 
-@dataclass
-class _Telling(ServerSide):
-    clip: float
+        def receive(self, task: Task, context: ClientContext) -> Task:
+            if self.hook.adaptive:
+                self._clip = float(context.slot[CLIP])  # type: ignore[arg-type]
+            return task
 
-    def send(self, task: Task, context: ServerContext) -> Task:
-        context.slot[CLIP] = context.aggregate.get(CLIP, self.clip)
-        return task
-
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        context.record(clip=state.memory.get(AGGREGATE, {}).get(CLIP, self.clip))
-        return state
-
-
-@dataclass
-class _Clipping(ClientSide):
-    clip: float
-    adaptive: bool
-
-    def receive(self, task: Task, context: ClientContext) -> Task:
-        if self.adaptive:
-            self.clip = float(context.slot[CLIP])  # type: ignore[arg-type]
-        return task
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        length = norm(update.delta)
-        if self.adaptive:
-            context.slot[WITHIN] = length <= self.clip
-        delta = update.delta
-        if length > self.clip:
-            delta = delta * np.float32(self.clip / length)
-        return replace(update, delta=delta, metrics={})
+        def send(self, update: Update, context: ClientContext) -> Update:
+            delta, length = update.delta, norm(update.delta)
+            if self.hook.adaptive:
+                context.slot[WITHIN] = length <= self._clip
+            if length > self._clip:
+                delta = delta * np.float32(self._clip / length)
+            return replace(update, delta=delta, metrics={})
 
 
 @dataclass

@@ -110,10 +110,6 @@ class HideUpdates(Hook):
         asked = Need.UNASKED if self.response is None else Need.HIDES_LABELS
         return frozenset({Need.HIDDEN, asked})
 
-    def client(self) -> ClientSide:
-        """Return the side that hides the update."""
-        return _Hiding(self.clip, self.noise)
-
     def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
         """Return the answer by randomised response; an empty one to any other question."""
         response = self.response
@@ -131,15 +127,10 @@ class HideUpdates(Hook):
             return {}
         return {"histogram": response.histogram(counts, samples)} if told else {}
 
-
-@dataclass
-class _Hiding(ClientSide):
-    clip: float
-    noise: float
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        step = self.clip * self.noise / GRID
-        whole = on_grid(update.delta, self.clip, step)
-        draws = context.secret("noise", whole)
-        hidden = (whole + discrete_gaussian(draws, GRID, whole.size)) * step
-        return replace(update, delta=hidden.astype(np.float32), metrics={})
+    class Client(ClientSide["HideUpdates"]):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            step = self.hook.clip * self.hook.noise / GRID
+            whole = on_grid(update.delta, self.hook.clip, step)
+            draws = context.secret("noise", whole)
+            hidden = (whole + discrete_gaussian(draws, GRID, whole.size)) * step
+            return replace(update, delta=hidden.astype(np.float32), metrics={})

@@ -16,7 +16,7 @@ from layers.logic.core.mask import MASK
 from layers.logic.core.messages import Offer, Task, Update, in_pass, no_update
 from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
-from layers.logic.core.trainer import TRAINER
+from layers.logic.core.trainer import TRAINER, Job
 from layers.logic.numeric.vectors import largest, norm
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ClientPipeline, Trace
@@ -76,7 +76,7 @@ def answer(
         pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
     at = _trainer_context(pipeline, logic)
-    report: Any = logic.trainer.train(received, engine, data, correct, at)
+    report: Any = logic.trainer.train(Job(received, engine, data, correct, at))
     if report is None:
         what = "returned None; it must return the report of the training, as engine.train does"
         raise failure(logic.trainer.train, what, task.round, task.client)
@@ -137,8 +137,8 @@ def personal_model(
     pipeline = logic.client_pipeline(task, memory, assets)
     context = _trainer_context(pipeline, logic)
     context.start, context.training = task.weights, task.training
-    at = {"round": task.round, "client": task.client}
-    guarded(logic.trainer.personal, task, engine, data, context, **at)
+    job = Job(task, engine, data, None, context)
+    guarded(logic.trainer.personal, job, round=task.round, client=task.client)
 
 
 def _trainer_context(pipeline: ClientPipeline, logic: Logic) -> ClientContext:

@@ -35,22 +35,18 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Gate(Hook):
-    def client(self) -> ClientSide:
-        return Waits()
-
-
-class Waits(ClientSide):
-    def send(self, update: Update, context: ClientContext) -> Update:
-        if update.round == 3 and (HERE / "debug").exists():
-            breakpoint()
-        while update.round == 3 and not (HERE / "open").exists():
-            (HERE / "waiting").touch()
-            time.sleep(0.01)
-        if (HERE / "fail").exists():
-            raise ZeroDivisionError("on purpose")
-        total = update.delta + context.memory.get("residual", np.float32(0))
-        context.keep(residual=(total / 2).astype(np.float32))
-        return replace(update, delta=(total / 2).astype(np.float32))
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            if update.round == 3 and (HERE / "debug").exists():
+                breakpoint()
+            while update.round == 3 and not (HERE / "open").exists():
+                (HERE / "waiting").touch()
+                time.sleep(0.01)
+            if (HERE / "fail").exists():
+                raise ZeroDivisionError("on purpose")
+            total = update.delta + context.memory.get("residual", np.float32(0))
+            context.keep(residual=(total / 2).astype(np.float32))
+            return replace(update, delta=(total / 2).astype(np.float32))
 """
 
 

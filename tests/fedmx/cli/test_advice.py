@@ -34,16 +34,11 @@ from fedmx import ClientSide, Hook
 @dataclass(frozen=True)
 class Half(Hook):
     sizes: tuple[int, int] = (1, 2)
-    def client(self):
-        return Side(self.sizes)
-
-class Side(ClientSide):
-    def __init__(self, sizes):
-        self.sizes = sizes
-    def send(self, update, context):
-        if context.round == self.sizes[0]:
-            update.delta *= 0.5
-        return update
+    class Client(ClientSide):
+        def send(self, update, context):
+            if context.round == self.hook.sizes[0]:
+                update.delta *= 0.5
+            return update
 """
 
 

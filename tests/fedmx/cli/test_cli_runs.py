@@ -188,7 +188,7 @@ def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Pat
 def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     (folder / "fail").touch()
     result = fedmx("run", "small.yaml", "--own-modules", cwd=folder)
-    line = 1 + GATE.splitlines().index('            raise ZeroDivisionError("on purpose")')
+    line = 1 + GATE.splitlines().index('                raise ZeroDivisionError("on purpose")')
     assert result.code == 2
     assert re.search(
         rf"^fedmx: client \d, round 1: ZeroDivisionError: on purpose \({folder}/gate.py:{line}\); "

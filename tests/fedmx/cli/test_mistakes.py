@@ -23,43 +23,27 @@ from layers.logic.aggregators.mean import Mean
 
 
 class Misspelt(Hook):
-    def server(self):
-        return Recieves()
-
-
-class Recieves(ServerSide):
-    def recieve(self, update, context):
-        return update
+    class Server(ServerSide):
+        def recieve(self, update, context):
+            return update
 
 
 class Alone(Hook):
-    def client(self):
-        return Forgets()
-
-
-class Forgets(ClientSide):
-    def send(self, update, context):
-        replace(update, delta=-update.delta)
+    class Client(ClientSide):
+        def send(self, update, context):
+            replace(update, delta=-update.delta)
 
 
 class Raises(Hook):
-    def server(self):
-        return Looks()
-
-
-class Looks(ServerSide):
-    def receive(self, update, context):
-        return context.slot["a mask"]
+    class Server(ServerSide):
+        def receive(self, update, context):
+            return context.slot["a mask"]
 
 
 class ClientRaises(Hook):
-    def client(self):
-        return Seeks()
-
-
-class Seeks(ClientSide):
-    def send(self, update, context):
-        return context.slot["a mask"]
+    class Client(ClientSide):
+        def send(self, update, context):
+            return context.slot["a mask"]
 
 
 @dataclass(frozen=True)
@@ -74,13 +58,9 @@ class Wide(Hook):
 
 
 class Doubtful(Hook):
-    def server(self):
-        return HelpsNobody()
-
-
-class HelpsNobody(ServerSide):
-    def compute_weights_again(self):
-        return 1
+    class Server(ServerSide):
+        def compute_weights_again(self):
+            return 1
 
 
 def pixels() -> dict:
@@ -146,8 +126,8 @@ def line_of(text: str) -> int:
     return 1 + PARTS.splitlines().index(text)
 
 
-RECIEVE = "    def recieve(self, update, context):"
-SEND = "    def send(self, update, context):"
+RECIEVE = "        def recieve(self, update, context):"
+SEND = "        def send(self, update, context):"
 
 
 @pytest.mark.parametrize(
@@ -155,8 +135,8 @@ SEND = "    def send(self, update, context):"
     [
         (
             'logic.hooks=["parts_with_mistakes:Misspelt"]',
-            "--set logic.hooks.0: Recieves.recieve is not a hook method; did you mean 'receive'? "
-            f"(HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
+            "--set logic.hooks.0: Misspelt.Server.recieve is not a hook method; did you mean "
+            f"'receive'? (HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
         ),
         (
             'logic.hooks=["parts_with_mistakes:Wide"]',
@@ -166,8 +146,8 @@ SEND = "    def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Alone"]',
-            "client 1, round 1: Forgets.send returned None; it must return the update, changed or "
-            f"not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
+            "client 1, round 1: Alone.Client.send returned None; it must return the update, "
+            f"changed or not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
         ),
         (
             'logic.hooks=["parts_with_mistakes:ClientRaises"]',
@@ -175,7 +155,7 @@ SEND = "    def send(self, update, context):"
         ),
         (
             'logic.hooks=["parts_with_mistakes:Raises"]',
-            "round 1, client 1: Looks.receive failed: KeyError: 'a mask' "
+            "round 1, client 1: Raises.Server.receive failed: KeyError: 'a mask' "
             "(HERE/parts_with_mistakes.py:",
         ),
         (
@@ -242,7 +222,7 @@ def test_a_method_that_nobody_calls_is_doubted_in_one_line(
     assert command(words) == 0
     doubted = [one for one in capsys.readouterr().err.splitlines() if "method" in one]
     assert len(doubted) == 1
-    assert "HelpsNobody.compute_weights_again is not a hook method" in doubted[0]
+    assert "Doubtful.Server.compute_weights_again is not a hook method" in doubted[0]
 
 
 def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
@@ -266,7 +246,7 @@ def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
     assert found["bytes"] == 2 * found["round_bytes"]
     hook = 'logic.hooks=["parts_with_mistakes:Alone"]'
     assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]) == 2
-    assert "Forgets.send returned None" in capsys.readouterr().err
+    assert "Alone.Client.send returned None" in capsys.readouterr().err
     assert [one for one in sorted(here.iterdir()) if one.name != "__pycache__"] == [
         one for one in before if one.name != "__pycache__"
     ]

@@ -43,26 +43,19 @@ from layers.logic.core.engine import ArrayData
 class Anchored(Hook):
     assets = {"anchors": Asset(0.1), "probes": Asset(0.05)}
 
-    def client(self):
-        return Anchoring()
+    class Client(ClientSide):
+        def samples(self, data, context):
+            anchors = context.assets["anchors"]
+            x, y = np.concatenate([data.x, anchors.x]), np.concatenate([data.y, anchors.y])
+            return ArrayData(x, y)
 
-    def server(self):
-        return Counting()
+        def send(self, update, context):
+            update.metrics["probed"] = float(context.assets["probes"].x.sum())
+            return update
 
-
-class Counting(ServerSide):
-    def most_samples(self, samples, context):
-        return samples + context.asset_sizes["anchors"]
-
-
-class Anchoring(ClientSide):
-    def samples(self, data, context):
-        anchors = context.assets["anchors"]
-        return ArrayData(np.concatenate([data.x, anchors.x]), np.concatenate([data.y, anchors.y]))
-
-    def send(self, update, context):
-        update.metrics["probed"] = float(context.assets["probes"].x.sum())
-        return update
+    class Server(ServerSide):
+        def most_samples(self, samples, context):
+            return samples + context.asset_sizes["anchors"]
 """
 
 

@@ -35,21 +35,14 @@ class Deadly(Hook):
     armed: str = ""
     round: int = 1
 
-    def client(self):
-        return Dying(self)
-
-
-class Dying(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def receive(self, task, context):
-        BEGUN.append(task.round)
-        armed = Path(self.hook.armed)
-        if BEGUN.count(self.hook.round) == 3 and armed.exists():
-            armed.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task
+    class Client(ClientSide):
+        def receive(self, task, context):
+            BEGUN.append(task.round)
+            armed = Path(self.hook.armed)
+            if BEGUN.count(self.hook.round) == 3 and armed.exists():
+                armed.unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            return task
 '''
 EXPERIMENT = """
 name: killed

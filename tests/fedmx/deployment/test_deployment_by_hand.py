@@ -49,21 +49,14 @@ class Count(Hook):
 
     raises: int = 0
 
-    def client(self) -> ClientSide:
-        return Counting(self.raises)
-
-
-class Counting(ClientSide):
-    def __init__(self, raises: int) -> None:
-        self.raises = raises
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        THREADS.add(threading.get_ident())
-        if context.round == self.raises and context.client == 1:
-            raise KeyError("what the user forgot")
-        times = context.memory.get("times", 0) + 1
-        context.keep(times=times)
-        return replace(update, delta=update.delta * np.float32(1 + times / 8))
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            THREADS.add(threading.get_ident())
+            if context.round == self.hook.raises and context.client == 1:
+                raise KeyError("what the user forgot")
+            times = context.memory.get("times", 0) + 1
+            context.keep(times=times)
+            return replace(update, delta=update.delta * np.float32(1 + times / 8))
 
 
 THREADS: set[int] = set()

@@ -34,26 +34,18 @@ ROUNDS = 6
 class Residual(Hook):
     """Both halves keep something, so that a lost or doubled round shows in the model."""
 
-    def client(self) -> ClientSide:
-        return Coarse()
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            whole = update.delta + context.memory.get("residual", np.float32(0))
+            coarse = np.round(whole * 16) / np.float32(16)
+            context.keep(residual=whole - coarse)
+            return replace(update, delta=coarse)
 
-    def server(self) -> ServerSide:
-        return Drift()
-
-
-class Coarse(ClientSide):
-    def send(self, update: Update, context: ClientContext) -> Update:
-        whole = update.delta + context.memory.get("residual", np.float32(0))
-        coarse = np.round(whole * 16) / np.float32(16)
-        context.keep(residual=whole - coarse)
-        return replace(update, delta=coarse)
-
-
-class Drift(ServerSide):
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        rounds = context.memory.get("rounds", 0) + 1
-        context.keep(rounds=rounds)
-        return replace(state, weights=state.weights + np.float32(rounds / 64))
+    class Server(ServerSide):
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            rounds = context.memory.get("rounds", 0) + 1
+            context.keep(rounds=rounds)
+            return replace(state, weights=state.weights + np.float32(rounds / 64))
 
 
 def simulation() -> Server:

@@ -90,17 +90,10 @@ class Failing(Hook):
 
     fails: list[str] = field(default_factory=lambda: ["the disk is full"], compare=False)
 
-    def server(self) -> ServerSide:
-        return _Fails(self.fails)
-
-
-class _Fails(ServerSide):
-    def __init__(self, fails: list[str]) -> None:
-        self.fails = fails
-
-    def on_accepted(self, update, context):  # type: ignore[no-untyped-def]
-        if self.fails:
-            raise OSError(self.fails.pop())
+    class Server(ServerSide):
+        def on_accepted(self, update, context):  # type: ignore[no-untyped-def]
+            if self.hook.fails:
+                raise OSError(self.hook.fails.pop())
 
 
 def test_a_client_that_is_back_after_a_round_that_failed_gets_no_task_of_it(
@@ -206,15 +199,11 @@ class OneLane(Selector):
 class Asks(Hook):
     """Asks those who returned."""
 
-    def server(self) -> ServerSide:
-        return _Asks()
+    class Server(ServerSide):
+        asks = frozenset({"returned"})
 
-
-class _Asks(ServerSide):
-    asks = frozenset({"returned"})
-
-    def ask(self, moment, clients, context):  # type: ignore[no-untyped-def]
-        return {"still": "there?"}
+        def ask(self, moment, clients, context):  # type: ignore[no-untyped-def]
+            return {"still": "there?"}
 
 
 def answer_those_who_ask(client: Scripted) -> None:

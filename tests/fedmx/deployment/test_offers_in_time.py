@@ -41,23 +41,16 @@ class Hindered(Hook):
     folder: str = ""
     slowed: tuple[int, ...] = ()
 
-    def client(self):
-        return AtWork(self)
-
-
-class AtWork(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def receive(self, task, context):
-        folder = Path(self.hook.folder)
-        (folder / f"pid-{task.client}").write_text(str(os.getpid()))
-        ends = time.monotonic() + 240
-        while task.client in self.hook.slowed and time.monotonic() < ends:
-            if (folder / "open").exists():
-                break
-            time.sleep(0.02)
-        return task
+    class Client(ClientSide):
+        def receive(self, task, context):
+            folder = Path(self.hook.folder)
+            (folder / f"pid-{task.client}").write_text(str(os.getpid()))
+            ends = time.monotonic() + 240
+            while task.client in self.hook.slowed and time.monotonic() < ends:
+                if (folder / "open").exists():
+                    break
+                time.sleep(0.02)
+            return task
 
 
 @dataclass(frozen=True)

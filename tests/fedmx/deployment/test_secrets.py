@@ -39,35 +39,21 @@ class Noise(Hook):
     end: str = "server"
     hold: str = ""
 
-    def server(self):
-        return Server(self.end == "server")
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            noise = context.secret("noise").uniform(state.weights.size).astype(np.float32) * 0.01
+            adds = self.hook.end == "server"
+            return replace(state, weights=state.weights + noise) if adds else state
 
-    def client(self):
-        return Client(self.end == "client", Path(self.hold))
-
-
-@dataclass
-class Server(ServerSide):
-    adds: bool
-
-    def conclude(self, state, context):
-        noise = context.secret("noise").uniform(state.weights.size).astype(np.float32) * 0.01
-        return replace(state, weights=state.weights + noise) if self.adds else state
-
-
-@dataclass
-class Client(ClientSide):
-    adds: bool
-    hold: Path
-
-    def send(self, update, context):
-        while context.round == 3 and self.hold.is_file():
-            time.sleep(0.01)
-        if not self.adds:
-            return update
-        noise = context.secret("noise", update.delta).uniform(update.delta.size)
-        noise = noise.astype(np.float32) * 0.01
-        return replace(update, delta=update.delta + noise)
+    class Client(ClientSide):
+        def send(self, update, context):
+            while context.round == 3 and Path(self.hook.hold).is_file():
+                time.sleep(0.01)
+            if self.hook.end != "client":
+                return update
+            noise = context.secret("noise", update.delta).uniform(update.delta.size)
+            noise = noise.astype(np.float32) * 0.01
+            return replace(update, delta=update.delta + noise)
 '''
 EXPERIMENT = """
 name: secrets

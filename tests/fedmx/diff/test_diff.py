@@ -39,11 +39,23 @@ class Plant(Hook):
     victim: int = 0
     step: str = "send"
 
-    def client(self):
-        return Planting(self)
+    class Client(ClientSide):
+        def receive(self, task, context):
+            if due(self.hook, context, "receive"):
+                return replace(task, weights=flipped(task.weights, bit=20))
+            return task
 
-    def server(self):
-        return Concluding(self)
+        def send(self, update, context):
+            context.keep(rounds=context.memory.get("rounds", 0) + 1)
+            if due(self.hook, context, "send"):
+                return replace(update, delta=flipped(update.delta))
+            return update
+
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            if due(self.hook, context, "conclude"):
+                return replace(state, weights=flipped(state.weights))
+            return state
 
 
 def flipped(vector, bit=0):
@@ -56,32 +68,6 @@ def due(hook, context, step):
     planted = os.environ.get("PLANTED_BIT", f"{hook.round} {hook.victim} {hook.step}")
     client = hook.victim if context.client is None else context.client
     return planted == f"{context.round} {client} {step}"
-
-
-class Planting(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def receive(self, task, context):
-        if due(self.hook, context, "receive"):
-            return replace(task, weights=flipped(task.weights, bit=20))
-        return task
-
-    def send(self, update, context):
-        context.keep(rounds=context.memory.get("rounds", 0) + 1)
-        if due(self.hook, context, "send"):
-            return replace(update, delta=flipped(update.delta))
-        return update
-
-
-class Concluding(ServerSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def conclude(self, state, context):
-        if due(self.hook, context, "conclude"):
-            return replace(state, weights=flipped(state.weights))
-        return state
 """
 
 Plants = Callable[..., RunFolder]

@@ -27,7 +27,7 @@ def own_data(dtype: type = np.float32) -> Dataset:
 
 class Misspelt(Hook):
     def clientt(self) -> ClientSide:
-        return ClientSide()
+        return ClientSide(self)
 
 
 @pytest.mark.parametrize(

@@ -44,13 +44,9 @@ from fedmx import ClientSide, Hook
 
 @dataclass(frozen=True)
 class Same(Hook):
-    def client(self):
-        return Kept()
-
-
-class Kept(ClientSide):
-    def send(self, update, context):
-        return update
+    class Client(ClientSide):
+        def send(self, update, context):
+            return update
 """
 
 

@@ -22,14 +22,12 @@ from fedmx import ClientSide, Hook
 if "FEDMX_TEST_TRACE" in os.environ:
     Path(os.environ["FEDMX_TEST_TRACE"]).touch()
 
-class Half(ClientSide):
-    def send(self, update, context):
-        update.delta[:] *= shared_by_mine.FACTOR
-        return update
 
 class Mine(Hook):
-    def client(self):
-        return Half()
+    class Client(ClientSide):
+        def send(self, update, context):
+            update.delta[:] *= shared_by_mine.FACTOR
+            return update
 """
 FILE = """
 name: small

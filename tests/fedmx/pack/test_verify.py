@@ -65,7 +65,7 @@ def test_no_code_of_a_pack_runs_without_trust(own: Path, tmp_path: Path) -> None
     code = [text.strip() for label, text in lines if label == "code"]
     assert code == [
         "logic.hooks.0: mine:Mine (a module of the pack)",
-        "modules/mine.py: 17 lines",
+        "modules/mine.py: 15 lines",
         "modules/shared_by_mine.py: 1 lines",
     ]
     assert "not run again: it needs code that is not fedmx's" in done.out

@@ -33,15 +33,15 @@ def test_the_debugger_stops_where_it_was_told_with_the_real_values(
     halving: RunFolder, tmp_path: Path
 ) -> None:
     words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3")
-    stop = "--break=replayed_halving:Halve.send"
+    stop = "--break=replayed_halving:Halving.Client.send"
     typed = "p context.round, context.client, update.delta.size\nn\nn\np half.size\nc\n"
     said = fedmx(*words, stop, cwd=tmp_path, typed=typed)
     assert said.code == 0, said.err
     lines = said.out.splitlines()
-    assert lines[0].endswith("replayed_halving.py(20)send()")
+    assert lines[0].endswith("replayed_halving.py(13)send()")
     assert lines[1] == "-> half = update.delta * np.float32(0.5)"
     assert lines[2] == "(Pdb) (5, 3, 7850)"
-    assert sum(line.endswith("replayed_halving.py(20)send()") for line in lines) == 1
+    assert sum(line.endswith("replayed_halving.py(13)send()") for line in lines) == 1
     (record,) = [one for one in halving.clients(5) if one["client"] == 3]
     digest = record["update_blake3"][0][:16]
     assert lines[-1] == f"the recorded update, bit for bit: BLAKE3 {digest}"
@@ -110,22 +110,14 @@ from fedmx import ClientSide, Hook, ServerSide
 
 
 class Endless(Hook):
-    def client(self):
-        return Encode()
+    class Client(ClientSide):
+        def send(self, update, context):
+            context.slot.update(inverse=1 / np.zeros(3, np.float32), size=update.delta.size)
+            return replace(update, delta=update.delta[:0])
 
-    def server(self):
-        return Decode()
-
-
-class Encode(ClientSide):
-    def send(self, update, context):
-        context.slot.update(inverse=1 / np.zeros(3, np.float32), size=update.delta.size)
-        return replace(update, delta=update.delta[:0])
-
-
-class Decode(ServerSide):
-    def receive(self, update, context):
-        return replace(update, delta=np.zeros(context.slot["size"], np.float32))
+    class Server(ServerSide):
+        def receive(self, update, context):
+            return replace(update, delta=np.zeros(context.slot["size"], np.float32))
 """
 
 

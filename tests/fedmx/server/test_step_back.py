@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,21 +69,14 @@ class Attack(Hook):
     value: float = 3e38
     silent: tuple[int, ...] = ()
 
-    def client(self) -> ClientSide:
-        return _Attacking(dict(self.at), self.value, self.silent)
-
-
-class _Attacking(ClientSide):
-    def __init__(self, at: dict[int, tuple[int, ...]], value: float, silent: Sequence[int]) -> None:
-        self._at, self._value, self._silent = at, value, silent
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        if context.client in self._silent:
-            return replace(update, slots={"failure": {"code": "cannot-train"}})
-        if context.round not in self._at.get(context.client or 0, ()):
-            return update
-        signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
-        return replace(update, delta=signs * np.float32(self._value))
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            if context.client in self.hook.silent:
+                return replace(update, slots={"failure": {"code": "cannot-train"}})
+            if context.round not in dict(self.hook.at).get(context.client or 0, ()):
+                return update
+            signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)
+            return replace(update, delta=signs * np.float32(self.hook.value))
 
 
 @dataclass(frozen=True)
@@ -99,17 +91,10 @@ class Exploding(Hook):
     begin: int = 1
     above: float = 0.0
 
-    def server(self) -> ServerSide:
-        return _Exploding(self)
-
-
-class _Exploding(ServerSide):
-    def __init__(self, of: Exploding) -> None:
-        self._of = of
-
-    def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-        bad = context.round >= self._of.begin and np.abs(state.weights).max() > self._of.above
-        return replace(state, weights=state.weights * np.float32(np.inf)) if bad else state
+    class Server(ServerSide):
+        def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
+            bad = context.round >= self.hook.begin and np.abs(state.weights).max() > self.hook.above
+            return replace(state, weights=state.weights * np.float32(np.inf)) if bad else state
 
 
 def simulation(*hooks: Hook, fraction: float = 1.0, clients: int = 4, **settings: Any) -> Server:

@@ -31,16 +31,18 @@ from fedmx import LocalSgd
 class Near(LocalSgd):
     pull: float = 0.1
 
-    def train(self, task, engine, data, correct, context):
+    def train(self, job):
+        task, engine, context = job.task, job.engine, job.context
         engine.load(context.memory.get("personal", task.weights), task.buffers)
-        for batch in engine.batches(data, task.training, task.seed):
+        for batch in engine.batches(job.data, task.training, task.seed):
             engine.step(batch)
         context.keep(personal=engine.weights - np.float32(self.pull) * engine.weights)
         engine.load(task.weights, task.buffers)
-        return super().train(task, engine, data, correct, context)
+        return super().train(job)
 
-    def personal(self, task, engine, data, context):
-        engine.load(context.memory.get("personal", task.weights), task.buffers)
+    def personal(self, job):
+        own = job.context.memory.get("personal", job.task.weights)
+        job.engine.load(own, job.task.buffers)
 """
 MEASURES = (
     "personal_accuracy_mean",

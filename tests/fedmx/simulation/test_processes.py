@@ -59,21 +59,14 @@ def mapped(place) -> dict:
     return {path.stem: np.load(path, mmap_mode="r") for path in sorted(folder.glob("*.npy"))}
 
 
-class _Acts(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def send(self, update, context):
-        if self.hook.whom is None or (update.client, update.round) == (self.hook.whom, 2):
-            self.hook._act()
-        return update
-
-
 class _Part(Hook):
     whom = None
 
-    def client(self):
-        return _Acts(self)
+    class Client(ClientSide):
+        def send(self, update, context):
+            if self.hook.whom is None or (update.client, update.round) == (self.hook.whom, 2):
+                self.hook._act()
+            return update
 
 
 @dataclass(frozen=True)

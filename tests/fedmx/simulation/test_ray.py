@@ -33,28 +33,22 @@ from pathlib import Path
 from layers.logic import ClientSide, Hook
 
 
-class _Waits(ClientSide):
-    def __init__(self, flag):
-        self.flag = Path(flag)
-
-    def send(self, update, context):
-        if (update.client, update.round) == (3, 2) and not self.flag.exists():
-            import ray
-
-            found = self.flag.with_suffix(".new")
-            found.write_text(ray.get_runtime_context().get_node_id())
-            found.rename(self.flag)
-            while True:
-                signal.pause()
-        return update
-
-
 @dataclass(frozen=True)
 class WaitsForItsEnd(Hook):
     flag: str = ""
 
-    def client(self):
-        return _Waits(self.flag)
+    class Client(ClientSide):
+        def send(self, update, context):
+            flag = Path(self.hook.flag)
+            if (update.client, update.round) == (3, 2) and not flag.exists():
+                import ray
+
+                found = flag.with_suffix(".new")
+                found.write_text(ray.get_runtime_context().get_node_id())
+                found.rename(flag)
+                while True:
+                    signal.pause()
+            return update
 """
 DATA = """
 import os
@@ -75,22 +69,15 @@ def arrays(log) -> dict:
     return {"x_train": x[2000:], "y_train": y[2000:], "x_test": x[:2000], "y_test": y[:2000]}
 
 
-class _Looks(ClientSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def send(self, update, context):
-        path = Path(self.hook.folder, f"{os.getpid()}.maps")
-        path.write_text(Path("/proc/self/maps").read_text())
-        return update
-
-
 @dataclass(frozen=True)
 class Looks(Hook):
     folder: str = ""
 
-    def client(self):
-        return _Looks(self)
+    class Client(ClientSide):
+        def send(self, update, context):
+            path = Path(self.hook.folder, f"{os.getpid()}.maps")
+            path.write_text(Path("/proc/self/maps").read_text())
+            return update
 """
 # Ray gives its workers a low priority. Beside busy processes they would need minutes to start.
 PRIORITY = {"RAY_worker_niceness": "0"}

@@ -55,22 +55,16 @@ HERE = Path(__file__).parent
 class Gate(Hook):
     arm: str = "first"
 
-    def client(self) -> ClientSide:
-        return Waits(self.arm)
-
-
-@dataclass(frozen=True)
-class Waits(ClientSide):
-    arm: str = "first"
-
-    def send(self, update: Update, context: ClientContext) -> Update:
-        while update.round == 2 and (HERE / "close").exists():
-            (HERE / f"waiting-{self.arm}").touch()
-            time.sleep(0.01)
-        if update.round == 2 and self.arm == "second" and (HERE / "fail").exists():
-            raise ZeroDivisionError("on purpose")
-        scale = np.float32(1.0 if self.arm == "first" else 0.5)
-        return replace(update, delta=update.delta * scale)
+    class Client(ClientSide):
+        def send(self, update: Update, context: ClientContext) -> Update:
+            arm = self.hook.arm
+            while update.round == 2 and (HERE / "close").exists():
+                (HERE / f"waiting-{arm}").touch()
+                time.sleep(0.01)
+            if update.round == 2 and arm == "second" and (HERE / "fail").exists():
+                raise ZeroDivisionError("on purpose")
+            scale = np.float32(1.0 if arm == "first" else 0.5)
+            return replace(update, delta=update.delta * scale)
 """
 VARY = ("--vary", "logic.hooks.0.arm=first,second")
 

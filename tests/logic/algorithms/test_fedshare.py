@@ -18,7 +18,7 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.algorithms.fedshare import FedShare, fedshare
-from layers.logic.core.hook import Hook, ServerContext, ServerSide
+from layers.logic.core.hook import ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.state import ServerState
 from layers.logic.errors import PartFailed
@@ -85,8 +85,7 @@ TRAINING = Training(steps=2, learning_rate=0.1, batch_size=7, momentum=0.5)
 class ServerOnly(FedShare):
     """FedShare whose clients train on their own samples alone, so that none needs the asset."""
 
-    def client(self):
-        return super(FedShare, self).client()
+    Client = ClientSide
 
     @property
     def assets(self):
@@ -135,13 +134,10 @@ class Remembering(Hook):
 
     name = "remembering"
 
-    def server(self) -> ServerSide:
-        class Side(ServerSide):
-            def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
-                context.memory["kept"] = 1.0
-                return state
-
-        return Side()
+    class Server(ServerSide):
+        def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
+            context.memory["kept"] = 1.0
+            return state
 
 
 def test_a_warm_up_cannot_keep_a_memory() -> None:

@@ -32,11 +32,8 @@ HERE = re.escape(str(Path(__file__).resolve()))
 
 def hook_of(server: type = ServerSide, client: type = ClientSide) -> Hook:
     class Made(Hook):
-        def server(self):
-            return server()
-
-        def client(self):
-            return client()
+        Server = server
+        Client = client
 
     return Made()
 
@@ -103,7 +100,7 @@ class SaysYes(Hook):
 
 class NoServer(Hook):
     def server(self):
-        ServerSide()
+        ServerSide(self)
 
 
 class NoHalf(Hook):
@@ -114,6 +111,26 @@ class NoHalf(Hook):
 class ClassAsHalf(Hook):
     def client(self):
         return ClientSide
+
+
+class NoSide(Hook):
+    class Client:
+        pass
+
+
+class SideOfTheOtherEnd(Hook):
+    class Server(ClientSide):
+        pass
+
+
+class SideAsMaker(Hook):
+    class client(ClientSide):  # noqa: N801
+        pass
+
+
+class WithoutHook(ClientSide):
+    def __init__(self, hook):
+        self.sum = 0
 
 
 class Selects(Selector):
@@ -197,6 +214,30 @@ MISTAKES = {
         NoHalf(),
         "NoHalf.server() failed: AttributeError: 'NoHalf' object has no attribute 'nothing'",
     ),
+    "no side": (
+        NoSide(),
+        "NoSide.Client must be a class derived from fedmx.ClientSide; write class "
+        "Client(ClientSide): ... in NoSide",
+    ),
+    "an object as a side": (
+        hook_of(Recieves(Hook())),
+        "Made.Server must be a class derived from fedmx.ServerSide; write class "
+        "Server(ServerSide): ... in Made",
+    ),
+    "a side of the other end": (
+        SideOfTheOtherEnd(),
+        "SideOfTheOtherEnd.Server must be a class derived from fedmx.ServerSide",
+    ),
+    "a side in place of its maker": (
+        SideAsMaker(),
+        "SideAsMaker.client is the method that makes the side, and not the side; write class "
+        "Client(ClientSide): ... in SideAsMaker",
+    ),
+    "without its hook": (
+        hook_of(client=WithoutHook),
+        "WithoutHook does not know its hook; begin its __init__(self, hook) with "
+        "super().__init__(hook)",
+    ),
     "class as half": (ClassAsHalf(), "ClassAsHalf.client() returned the class ClientSide; it must"),
 }
 
@@ -253,22 +294,18 @@ def test_a_hook_that_refuses_its_own_settings_says_it_in_its_own_words() -> None
         a_logic(alone(0), hooks=[Strict()])
 
 
-class Helping(ServerSide):
-    """Its own methods have other names, and it calls them."""
-
-    def receive(self, update, context):
-        return self.received(update)
-
-    def received(self, update):
-        return update
-
-    def unused_helper(self):
-        return 1
-
-
 class Passing(Hook):
-    def server(self):
-        return Helping()
+    class Server(ServerSide):
+        """Its own methods have other names, and it calls them."""
+
+        def receive(self, update, context):
+            return self.received(update)
+
+        def received(self, update):
+            return update
+
+        def unused_helper(self):
+            return 1
 
 
 @dataclass(frozen=True)
@@ -290,7 +327,10 @@ def test_a_helper_with_a_public_name_is_doubted_and_not_refused() -> None:
     hook = Passing()
     check_part(hook)
     doubts = list(possible_mistakes([hook, Settled(), alone(0)]))
-    assert [one.split()[0] for one in doubts] == ["Helping.received", "Helping.unused_helper"]
+    assert [one.split()[0] for one in doubts] == [
+        "Passing.Server.received",
+        "Passing.Server.unused_helper",
+    ]
     check_part(Settled())
 
 

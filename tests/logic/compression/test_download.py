@@ -170,15 +170,11 @@ def test_in_a_lane_each_client_gets_the_weights_of_the_previous_one() -> None:
 class Shifted(Hook):
     """Client 0 trains in the first round on its own model."""
 
-    def server(self) -> ServerSide:
-        return _Shifted()
-
-
-class _Shifted(ServerSide):
-    def send(self, task, context):
-        if (task.client, task.round) != (0, 1):
-            return task
-        return replace(task, weights=task.weights + np.float32(0.5))
+    class Server(ServerSide):
+        def send(self, task, context):
+            if (task.client, task.round) != (0, 1):
+                return task
+            return replace(task, weights=task.weights + np.float32(0.5))
 
 
 @dataclass(frozen=True)
@@ -261,13 +257,9 @@ def test_a_round_without_updates_keeps_the_model() -> None:
 class Shrinking(Hook):
     """Changes the model after aggregation."""
 
-    def server(self) -> ServerSide:
-        return _Shrinking()
-
-
-class _Shrinking(ServerSide):
-    def conclude(self, state, context):
-        return replace(state, weights=state.weights * np.float32(0.9))
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            return replace(state, weights=state.weights * np.float32(0.9))
 
 
 def test_a_hook_may_change_the_model_before_the_encoding() -> None:
@@ -332,13 +324,9 @@ def test_the_encoding_does_not_hide_a_model_that_is_not_finite() -> None:
 class Turning(Hook):
     """Changes the sign of the model after aggregation, before the encoding."""
 
-    def server(self) -> ServerSide:
-        return _Turning()
-
-
-class _Turning(ServerSide):
-    def conclude(self, state, context):
-        return replace(state, weights=-context.start)
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            return replace(state, weights=-context.start)
 
 
 def test_a_change_that_is_not_finite_is_not_encoded() -> None:

@@ -55,39 +55,24 @@ def test_an_aggregator_refuses_a_logic_and_an_update() -> None:
     ]
 
 
-class _Exploding(ServerSide):
-    def conclude(self, state, context):
-        return replace(state, weights=state.weights * np.float32(np.inf))
-
-
 @dataclass(frozen=True)
 class Exploding(Hook):
-    def server(self):
-        return _Exploding()
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            return replace(state, weights=state.weights * np.float32(np.inf))
 
 
 def test_a_model_that_is_not_finite_is_never_handed_on() -> None:
     logic = a_logic(alone(0, 1), hooks=[Exploding()])
     state = a_state(logic)
     with pytest.raises(
-        LogicError, match=r"round 1: _Exploding\.conclude \(.*\) made a model with values"
+        LogicError, match=r"round 1: Exploding\.Server\.conclude \(.*\) made a model with values"
     ):
         run_round(state, MemoryCarrier(logic, CLIENTS), logic)
     assert not state.weights.any()
 
 
 SEEN: list = []
-
-
-class _WatchingServer(ServerSide):
-    def on_accepted(self, update, context):
-        SEEN.append(context.clients)
-
-
-class _WatchingClient(ClientSide):
-    def send(self, update, context):
-        SEEN.append(context.gradient)
-        return update
 
 
 @dataclass(frozen=True)
@@ -98,11 +83,14 @@ class Watching(Hook):
     def requires(self):
         return frozenset({Need.RECEIVED_GRADIENT} if self.asks else ())
 
-    def server(self):
-        return _WatchingServer()
+    class Server(ServerSide):
+        def on_accepted(self, update, context):
+            SEEN.append(context.clients)
 
-    def client(self):
-        return _WatchingClient()
+    class Client(ClientSide):
+        def send(self, update, context):
+            SEEN.append(context.gradient)
+            return update
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -28,21 +28,14 @@ class Declaring(Hook):
     def assets(self) -> Mapping[str, Asset]:
         return {name: Asset(0.1) for name in self.names}
 
-    def client(self) -> ClientSide:
-        return _Noting(self.found)
+    class Client(ClientSide):
+        def receive(self, task, context):
+            self.hook.found.append(dict(context.assets))
+            return task
 
-
-class _Noting(ClientSide):
-    def __init__(self, found: list[dict[str, object]]) -> None:
-        self._found = found
-
-    def receive(self, task, context):
-        self._found.append(dict(context.assets))
-        return task
-
-    def send(self, update, context):
-        self._found.append(dict(context.assets))
-        return update
+        def send(self, update, context):
+            self.hook.found.append(dict(context.assets))
+            return update
 
 
 def train(*hooks: Hook, assets: Mapping[str, Points] = ASSETS) -> None:

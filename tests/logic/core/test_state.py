@@ -13,19 +13,15 @@ from tests.logic.quadratic import bowls
 CLIENTS = bowls(3, noise=0.1)
 
 
-class Averaging(ServerSide):
-    def on_accepted(self, update, context):
-        context.keep(seen=context.memory.get("seen", 0) + 1)
-
-    def conclude(self, state, context):
-        mean = 0.5 * context.memory.get("mean", state.weights) + np.float32(0.5) * state.weights
-        context.keep(mean=mean, by_round={str(context.round): mean})
-        return state
-
-
 class Average(Hook):
-    def server(self):
-        return Averaging()
+    class Server(ServerSide):
+        def on_accepted(self, update, context):
+            context.keep(seen=context.memory.get("seen", 0) + 1)
+
+        def conclude(self, state, context):
+            mean = 0.5 * context.memory.get("mean", state.weights) + np.float32(0.5) * state.weights
+            context.keep(mean=mean, by_round={str(context.round): mean})
+            return state
 
 
 def test_a_state_goes_into_a_tree_and_comes_back() -> None:

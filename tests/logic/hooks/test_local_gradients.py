@@ -163,20 +163,16 @@ def test_what_makes_another_model_is_refused(settings) -> None:
         a_logic(alone(0), hooks=[GradientReply()], training=Training(**settings))
 
 
-class _Noisy(ClientSide):
-    def send(self, update, context):
-        return replace(update, delta=update.delta + np.float32(1))
-
-
 @dataclass(frozen=True)
 class Noise(Hook):
-    def client(self) -> ClientSide:
-        return _Noisy()
+    class Client(ClientSide):
+        def send(self, update, context):
+            return replace(update, delta=update.delta + np.float32(1))
 
 
 class Own(Trainer):
-    def train(self, task, engine, data, correct, context):
-        return engine.train(data, task.training, task.seed)
+    def train(self, job):
+        return job.engine.train(job.data, job.task.training, job.task.seed)
 
 
 @pytest.mark.parametrize(

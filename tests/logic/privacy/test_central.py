@@ -191,40 +191,28 @@ def test_poisson_draws_each_client_for_itself_in_secret() -> None:
     assert drawn(selector, population()) == ()
 
 
-class Noting(ServerSide):
-    def on_accepted(self, update: Any, context: Any) -> None: ...
-
-
-class Slow(ClientSide):
-    def gradient(self, gradient: Any, weights: Any, context: Any) -> None:
-        gradient *= np.float32(0.5)
-
-
-class Stashing(ServerSide):
-    def receive(self, update: Any, context: Any) -> Any:
-        self.update = update
-        return update
-
-    def conclude(self, state: Any, context: Any) -> Any:
-        return replace(state, weights=state.weights + self.update.delta)
-
-
 @dataclass(frozen=True)
 class Stashes(Hook):
-    def server(self) -> ServerSide:
-        return Stashing()
+    class Server(ServerSide):
+        def receive(self, update: Any, context: Any) -> Any:
+            self.update = update
+            return update
+
+        def conclude(self, state: Any, context: Any) -> Any:
+            return replace(state, weights=state.weights + self.update.delta)
 
 
 @dataclass(frozen=True)
 class Sums(Hook):
-    def server(self) -> ServerSide:
-        return Noting()
+    class Server(ServerSide):
+        def on_accepted(self, update: Any, context: Any) -> None: ...
 
 
 @dataclass(frozen=True)
 class Careful(Hook):
-    def client(self) -> ClientSide:
-        return Slow()
+    class Client(ClientSide):
+        def gradient(self, gradient: Any, weights: Any, context: Any) -> None:
+            gradient *= np.float32(0.5)
 
 
 MEANS = {"selector": Poisson(0.5), "aggregator": Mean("uniform")}

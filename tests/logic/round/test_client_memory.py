@@ -173,17 +173,15 @@ def test_a_memory_of_another_round_is_not_taken_for_the_right_one() -> None:
 
 
 def test_a_hook_cannot_change_the_memory_that_a_round_is_run_again_from() -> None:
-    class InPlace(ClientSide):
-        def send(self, update, context):
-            if "sum" in context.memory:
-                context.memory["sum"][:] += update.delta
-            else:
-                context.keep(sum=update.delta.copy())
-            return update
 
     class Summing(Hook):
-        def client(self):
-            return InPlace()
+        class Client(ClientSide):
+            def send(self, update, context):
+                if "sum" in context.memory:
+                    context.memory["sum"][:] += update.delta
+                else:
+                    context.keep(sum=update.delta.copy())
+                return update
 
     logic = a_logic(alone(0), hooks=[Summing()])
     peers = MemoryCarrier(logic, CLIENTS)

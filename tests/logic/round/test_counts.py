@@ -90,21 +90,13 @@ class Doubled(Hook):
 
     told: bool = True
 
-    def server(self) -> ServerSide:
-        return _Told() if self.told else ServerSide()
+    class Server(ServerSide):
+        def most_samples(self, samples, context):
+            return 2 * samples if self.hook.told else samples
 
-    def client(self) -> ClientSide:
-        return _Twice()
-
-
-class _Told(ServerSide):
-    def most_samples(self, samples, context):
-        return 2 * samples
-
-
-class _Twice(ClientSide):
-    def samples(self, data, context):
-        return replace(data, n=2 * len(data))
+    class Client(ClientSide):
+        def samples(self, data, context):
+            return replace(data, n=2 * len(data))
 
 
 def test_what_a_hook_adds_to_the_samples_counts_and_nothing_above_it() -> None:

@@ -17,41 +17,28 @@ class Drawing(Hook):
 
     drawn: dict = field(default_factory=dict, compare=False)
 
-    def server(self):
-        return DrawingServer(self.drawn, id(self))
+    class Server(ServerSide):
+        def send(self, task, context):
+            self.hook.note("server", context, context.client)
+            return task
 
-    def client(self):
-        return DrawingClient(self.drawn, id(self))
+        def conclude(self, state, context):
+            self.hook.note("server", context, "conclude")
+            return state
 
+    class Client(ClientSide):
+        def send(self, update, context):
+            self.hook.note("client", context, context.client)
+            return update
 
-def _draw(drawn: dict, key: tuple, context: Context) -> None:
-    first, second, other = (
-        tuple(context.rng(purpose).integers(0, 2**63, 2).tolist()) for purpose in ("x", "x", "y")
-    )
-    assert first == second, "one purpose, the same draws"
-    drawn[(*key, "x")], drawn[(*key, "y")] = first, other
-
-
-class DrawingServer(ServerSide):
-    def __init__(self, drawn: dict, hook: int) -> None:
-        self.drawn, self.hook = drawn, hook
-
-    def send(self, task, context):
-        _draw(self.drawn, ("server", self.hook, context.round, context.client), context)
-        return task
-
-    def conclude(self, state, context):
-        _draw(self.drawn, ("server", self.hook, context.round, "conclude"), context)
-        return state
-
-
-class DrawingClient(ClientSide):
-    def __init__(self, drawn: dict, hook: int) -> None:
-        self.drawn, self.hook = drawn, hook
-
-    def send(self, update, context):
-        _draw(self.drawn, ("client", self.hook, context.round, context.client), context)
-        return update
+    def note(self, end: str, context: Context, who: object) -> None:
+        first, second, other = (
+            tuple(context.rng(purpose).integers(0, 2**63, 2).tolist())
+            for purpose in ("x", "x", "y")
+        )
+        assert first == second, "one purpose, the same draws"
+        key = (end, id(self), context.round, who)
+        self.drawn[(*key, "x")], self.drawn[(*key, "y")] = first, other
 
 
 def draws(seed: int, order: tuple[int, ...] = ()) -> list[dict]:

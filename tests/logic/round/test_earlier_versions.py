@@ -200,26 +200,19 @@ class Slower(Hook):
 
     seen: list[tuple[str, int, float]] = field(default_factory=list, compare=False)
 
-    def server(self) -> ServerSide:
-        return _Slower(self.seen)
+    class Server(ServerSide):
+        def send(self, task, context):
+            assert context.training.learning_rate == decaying(context.round), "not an earlier one"
+            if task.client != 1:
+                return task
+            return replace(task, training=replace(task.training, learning_rate=0.5))
 
+        def receive(self, update, context):
+            self.hook.seen.append(("receive", update.client, context.training.learning_rate))
+            return update
 
-class _Slower(ServerSide):
-    def __init__(self, seen) -> None:
-        self.seen = seen
-
-    def send(self, task, context):
-        assert context.training.learning_rate == decaying(context.round), "not an earlier one"
-        if task.client != 1:
-            return task
-        return replace(task, training=replace(task.training, learning_rate=0.5))
-
-    def receive(self, update, context):
-        self.seen.append(("receive", update.client, context.training.learning_rate))
-        return update
-
-    def on_accepted(self, update, context):
-        self.seen.append(("accepted", update.client, context.training.learning_rate))
+        def on_accepted(self, update, context):
+            self.hook.seen.append(("accepted", update.client, context.training.learning_rate))
 
 
 @dataclass(frozen=True)

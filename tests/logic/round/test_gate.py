@@ -193,15 +193,13 @@ def test_a_hook_may_have_a_slot_and_not_one_far_larger_than_the_model(value, is_
 
 
 def test_a_hook_can_refuse_what_it_cannot_decode() -> None:
-    class Picky(ServerSide):
-        def receive(self, update, context):
-            if update.client == 1:
-                raise Rejected("no codebook")
-            return update
 
     class Codec(Hook):
-        def server(self):
-            return Picky()
+        class Server(ServerSide):
+            def receive(self, update, context):
+                if update.client == 1:
+                    raise Rejected("no codebook")
+                return update
 
     logic = a_logic(alone(0, 1), hooks=[Codec()])
     _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
@@ -233,15 +231,11 @@ def test_whatever_arrives_the_model_stays_finite_or_unchanged(bits, samples, ste
 class Careless(Hook):
     """Takes what its other half says for granted."""
 
-    def server(self) -> ServerSide:
-        return Trusting()
-
-
-class Trusting(ServerSide):
-    def receive(self, update, context):
-        if update.client == 1:
-            context.slot["what nobody sent"]
-        return update
+    class Server(ServerSide):
+        def receive(self, update, context):
+            if update.client == 1:
+                context.slot["what nobody sent"]
+            return update
 
 
 def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign() -> None:
@@ -255,6 +249,6 @@ def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign()
 
 def test_in_a_simulation_the_error_of_a_server_half_comes_out() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
-    said = r"round 1, client 1: Trusting\.receive failed: KeyError: 'what nobody sent'"
+    said = r"round 1, client 1: Careless\.Server\.receive failed: KeyError: 'what nobody sent'"
     with pytest.raises(PartFailed, match=said):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)

@@ -35,25 +35,17 @@ SIZE = 12
 CLIENTS = bowls(3, size=SIZE, noise=0.1)
 
 
-class _HalvingClient(ClientSide):
-    def send(self, update, context):
-        return replace(update, delta=update.delta / np.float32(2))
-
-
-class _HalvingServer(ServerSide):
-    def conclude(self, state, context):
-        return replace(state, weights=state.weights / np.float32(2))
-
-
 @dataclass(frozen=True)
 class Halving(Hook):
     """A user's own hook that says nothing about its stage."""
 
-    def server(self):
-        return _HalvingServer()
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            return replace(state, weights=state.weights / np.float32(2))
 
-    def client(self):
-        return _HalvingClient()
+    class Client(ClientSide):
+        def send(self, update, context):
+            return replace(update, delta=update.delta / np.float32(2))
 
 
 @dataclass(frozen=True)

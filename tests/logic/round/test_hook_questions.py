@@ -36,69 +36,62 @@ class Masked(Hook):
     who returned then tell what the numbers of those who did not have left in the sum.
     """
 
-    def server(self) -> ServerSide:
-        return _MaskedServer()
+    class Server(ServerSide):
+        asks = frozenset({"cohort", "returned"})
 
-    def client(self) -> ClientSide:
-        return _MaskedClient()
+        def __init__(self, hook):
+            super().__init__(hook)
+            self.told: dict[int, int] = {}
+            self.returned: Sequence[int] = ()
+            self.left = 0.0
+            self.folded: list[int] = []
 
+        def ask(self, moment, clients, context):
+            if moment == "cohort":
+                return {"ask": "your number"}
+            assert not self.folded, "nothing is folded before the answers"
+            self.returned = clients
+            gone = [number for client, number in self.told.items() if client not in clients]
+            return {"gone": np.array(gone, np.int64)}
 
-class _MaskedServer(ServerSide):
-    asks = frozenset({"cohort", "returned"})
+        def on_answers(self, moment, answers, context):
+            if moment == "cohort":
+                self.told = {client: int(slot["number"]) for client, slot in answers.items()}
+            else:
+                self.left = sum(float(slot["left"]) for slot in answers.values())
 
-    def __init__(self) -> None:
-        self.told: dict[int, int] = {}
-        self.returned: Sequence[int] = ()
-        self.left = 0.0
-        self.folded: list[int] = []
+        def send(self, task, context):
+            others = [number for client, number in self.told.items() if client != task.client]
+            context.slot["others"] = np.array(others, np.int64)
+            return task
 
-    def ask(self, moment, clients, context):
-        if moment == "cohort":
-            return {"ask": "your number"}
-        assert not self.folded, "nothing is folded before the answers"
-        self.returned = clients
-        gone = [number for client, number in self.told.items() if client not in clients]
-        return {"gone": np.array(gone, np.int64)}
+        def on_accepted(self, update, context):
+            self.folded.append(update.client)
 
-    def on_answers(self, moment, answers, context):
-        if moment == "cohort":
-            self.told = {client: int(slot["number"]) for client, slot in answers.items()}
-        else:
-            self.left = sum(float(slot["left"]) for slot in answers.values())
+        def conclude(self, state, context):
+            context.record(unmasked=len(self.returned), budget=0.5 * context.round)
+            correction = np.float32(self.left / max(len(self.returned), 1))
+            return replace(state, weights=state.weights - correction)
 
-    def send(self, task, context):
-        others = [number for client, number in self.told.items() if client != task.client]
-        context.slot["others"] = np.array(others, np.int64)
-        return task
+    class Client(ClientSide):
+        def answer(self, moment, question, context: ClientContext):
+            if moment == "cohort":
+                return {"number": _number(context.client)}
+            mine = _number(context.client)
+            return {"left": float(sum(mine - int(other) for other in question["gone"]))}
 
-    def on_accepted(self, update, context):
-        self.folded.append(update.client)
+        def receive(self, task, context):
+            self.others = context.slot["others"]
+            return task
 
-    def conclude(self, state, context):
-        context.record(unmasked=len(self.returned), budget=0.5 * context.round)
-        correction = np.float32(self.left / max(len(self.returned), 1))
-        return replace(state, weights=state.weights - correction)
+        def send(self, update, context):
+            mine = _number(context.client)
+            mask = sum(mine - int(other) for other in self.others)
+            return replace(update, delta=update.delta + np.float32(mask))
 
 
 def _number(client: int | None) -> int:
     return 100 * (client + 1)
-
-
-class _MaskedClient(ClientSide):
-    def answer(self, moment, question, context: ClientContext):
-        if moment == "cohort":
-            return {"number": _number(context.client)}
-        mine = _number(context.client)
-        return {"left": float(sum(mine - int(other) for other in question["gone"]))}
-
-    def receive(self, task, context):
-        self.others = context.slot["others"]
-        return task
-
-    def send(self, update, context):
-        mine = _number(context.client)
-        mask = sum(mine - int(other) for other in self.others)
-        return replace(update, delta=update.delta + np.float32(mask))
 
 
 def _plain(clients: Sequence[int]) -> np.ndarray:
@@ -121,14 +114,10 @@ def test_no_timer_is_left_after_the_last_update_if_nobody_is_asked() -> None:
     assert peers.timers == {}
 
 
-class _CountedClient(ClientSide):
-    def answer(self, moment, question, context: ClientContext):
-        return {"clients": context.clients}
-
-
 class Counted(Hook):
-    def client(self) -> ClientSide:
-        return _CountedClient()
+    class Client(ClientSide):
+        def answer(self, moment, question, context: ClientContext):
+            return {"clients": context.clients}
 
 
 def test_a_client_side_that_answers_knows_the_number_of_clients() -> None:
@@ -165,17 +154,10 @@ class LeavesOut(Hook):
     why: str
     seen: list = field(default_factory=list, compare=False)
 
-    def server(self):
-        return _LeavesOut(self)
-
-
-class _LeavesOut(ServerSide):
-    def __init__(self, hook):
-        self.hook = hook
-
-    def leave_out(self, clients, context):
-        self.hook.seen.append((tuple(clients), context.shared_rng("draw").random()))
-        return {self.hook.one: self.hook.why}
+    class Server(ServerSide):
+        def leave_out(self, clients, context):
+            self.hook.seen.append((tuple(clients), context.shared_rng("draw").random()))
+            return {self.hook.one: self.hook.why}
 
 
 def test_a_client_that_a_hook_leaves_out_is_asked_nothing_and_gets_no_task() -> None:
@@ -221,32 +203,26 @@ def test_a_client_that_answers_something_else_than_a_hooks_question_has_not_answ
 class Discards(Hook):
     """Two questions to the clients that returned; then those of odd numbers do not count."""
 
-    def server(self):
-        return _Discards()
+    class Server(ServerSide):
+        asks = frozenset({"returned"})
 
-    def client(self):
-        return ClientSide()
+        def __init__(self, hook):
+            super().__init__(hook)
+            self.questions = 0
 
+        def ask(self, moment, clients, context):
+            self.questions += 1
+            return {"number": self.questions}
 
-class _Discards(ServerSide):
-    asks = frozenset({"returned"})
+        def on_answers(self, moment, answers, context):
+            return self.questions < 2
 
-    def __init__(self):
-        self.questions = 0
+        def discard(self, moment, clients, context):
+            assert moment == "returned"
+            return {one: "odd" for one in (*clients, 99) if one % 2}
 
-    def ask(self, moment, clients, context):
-        self.questions += 1
-        return {"number": self.questions}
-
-    def on_answers(self, moment, answers, context):
-        return self.questions < 2
-
-    def discard(self, moment, clients, context):
-        assert moment == "returned"
-        return {one: "odd" for one in (*clients, 99) if one % 2}
-
-    def on_accepted(self, update, context):
-        assert update.client % 2 == 0
+        def on_accepted(self, update, context):
+            assert update.client % 2 == 0
 
 
 @pytest.mark.parametrize(
@@ -275,18 +251,14 @@ def test_an_update_that_a_hook_discards_after_its_questions_is_not_folded(
 class DiscardsLater(Hook):
     """In round 2 the updates of client 1 do not count."""
 
-    def server(self):
-        return _DiscardsLater()
+    class Server(ServerSide):
+        asks = frozenset({"returned"})
 
+        def ask(self, moment, clients, context):
+            return {"number": 1}
 
-class _DiscardsLater(ServerSide):
-    asks = frozenset({"returned"})
-
-    def ask(self, moment, clients, context):
-        return {"number": 1}
-
-    def discard(self, moment, clients, context):
-        return {1: "odd"} if context.round == 2 else {}
+        def discard(self, moment, clients, context):
+            return {1: "odd"} if context.round == 2 else {}
 
 
 @pytest.mark.parametrize("passes", [1, 2])

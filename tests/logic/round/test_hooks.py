@@ -31,58 +31,44 @@ class Recording(Hook):
     name: str
     calls: list = field(default_factory=list, compare=False)
 
-    def server(self) -> ServerSide:
-        return RecordingServer(self.name, self.calls)
+    class Server(ServerSide):
+        def send(self, task, context):
+            self.hook.calls.append(f"{self.hook.name} server send")
+            context.slot["from"] = f"server {self.hook.name}"
+            return task
 
-    def client(self) -> ClientSide:
-        return RecordingClient(self.name, self.calls)
+        def receive(self, update, context):
+            self.hook.calls.append(f"{self.hook.name} server receive")
+            assert context.slot == {"from": f"client {self.hook.name}"}
+            return update
 
+        def on_accepted(self, update, context):
+            self.hook.calls.append(f"{self.hook.name} server count")
+            assert context.slot == {"from": f"client {self.hook.name}"}
+            context.keep(by=self.hook.name, times=context.memory.get("times", 0) + 1)
 
-class RecordingServer(ServerSide):
-    def __init__(self, name: str, calls: list) -> None:
-        self.name, self.calls = name, calls
+        def conclude(self, state, context):
+            self.hook.calls.append(f"{self.hook.name} server conclude")
+            assert context.client is None
+            assert context.slot == {}
+            return state
 
-    def send(self, task, context):
-        self.calls.append(f"{self.name} server send")
-        context.slot["from"] = f"server {self.name}"
-        return task
+    class Client(ClientSide):
+        def receive(self, task, context):
+            self.hook.calls.append(f"{self.hook.name} client receive")
+            assert context.slot == {"from": f"server {self.hook.name}"}
+            return task
 
-    def receive(self, update, context):
-        self.calls.append(f"{self.name} server receive")
-        assert context.slot == {"from": f"client {self.name}"}
-        return update
+        def gradient(self, gradient, weights, context):
+            self.hook.calls.append(f"{self.hook.name} client gradient")
+            assert context.slot == {"from": f"server {self.hook.name}"}
 
-    def on_accepted(self, update, context):
-        self.calls.append(f"{self.name} server count")
-        assert context.slot == {"from": f"client {self.name}"}
-        context.keep(by=self.name, times=context.memory.get("times", 0) + 1)
-
-    def conclude(self, state, context):
-        self.calls.append(f"{self.name} server conclude")
-        assert context.client is None
-        assert context.slot == {}
-        return state
-
-
-class RecordingClient(ClientSide):
-    def __init__(self, name: str, calls: list) -> None:
-        self.name, self.calls = name, calls
-
-    def receive(self, task, context):
-        self.calls.append(f"{self.name} client receive")
-        assert context.slot == {"from": f"server {self.name}"}
-        return task
-
-    def gradient(self, gradient, weights, context):
-        self.calls.append(f"{self.name} client gradient")
-        assert context.slot == {"from": f"server {self.name}"}
-
-    def send(self, update, context):
-        self.calls.append(f"{self.name} client send")
-        assert context.slot == {}, "what the server said is not sent back"
-        context.slot["from"] = f"client {self.name}"
-        context.keep(by=self.name, times=context.memory.get("times", 0) + 1)
-        return update
+        def send(self, update, context):
+            self.hook.calls.append(f"{self.hook.name} client send")
+            assert context.slot == {}, "what the server said is not sent back"
+            context.slot["from"] = f"client {self.hook.name}"
+            context.keep(by=self.hook.name, times=context.memory.get("times", 0) + 1)
+            return update
 
 
 def test_what_one_end_does_in_order_the_other_undoes_in_reverse() -> None:
@@ -107,33 +93,19 @@ class Times(Hook):
 
     factor: float
 
-    def server(self):
-        return _Times(1 / self.factor)
+    class Server(ServerSide):
+        def send(self, task, context):
+            return replace(task, weights=task.weights / np.float32(1 / self.hook.factor))
 
-    def client(self):
-        return _ClientTimes(self.factor)
+        def receive(self, update, context):
+            return replace(update, delta=update.delta * np.float32(1 / self.hook.factor))
 
+    class Client(ClientSide):
+        def receive(self, task, context):
+            return replace(task, weights=task.weights / np.float32(self.hook.factor))
 
-class _Times(ServerSide):
-    def __init__(self, factor: float) -> None:
-        self.factor = np.float32(factor)
-
-    def send(self, task, context):
-        return replace(task, weights=task.weights / self.factor)
-
-    def receive(self, update, context):
-        return replace(update, delta=update.delta * self.factor)
-
-
-class _ClientTimes(ClientSide):
-    def __init__(self, factor: float) -> None:
-        self.factor = np.float32(factor)
-
-    def receive(self, task, context):
-        return replace(task, weights=task.weights / self.factor)
-
-    def send(self, update, context):
-        return replace(update, delta=update.delta * self.factor)
+        def send(self, update, context):
+            return replace(update, delta=update.delta * np.float32(self.hook.factor))
 
 
 @dataclass(frozen=True)
@@ -142,33 +114,19 @@ class Plus(Hook):
 
     amount: float
 
-    def server(self):
-        return _PlusServer(np.float32(self.amount))
+    class Server(ServerSide):
+        def send(self, task, context):
+            return replace(task, weights=task.weights + np.float32(self.hook.amount))
 
-    def client(self):
-        return _PlusClient(np.float32(self.amount))
+        def receive(self, update, context):
+            return replace(update, delta=update.delta - np.float32(self.hook.amount))
 
+    class Client(ClientSide):
+        def receive(self, task, context):
+            return replace(task, weights=task.weights - np.float32(self.hook.amount))
 
-class _PlusServer(ServerSide):
-    def __init__(self, amount: np.float32) -> None:
-        self.amount = amount
-
-    def send(self, task, context):
-        return replace(task, weights=task.weights + self.amount)
-
-    def receive(self, update, context):
-        return replace(update, delta=update.delta - self.amount)
-
-
-class _PlusClient(ClientSide):
-    def __init__(self, amount: np.float32) -> None:
-        self.amount = amount
-
-    def receive(self, task, context):
-        return replace(task, weights=task.weights - self.amount)
-
-    def send(self, update, context):
-        return replace(update, delta=update.delta + self.amount)
+        def send(self, update, context):
+            return replace(update, delta=update.delta + np.float32(self.hook.amount))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -182,7 +140,7 @@ def test_encodings_that_do_not_commute_cancel_out(order) -> None:
 
 
 def test_two_hooks_of_one_class_share_neither_slot_nor_memory() -> None:
-    # The slots are checked where they are read, in RecordingServer and RecordingClient.
+    # The slots are checked where they are read, in both sides of Recording.
     logic = a_logic(alone(0, 1), hooks=[Recording("a"), Recording("b")])
     peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(2, a_state(logic), peers)
@@ -235,8 +193,7 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
             return update
 
     class Keeps(Hook):
-        def server(self):
-            return Greedy()
+        Server = Greedy
 
     logic = a_logic(alone(0), hooks=[Keeps()])
     said = rf"Greedy\.{where} failed: TypeError: .* in on_accepted\(\) and conclude\(\) only"
@@ -255,16 +212,14 @@ def test_an_aggregator_keeps_its_memory_in_the_state_and_not_by_its_context() ->
 
 
 def test_a_warm_up_gives_the_first_model_and_no_broken_one() -> None:
-    class Warm(ServerSide):
-        def warm_up(self, state, context):
-            return replace(state, weights=state.weights * np.float32(1e20))
-
-        def conclude(self, state, context):
-            return replace(state, weights=context.start)
 
     class Warms(Hook):
-        def server(self):
-            return Warm()
+        class Server(ServerSide):
+            def warm_up(self, state, context):
+                return replace(state, weights=state.weights * np.float32(1e20))
+
+            def conclude(self, state, context):
+                return replace(state, weights=context.start)
 
     logic = a_logic(alone(0), hooks=[Warms()])
     state, _ = run_round(a_state(logic, [1, 2, -3]), MemoryCarrier(logic, CLIENTS), logic)
@@ -275,17 +230,15 @@ def test_a_warm_up_gives_the_first_model_and_no_broken_one() -> None:
 
 
 def test_what_a_server_half_forgets_stays_forgotten() -> None:
-    class Brief(ServerSide):
-        def conclude(self, state, context):
-            if context.round == 1:
-                context.keep(note=1)
-            else:
-                context.memory.clear()
-            return state
 
     class Notes(Hook):
-        def server(self):
-            return Brief()
+        class Server(ServerSide):
+            def conclude(self, state, context):
+                if context.round == 1:
+                    context.keep(note=1)
+                else:
+                    context.memory.clear()
+                return state
 
     logic = a_logic(alone(0), hooks=[Notes()])
     peers = MemoryCarrier(logic, CLIENTS)
@@ -307,13 +260,11 @@ def test_gradients_are_not_looked_at_for_hooks_that_do_not_ask() -> None:
 
 
 def test_a_gradient_hook_sees_the_start_of_its_own_local_training() -> None:
-    class Pull(ClientSide):
-        def gradient(self, gradient, weights, context):
-            gradient += np.float32(2.0) * (weights - context.start)
 
     class Proximal(Hook):
-        def client(self):
-            return Pull()
+        class Client(ClientSide):
+            def gradient(self, gradient, weights, context):
+                gradient += np.float32(2.0) * (weights - context.start)
 
     training = Training(steps=3, learning_rate=0.1)
     logic = a_logic(alone(0), hooks=[Proximal(), Plus(5.0)], training=training)
@@ -340,14 +291,12 @@ def test_a_hook_may_ask_for_the_received_models_loss() -> None:
 
 
 def test_a_hook_may_change_the_state_after_aggregation() -> None:
-    class Damped(ServerSide):
-        def conclude(self, state, context):
-            half = np.float32(0.5)
-            return replace(state, weights=half * state.weights + half * context.start)
 
     class Damping(Hook):
-        def server(self):
-            return Damped()
+        class Server(ServerSide):
+            def conclude(self, state, context):
+                half = np.float32(0.5)
+                return replace(state, weights=half * state.weights + half * context.start)
 
     plain, damped = a_logic(alone(0, 1)), a_logic(alone(0, 1), hooks=[Damping()])
     start = a_state(plain, [1, 2, 3])
@@ -362,17 +311,10 @@ class Measured(Hook):
 
     value: object
 
-    def server(self) -> ServerSide:
-        return MeasuredServer(self.value)
-
-
-class MeasuredServer(ServerSide):
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def conclude(self, state, context):
-        context.record(drift=self.value)
-        return state
+    class Server(ServerSide):
+        def conclude(self, state, context):
+            context.record(drift=self.hook.value)
+            return state
 
 
 @pytest.mark.parametrize(
@@ -409,7 +351,7 @@ def test_whatever_is_one_number_is_recorded_as_a_plain_number(value, number) -> 
 )
 def test_what_is_not_one_number_is_refused_before_anything_is_recorded(value, said) -> None:
     logic = a_logic(alone(0), hooks=[Measured(value)])
-    refused = rf"^round 1: MeasuredServer\.conclude failed: TypeError: record\(\) {said}"
+    refused = rf"^round 1: Measured\.Server\.conclude failed: TypeError: record\(\) {said}"
     with pytest.raises(PartFailed, match=refused):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 

@@ -150,22 +150,14 @@ class Whole(Hook):
 
     provides = frozenset({Trait.ENCODES_UPDATE})
 
-    def server(self) -> ServerSide:
-        return _WholeServer()
+    class Server(ServerSide):
+        def receive(self, update, context):
+            return replace(update, delta=context.slot["whole"])
 
-    def client(self) -> ClientSide:
-        return _WholeClient()
-
-
-class _WholeServer(ServerSide):
-    def receive(self, update, context):
-        return replace(update, delta=context.slot["whole"])
-
-
-class _WholeClient(ClientSide):
-    def send(self, update, context):
-        context.slot["whole"] = update.delta + np.float32(1)
-        return replace(update, delta=np.zeros(0, np.float32))
+    class Client(ClientSide):
+        def send(self, update, context):
+            context.slot["whole"] = update.delta + np.float32(1)
+            return replace(update, delta=np.zeros(0, np.float32))
 
 
 def test_the_servers_values_of_a_clients_own_tensors_stay_whatever_is_sent() -> None:

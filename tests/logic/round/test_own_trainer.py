@@ -28,14 +28,15 @@ class Ditto(LocalSgd):
 
     pull: float = 0.1
 
-    def train(self, task, engine, data, correct, context):
+    def train(self, job):
+        task, engine, context = job.task, job.engine, job.context
         personal = context.memory.get("personal", task.weights)
         engine.load(personal, task.buffers)
-        report = engine.train(data, task.training, task.seed)
+        report = engine.train(job.data, task.training, task.seed)
         own = engine.weights - np.float32(self.pull) * (engine.weights - task.weights)
         context.keep(personal=own)
         engine.load(task.weights, task.buffers)
-        super().train(task, engine, data, correct, context)
+        super().train(job)
         return report
 
 
@@ -43,9 +44,10 @@ class Ditto(LocalSgd):
 class Looking(LocalSgd):
     """Local SGD that notes what a trainer is told besides its task."""
 
-    def train(self, task, engine, data, correct, context):
+    def train(self, job):
+        context = job.context
         TOLD.append({one.name: getattr(context, one.name) for one in fields(context)})
-        return super().train(task, engine, data, correct, context)
+        return super().train(job)
 
 
 TOLD: list[dict[str, Any]] = []

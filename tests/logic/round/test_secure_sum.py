@@ -186,13 +186,9 @@ def test_a_late_answer_to_an_earlier_question_counts_for_none() -> None:
 class Peeks(Hook):
     """Its server side looks at each accepted update."""
 
-    def server(self):
-        return _Peeks()
-
-
-class _Peeks(ServerSide):
-    def on_accepted(self, update, context):
-        raise AssertionError("nobody sees a single update")
+    class Server(ServerSide):
+        def on_accepted(self, update, context):
+            raise AssertionError("nobody sees a single update")
 
 
 @dataclass(frozen=True)
@@ -240,7 +236,7 @@ def test_lanes_of_several_clients_and_offers_are_refused_in_the_round(selector) 
 def test_a_sum_of_another_form_names_the_hook(monkeypatch) -> None:
     logic = secure()
     wrong = lambda *_: (np.zeros(3), np.zeros(1, np.float32))  # noqa: E731
-    monkeypatch.setattr("tests.logic.secure_sum._Sums.reveal", wrong)
+    monkeypatch.setattr("tests.logic.secure_sum.SecureSum.Server.reveal", wrong)
     with pytest.raises(PartFailed, match=re.escape("float64 of shape (3,)")):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
