@@ -281,7 +281,7 @@ def rows_of(
         *(
             last(one.label, [run.last(one.key) for run in runs], SHOW[one.unit])
             for one in QUANTITIES
-            if one.of is None and one.label
+            if one.label
         ),
         last("Final loss", [run.final_loss for run in runs]),
     ]

@@ -213,7 +213,7 @@ def cards(run: RunSummary, targets: Targets) -> Html:
         label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
         tiles.append(_card(label, percent(by_client.client_accuracy_mean), spread))
     for one in QUANTITIES:
-        if one.of is None and one.label and (value := run.last(one.key)) is not None:
+        if one.label and (value := run.last(one.key)) is not None:
             tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value)))
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"

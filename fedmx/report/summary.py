@@ -149,7 +149,7 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 measured={
                     one.key: value
                     for one in QUANTITIES
-                    if one.optional and (value := row.get(one.key)) is not None
+                    if (one.optional or one.label) and (value := row.get(one.key)) is not None
                 },
                 clock_elapsed_s=clock_s if clocked else None,
                 clock_s=row.get("clock_s"),

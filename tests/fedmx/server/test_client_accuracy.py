@@ -183,7 +183,7 @@ def test_a_report_counts_to_the_mean_over_clients_and_shows_its_spread(tmp_path:
     assert rows["To 80 %, mean over clients: rounds"] == ["3"]
     assert rows["To 80 %, mean over clients: bytes up and down"] == ["6.00 MiB"]
     assert rows["To 80 %, mean over clients: machine time"] == ["6.00 s"]
-    assert [deviation(point.client_variance) for point in summary.points] == [
+    assert [deviation(point.client_accuracy_variance) for point in summary.points] == [
         pytest.approx(0.2),
         None,
         pytest.approx(0.1),
