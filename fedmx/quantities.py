@@ -24,8 +24,8 @@ class Quantity:
             numbers.
         unit: a share is from 0 to 1.
         tag: its tag in TensorBoard; empty: it is not there. A list counts as its length.
-        label: its name in a report, as "Personal accuracy, mean", where its last value has a row and
-            a tile; empty: it has none.
+        label: its name in a report, as "Personal accuracy, mean", where its last value has a row
+            and a tile; empty: it has none.
         optional: whether a record has it only if there is a value.
         published: whether it follows from the models and the experiment alone, so that it may leave
             the server of a private run.
