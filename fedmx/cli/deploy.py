@@ -88,11 +88,10 @@ def server(
 
     # Not before: this imports MXNet, and a wrong file is reported at once.
     from fedmx.assembly.assembly import Assembly
+    from fedmx.assembly.run_folder import new_run_folder
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
-    from fedmx.components.user_code import own_code
     from fedmx.deployment.serve import serve
-    from fedmx.run import RunFolder, gather_facts
 
     run = uuid.uuid4().hex
     with LogLines(), files_with_progress() as files:
@@ -100,22 +99,8 @@ def server(
         deployed = serve(assembly, run, any_version=allow_version)
 
     def make_folder() -> RunFolder:
-        facts = gather_facts(
-            seed=experiment.seed,
-            mode="server",
-            digest=experiment.digest(),
-            engine=experiment.compute.engine,
-            modules=str(file.resolve().parent),
-            code=own_code(file.resolve().parent),
-            parameters=deployed.state.weights.size,
-            buffers=deployed.state.buffers.size,
-            **assembly.facts(),
-            run=run,
-            address=deployed.address,
-        )
-        return RunFolder.create(
-            experiment.run.folder, experiment.name, experiment.to_yaml(), facts, assembly.kept()
-        )
+        own = file.resolve().parent
+        return new_run_folder(assembly, "server", own, run=run, address=deployed.address)
 
     run_deployed(deployed, make_folder, experiment)
 

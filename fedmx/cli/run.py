@@ -61,11 +61,10 @@ def run(
 
     # Not before: this imports MXNet, and a wrong file should be shown at once.
     from fedmx.assembly.assembly import Assembly
+    from fedmx.assembly.run_folder import new_run_folder
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import LogLines
     from fedmx.cli.rounds import print_document, run_loop
-    from fedmx.components.user_code import own_code
-    from fedmx.run import RunFolder, gather_facts
     from fedmx.simulation.simulate import simulate
 
     with LogLines(), files_with_progress() as files:
@@ -73,20 +72,7 @@ def run(
         server = simulate(assembly)
 
     def make_folder() -> RunFolder:
-        facts = gather_facts(
-            seed=experiment.seed,
-            mode="simulation",
-            digest=experiment.digest(),
-            engine=experiment.compute.engine,
-            modules=str(own),
-            code=own_code(own),
-            parameters=server.state.weights.size,
-            buffers=server.state.buffers.size,
-            **assembly.facts(),
-        )
-        return RunFolder.create(
-            experiment.run.folder, experiment.name, experiment.to_yaml(), facts, assembly.kept()
-        )
+        return new_run_folder(assembly, "simulation", own)
 
     every = experiment.run.checkpoint.every
     show = print_document if as_json else None

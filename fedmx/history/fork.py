@@ -12,8 +12,8 @@ from typing import Any
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.logic import keeps_places
+from fedmx.assembly.run_folder import new_run_folder
 from fedmx.components.component import Component
-from fedmx.components.user_code import own_code
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.experiment.keys import keys_of
@@ -22,7 +22,7 @@ from fedmx.history.recorded import RecordedRun, rerun
 from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
 from fedmx.privacy.account import PRIVACY
 from fedmx.report.fork import Origin
-from fedmx.run import RunError, RunFolder, gather_facts
+from fedmx.run import RunError, RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.folder import kept_start
 from fedmx.run.released import Released
@@ -157,7 +157,7 @@ def fork(
     with ExitStack() as stack:
         server = simulate(new)
         stack.push(server)  # its workers end if no folder can be made
-        made = _make_folder(place, folder, new, server, origin, records, checkpoint, spent)
+        made = _make_folder(place, folder, new, origin, records, checkpoint, spent)
         stack.pop_all()
     return Fork(made, experiment, origin, server)
 
@@ -267,26 +267,11 @@ def _make_folder(
     place: Path,
     parent: RunFolder,
     assembly: Assembly,
-    server: Server,
     origin: Origin,
     records: Sequence[Mapping[str, Any]],
     checkpoint: Mapping[str, Any] | None,
     spent: Mapping[str, Any],
 ) -> RunFolder:
-    experiment, own = assembly.experiment, parent.modules_path
-    facts = gather_facts(
-        seed=experiment.seed,
-        mode="simulation",
-        digest=experiment.digest(),
-        engine=experiment.compute.engine,
-        **({} if own is None else {"modules": str(own), "code": own_code(own)}),
-        parameters=server.state.weights.size,
-        buffers=server.state.buffers.size,
-        **assembly.facts(),
-        fork=origin.record(),
-        **spent,
-    )
-
     def fill(made: RunFolder) -> None:
         for record in records:
             made.append_round(record)
@@ -299,8 +284,16 @@ def _make_folder(
         if checkpoint is not None:
             made.save_checkpoint(origin.round, checkpoint)
 
-    name = f"{experiment.name}-fork-{origin.round}"
-    return RunFolder.create(place, name, experiment.to_yaml(), facts, assembly.kept(), fill)
+    return new_run_folder(
+        assembly,
+        "simulation",
+        parent.modules_path,
+        parent=place,
+        name=f"{assembly.experiment.name}-fork-{origin.round}",
+        fill=fill,
+        fork=origin.record(),
+        **spent,
+    )
 
 
 def _spent(parent: RunFolder, assembly: Assembly) -> dict[str, Any]:
