@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +21,6 @@ from fedmx.components.text import dotted
 from fedmx.components.user_code import NamedCode, named_code
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.experiment.sections import CheckpointSection
 from fedmx.history.divergence import (
     OF_THE_NETWORK,
     Divergence,
@@ -34,6 +35,7 @@ from fedmx.journal.journal import JournalError
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain
+from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.server.stop import Stop
@@ -41,7 +43,7 @@ from fedmx.simulation.simulate import simulate
 from layers.compute.bits import NATIVE, is_portable, portable_environment
 from layers.compute.data.datasets import DataError
 from layers.compute.errors import ComputeError
-from layers.logic import BrokenModel, LogicError, ServerState, TooFewUpdates
+from layers.logic import BrokenModel, LogicError, TooFewUpdates
 
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from fedmx.history.verify import main; main()"
 """The pack's modules replace the working directory, before all others."""
@@ -319,8 +321,7 @@ def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:
     if (here.partition_sha256, here.sizes) != (data.partition_sha256, data.sizes):
         return Divergence(1, "run", "the partition divides the same data in another way here")
     records, clients, steps = run.round_records(), _by_round(run), 0
-    with _server(run) as server:
-        rounds = server.rounds()
+    with contextlib.closing(_rounds_of(server := _server(run), run)) as rounds:
         for number, record in records.items():
             if number <= run.folder.forked_after:
                 continue
@@ -346,63 +347,31 @@ def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:
 
 
 def _server(run: RecordedRun) -> Server:
-    """Return the server of a packed run before its first own round.
+    """Return the server of a packed run.
 
     A deployed run follows its journal. A simulated one is simulated again, since a journal could
     say anything; it steps back by itself where the recorded one did.
     """
     if run.deployed:
         return rerun(run, run.folder.forked_after + 1, strict=True)
-    checkpoint = run.folder.checkpoint_before(run.folder.forked_after + 1)
-    run.folder.check_begin(0 if checkpoint is None else checkpoint.round)
     server = simulate(run.assembly)
     server.stop = Stop()  # it ended with its last record, perhaps by the real time
-    server.recorder = KeptCheckpoints(run.experiment.run.checkpoint, server.last_round)
-    if checkpoint is not None:
-        server.restore(checkpoint.state)
-        server.begin_from(ServerState.of_tree(checkpoint.state["server"]))
-        server.recorder.step_back(checkpoint.round, checkpoint.state)
     return server
 
 
-class KeptCheckpoints:
-    """A recorder that writes nothing; it keeps the checkpoints that a run folder would keep.
-
-    Args:
-        section: which checkpoints are written and kept.
-        last_round: the number of the last round, which always has a checkpoint.
-    """
-
-    def __init__(self, section: CheckpointSection, last_round: int) -> None:
-        self._every = section.every
-        self._keep = Keep(section.keep.last, section.keep.every)
-        self._last_round = last_round
-        self._kept: dict[int, Mapping[str, Any]] = {}
-
-    def record(self, round: Round, checkpoint: Mapping[str, Any]) -> None:
-        """Keep the checkpoint of a round, if one is due."""
-        if self._keep.is_due(round.round, self._every) or round.round == self._last_round:
-            self._add(round.round, checkpoint, self._keep)
-
-    def step_back(self, round: int, checkpoint: Mapping[str, Any]) -> None:
-        """Forget what came after `round`, and keep this checkpoint of it."""
-        self._add(round, checkpoint, replace(self._keep, last=self._keep.last + 1))
-        self._kept = {one: kept for one, kept in self._kept.items() if one <= round}
-
-    @property
-    def checkpoint_rounds(self) -> Sequence[int]:
-        """The rounds with checkpoints, the newest first."""
-        return sorted(self._kept, reverse=True)
-
-    def earlier(self, round: int) -> Mapping[str, Any] | None:
-        """Return the newest checkpoint that was kept before a round; None: there is none."""
-        before = max((one for one in self._kept if one < round), default=None)
-        return None if before is None else self._kept[before]
-
-    def _add(self, round: int, checkpoint: Mapping[str, Any], keep: Keep) -> None:
-        self._kept[round] = checkpoint
-        for old in keep.superfluous(self.checkpoint_rounds):
-            del self._kept[old]
+def _rounds_of(server: Server, run: RecordedRun) -> Generator[Round, None, None]:
+    """Yield the rounds of the server; a simulation records them in a folder beside the run's."""
+    if run.deployed:
+        with server:
+            yield from server.rounds()
+        return
+    again = run.folder.path.with_name("again")
+    shutil.copytree(run.folder.path, again)
+    folder = RunFolder.open(again)
+    folder.truncate_after(run.folder.forked_after)
+    checkpoint = run.experiment.run.checkpoint
+    keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
+    yield from recorded(server, folder, every=checkpoint.every, keep=keep)
 
 
 def _data_here(run: RecordedRun, data: Data) -> Data:
