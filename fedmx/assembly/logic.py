@@ -11,12 +11,9 @@ from fedmx.components.build import build
 from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
-from layers.compute.data.partitions.biased import Biased
 from layers.compute.engines.engine import Engine
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
-from layers.logic.algorithms.fedaim import FedAimSplit
-from layers.logic.attacks.samples import BackDoor, LabelFlipping
 from layers.logic.core.attack import Attack, attack_in
 from layers.logic.core.declaration import Condition, Need, Trait, declared, refusal
 from layers.logic.core.mask import Initial, Mask, own_tensors
@@ -110,9 +107,7 @@ def logic_of(
     """
     section, train = experiment.logic, experiment.compute.train
     schedule = build("schedule", train.schedule)
-    _check_labels(preset.selector, data)
-    _check_distances(preset.selector, experiment.compute.partition)
-    _check_attack(preset, data)
+    _check_data(experiment, preset, data)
 
     def learning_rate(round: int) -> float:
         rate: float = schedule.learning_rate(train.learning_rate, round - 1, experiment.rounds)
@@ -194,57 +189,17 @@ def _initial(experiment: Experiment, preset: Preset, engine: Engine) -> Initial 
     return engine.initial(experiment.seed) if needed and not experiment.compute.start else None
 
 
-def _check_labels(selector: Selector, data: ExperimentData) -> None:
-    """Check that the selector expects the data's number of labels.
-
-    With too few, no client could answer; with too many, every client would look biased.
+def _check_data(experiment: Experiment, preset: Preset, data: ExperimentData) -> None:
+    """Check that the parts can work with the data.
 
     Raises:
-        ExperimentError: the selector expects another number.
+        ExperimentError: one cannot.
     """
-    asked = {question.classes for question in selector.surveys() if question.classes}
-    for number in sorted(asked):
-        if number != data.classes:
-            raise ExperimentError(
-                f"logic: the selector expects {number} labels, but "
-                f"{data.experiment.compute.data.name} has {data.classes}; "
-                f"set classes to {data.classes}"
-            )
-
-
-def _check_attack(preset: Preset, data: ExperimentData) -> None:
-    """Check that an attack names labels that the data have.
-
-    Raises:
-        ExperimentError: it flips another number of labels, or its target is none.
-    """
+    partition = build("partition", experiment.compute.partition)
     attack = attack_in(preset.hooks)
-    if isinstance(attack, LabelFlipping) and attack.classes != data.classes:
-        raise ExperimentError(
-            f"attack.classes: the data have {data.classes} labels, not {attack.classes}; set it to "
-            f"{data.classes}"
-        )
-    if isinstance(attack, BackDoor) and attack.target >= data.classes:
-        raise ExperimentError(
-            f"attack.target: must be a label from 0 to {data.classes - 1}, not {attack.target}"
-        )
-
-
-def _check_distances(selector: Selector, partition: Component) -> None:
-    """Check that FedAIM and the partition measure extreme bias by the same distance.
-
-    An explicit threshold, in either of them, allows two distances.
-
-    Raises:
-        ExperimentError: they use two distances.
-    """
-    if partition.name != "biased" or not isinstance(selector, FedAimSplit):
-        return
-    made: Biased = build("partition", partition)
-    thresholds = (made.threshold, selector.threshold)
-    if made.distance != selector.distance and thresholds == (None, None):
-        raise ExperimentError(
-            f"compute.partition: biased measures extreme bias by {made.distance}, but the selector "
-            f"fedaim by {selector.distance}; set the same distance in both, or set the selector's "
-            "threshold"
-        )
+    for part in (preset.selector, preset.aggregator, *preset.hooks, preset.trainer):
+        try:
+            part.check_data(data.classes, partition)
+        except LogicError as error:
+            place = "attack." if part is attack else "logic: "
+            raise ExperimentError(f"{place}{error}") from None

@@ -16,7 +16,6 @@ from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
 from layers.compute.scores import Scores
 from layers.logic import Aggregator, ClientState, LogicError, ServerState
-from layers.logic.attacks.samples import BackDoor
 from layers.logic.checks.parts import possible_mistakes
 from layers.logic.core.attack import attack_in
 from layers.logic.core.declaration import Condition, Need, Trait, refusal
@@ -71,7 +70,7 @@ def server_of(
             "does not have its clients' samples and models, only those of its own partition; leave "
             "it out, and measure it in a simulation"
         )
-    measures = _back_door(assembly)
+    measures = _of_attack(assembly)
     if evaluate.personal and memory_of is not None:
         measures.append(PersonalModels(assembly, memory_of).measure)
     return Server(
@@ -109,29 +108,23 @@ def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:
         raise ExperimentError(f"privacy: {refusal(*rule, '', '')}")
 
 
-def _back_door(assembly: Assembly) -> list[Measure]:
-    """Return what measures the success of a back door: `attack_success`; nothing without one.
-
-    It is the share of the test images of other classes that the model takes for the target once
-    they have the trigger.
+def _of_attack(assembly: Assembly) -> list[Measure]:
+    """Return what measures the success of an attack; nothing without one.
 
     Raises:
-        ExperimentError: the samples have no place for the trigger.
+        ExperimentError: the attack cannot work on the samples.
     """
-    attack = attack_in(assembly.logic.hooks)
-    if not isinstance(attack, BackDoor):
-        return []
-    engine, samples = assembly.engine, assembly.data.test_samples
+    attack, samples = attack_in(assembly.logic.hooks), assembly.data.test_samples
     try:
-        triggered = attack.test(samples.x, samples.y)
+        measured = {} if attack is None else attack.measured(samples.x, samples.y)
     except LogicError as error:
         raise ExperimentError(f"attack: {error}") from None
 
     def success(state: ServerState, scores: Scores) -> dict[str, float]:
-        engine.load(state.weights, state.buffers)
-        return {"attack_success": engine.evaluate(triggered).accuracy}
+        assembly.engine.load(state.weights, state.buffers)
+        return {key: assembly.engine.evaluate(one).accuracy for key, one in measured.items()}
 
-    return [success]
+    return [success] if measured else []
 
 
 def _store_of(

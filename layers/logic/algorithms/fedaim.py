@@ -117,6 +117,20 @@ class FedAimSplit(Selector):
                 "lower the threshold"
             )
 
+    def check_data(self, classes: int, partition: object) -> None:
+        """Check also that a partition measures extreme bias by the same distance.
+
+        An explicit threshold, in either of them, allows two distances.
+        """
+        super().check_data(classes, partition)
+        other = getattr(partition, "distance", self.distance)
+        thresholds = (self.threshold, getattr(partition, "threshold", None))
+        if other != self.distance and thresholds == (None, None):
+            raise LogicError(
+                f"the partition measures extreme bias by {other}, but the selector fedaim by "
+                f"{self.distance}; set the same distance in both, or set the selector's threshold"
+            )
+
     @property
     def _theta(self) -> float:
         if self.threshold is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,6 +27,13 @@ class LabelFlipping(Attack):
     name = "label-flipping"
 
     classes: Annotated[int, Ge(2)] = 10
+
+    def check_data(self, classes: int, partition: object) -> None:
+        """Check that `classes` is that of the data."""
+        if classes != self.classes:
+            raise LogicError(
+                f"classes: the data have {classes} labels, not {self.classes}; set it to {classes}"
+            )
 
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples with the labels of the other end."""
@@ -59,6 +67,11 @@ class BackDoor(Attack):
     value: float = 1.0
     scale: Positive = 1.0
 
+    def check_data(self, classes: int, partition: object) -> None:
+        """Check that the target is a label of the data."""
+        if self.target >= classes:
+            raise LogicError(f"target: must be a label from 0 to {classes - 1}, not {self.target}")
+
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples, some with the trigger: the same ones in every round."""
         number = max(1, int(self.part * len(data)))
@@ -82,11 +95,11 @@ class BackDoor(Attack):
         marked[..., -self.size :, -self.size :] = self.value
         return marked
 
-    def test(self, x: np.ndarray, y: np.ndarray) -> ArrayData:
+    def measured(self, x: np.ndarray, y: np.ndarray) -> Mapping[str, Data]:
         """Return the samples of other classes with the trigger, and the target as their label."""
         others = y != self.target
         labels = np.full(int(others.sum()), self.target, y.dtype)
-        return ArrayData(self.triggered(x[others]), labels)
+        return {"attack_success": ArrayData(self.triggered(x[others]), labels)}
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
         """Return the scaled update."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -61,6 +61,19 @@ class Attack(Hook):
     def liars(self) -> frozenset[int]:
         """The clients that lie, once `among` has drawn them."""
         return frozenset(() if isinstance(self.clients, float | int) else self.clients)
+
+    def measured(self, x: np.ndarray, y: np.ndarray) -> Mapping[str, Data]:
+        """Return the samples on which the accuracy is a quantity of each evaluated round, by its
+        key; by default none.
+
+        Args:
+            x: the test samples, float32 (n, ...).
+            y: their labels, int64 (n,).
+
+        Raises:
+            LogicError: the attack cannot work on such samples.
+        """
+        return {}
 
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
         """Return the samples that a liar trains on; by default its own."""

@@ -139,6 +139,17 @@ class Part(Settings):
             LogicError: it cannot work with them.
         """
 
+    def check_data(self, classes: int, partition: object) -> None:
+        """Check that this part can work with the data; called before anything runs.
+
+        Args:
+            classes: the number of labels.
+            partition: what divides the data among the clients.
+
+        Raises:
+            LogicError: it cannot work with them.
+        """
+
 
 @dataclass(frozen=True)
 class Rule:

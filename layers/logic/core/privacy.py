@@ -55,6 +55,21 @@ class Budget:
     epsilon: float | None
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What others see of the clients' data; by default that of a run without privacy.
+
+    Attributes:
+        server: what the server sees.
+        model: what other clients see, and whoever gets the model.
+        traffic: what the network sees.
+    """
+
+    server: str = "each client's update, its metrics and its number of samples"
+    model: str = "the models, which may depend on any client's data without a bound"
+    traffic: str = "who takes part in which round and the sizes of messages"
+
+
 class Privacy(Settings, ABC):
     """The privacy of a run; its settings are the attributes of a frozen dataclass."""
 
@@ -84,6 +99,11 @@ class Privacy(Settings, ABC):
     def once(self) -> Mechanism | None:
         """Return what clients release once, before their first round, besides; None: nothing."""
         return None
+
+    @property
+    def seen(self) -> Seen:
+        """What others see of the clients' data."""
+        return Seen(model=f"the models, made private by {type(self).__name__}")
 
     @abstractmethod
     def with_noise(self, preset: Preset, noise: float) -> Preset:

@@ -14,6 +14,7 @@ from layers.logic.core.messages import Offer, Verdict
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
+from layers.logic.errors import LogicError
 
 if TYPE_CHECKING:
     from layers.logic.core.report import RoundReport
@@ -114,6 +115,18 @@ class Selector(Part, ABC):
         """Whether it asks for the labels."""
         asked = {question.name for question in self.surveys()}
         return frozenset({Trait.ASKS_LABELS} if LABELS in asked else ())
+
+    def check_data(self, classes: int, partition: object) -> None:
+        """Check that the questions are about the data's labels.
+
+        With too few, no client could answer; with too many, every client would look biased.
+        """
+        for question in self.surveys():
+            if question.classes and question.classes != classes:
+                raise LogicError(
+                    f"the selector expects {question.classes} labels, but the data have {classes}; "
+                    f"set classes to {classes}"
+                )
 
     def surveys(self) -> tuple[Question, ...]:
         """Return the questions that every client is asked once, before its first round."""

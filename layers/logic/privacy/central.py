@@ -23,7 +23,7 @@ from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContex
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Budget, Mechanism, Privacy
+from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -110,9 +110,24 @@ class Central(Privacy):
         assert isinstance(preset.aggregator, PrivateMean)
         return Mechanism(preset.aggregator.noise, preset.aggregator.probability)
 
+    @property
+    def seen(self) -> Seen:
+        """The noisy sums; that nobody knows who takes part is a part of the claim."""
+        return seen_of(self.budget, f"{Seen.traffic}, whose secrecy epsilon counts on")
+
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts with this noise in the mean."""
         return with_noise_in_mean(preset, noise)
+
+
+def seen_of(budget: Budget, traffic: str = Seen.traffic) -> Seen:
+    """Return what others see where a trusted server adds the noise."""
+    told = "the recorded epsilon" if budget.epsilon is None else f"at most epsilon {budget.epsilon}"
+    return Seen(
+        "each client's update, clipped, and its number of samples, and is trusted",
+        f"the models, which tell {told} (delta {budget.delta}) about any client",
+        traffic,
+    )
 
 
 def check_bounded(epsilon: float | None, noise: float | None) -> None:

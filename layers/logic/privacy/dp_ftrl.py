@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Budget, Mechanism, Privacy
+from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
 from layers.logic.privacy.central import (
     ClipUpdates,
     Noise,
     PrivateMean,
     check_bounded,
     check_delta,
+    seen_of,
     selector_in,
     with_hook,
     with_noise_in_mean,
@@ -82,6 +83,11 @@ class DpFtrl(Privacy):
         assert isinstance(preset.aggregator, PrivateMean)
         period = selector_in(preset, Cyclic).period
         return TreeMechanism(preset.aggregator.noise, 1.0, period, self.restart)
+
+    @property
+    def seen(self) -> Seen:
+        """The noisy sums."""
+        return seen_of(self.budget)
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts with this noise in the mean."""

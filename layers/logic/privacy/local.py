@@ -16,7 +16,7 @@ from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook
 from layers.logic.core.messages import Slot, Update
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Budget, Mechanism, Privacy
+from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
 from layers.logic.core.selector import LABELS
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.privacy.central import GRID, Noise, on_grid, with_hook
@@ -80,6 +80,14 @@ class Local(Privacy):
         if self.label_epsilon is None:
             return None
         return Mechanism(None, 1.0, epsilon=self.label_epsilon * self.labels)
+
+    @property
+    def seen(self) -> Seen:
+        """Updates with the clients' own noise."""
+        server = "each client's update with the client's own noise, and its number of samples"
+        if self.label_epsilon is not None:
+            server += f", and labels by randomised response (epsilon {self.label_epsilon} each)"
+        return Seen(server, "the models, which tell at most the recorded epsilon about any client")
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts as they are: clients know the noise."""

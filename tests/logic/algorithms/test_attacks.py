@@ -191,7 +191,7 @@ def test_a_part_of_the_images_has_the_trigger_and_the_target_in_every_round() ->
     assert not data.x.any()
     again = attack.lie_in_samples(data, a_context(round=2, seed=4))
     assert np.array_equal(again.x, lied.x)
-    test = attack.test(data.x, data.y)
+    test = attack.measured(data.x, data.y)["attack_success"]
     assert len(test) == 9
     assert set(test.y.tolist()) == {7}
     grey = attack.triggered(np.zeros((3, 2, 4)))  # without channels, and no higher than the trigger
