@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import weakref
 from dataclasses import dataclass
 
 import pytest
@@ -189,25 +188,6 @@ class Reader:
 
     def refuse(self, error: Exception) -> None:
         raise AssertionError(error)
-
-
-def test_a_closed_connection_is_not_kept_while_others_wait_for_memory() -> None:
-    async def waits_while_one_closes() -> None:
-        reader = Reader()
-        connections = {reader}
-        incoming = IncomingMemory(
-            Limits(max_incoming_bytes=2 * K), connections, lambda call: call()
-        )
-        account, other = (incoming.budget.account(lambda: None) for _ in range(2))
-        assert account.reserve(2 * K)
-        assert not other.reserve(K)
-        connections.clear()
-        incoming.forget(reader)
-        kept = weakref.ref(reader)
-        del reader
-        assert kept() is None
-
-    asyncio.run(waits_while_one_closes())
 
 
 @pytest.mark.parametrize(

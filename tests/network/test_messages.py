@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import MalformedMessage, MessageCodec, MessageTypeError, codec, payload
-from layers.network.payload import _KINDS_BY_BYTE, number_in
+from layers.network.payload import number_in
 from layers.network.schema import DTYPES
 from tests.network.wire_messages import CODEC, Inner, Note, Task, Update
 
@@ -161,9 +161,8 @@ def test_an_array_of_any_layout_arrives_with_its_values_and_shape(array: np.ndar
     assert np.array_equal(received, array)
 
 
-def test_nan_is_not_checked_here() -> None:
-    update = CODEC.decode(bytes(CODEC.encode(Update("c", True, loss=float("nan")))))
-    assert np.isnan(update.loss)
+ENDLESS: dict[str, Any] = {}
+ENDLESS["again"] = ENDLESS
 
 
 @pytest.mark.parametrize(
@@ -183,19 +182,16 @@ def test_nan_is_not_checked_here() -> None:
         (Task(1, np.ones(1), slots={"h": {"x": [1]}}), "Task.slots['h']['x']"),
         (Task(1, np.ones(17 * (1,))), "Task.weights: 17 dimensions, 16 at the most"),
         (Task(1, np.ones(1), inner=Note("x")), "Task.inner must be of type Inner"),
+        (Task(1, np.ones(1), slots={"h": ENDLESS}), "deep"),
+        (Update("c", True, loss=np.bool_(True)), "loss"),
+        (Update("c", True, loss=np.str_("3")), "loss"),
+        (Update("c", True, loss=np.datetime64("2020-01-01")), "loss"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_not_sent(message: Any, words: str) -> None:
     with pytest.raises(MessageTypeError) as caught:
         CODEC.encode(message)
     assert words in str(caught.value)
-
-
-def test_a_message_that_contains_itself_is_not_sent() -> None:
-    slot: dict[str, Any] = {}
-    slot["again"] = slot
-    with pytest.raises(MessageTypeError, match="deep"):
-        CODEC.encode(Task(1, np.ones(1), slots={"h": slot}))
 
 
 NOTE = {"text": "x"}
@@ -261,6 +257,7 @@ GAP_OF_60 = bytes(4) + bytes(59) + b"\x01" + bytes(4)
             struct.pack("<I", 14) + b"\x02\x81\xa6counts\x82\x01\x02\x01\x03",
             "Update.counts: the key 1 comes twice",
         ),
+        (struct.pack("<I", 16) + b"\x03\x82" + 2 * b"\xa4text\xa1x", "repeated field"),
         (struct.pack("<I", 2) + b"\x03\xde", "Note: "),
         (struct.pack("<I", 1) + b"\x03", "Note: the header ends too early"),
         (struct.pack("<I", 2) + b"\xc0\x80", "message number must be of type int, not nil"),
@@ -303,12 +300,6 @@ def test_a_malformed_message_is_refused_with_the_reason(data: bytes, words: str)
     with pytest.raises(MalformedMessage) as caught:
         CODEC.decode(data)
     assert words in str(caught.value)
-
-
-def test_a_repeated_key_is_refused() -> None:
-    packed = b"\x03\x82" + 2 * (msgpack.packb("text") + msgpack.packb("x"))
-    with pytest.raises(MalformedMessage, match="repeated field"):
-        CODEC.decode(struct.pack("<I", len(packed)) + packed)
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -398,16 +389,6 @@ def test_choices_and_rows_of_fixed_length_are_checked_on_both_ends(
         SHAPED.decode(data)
     assert words in str(unsent.value)
     assert words in str(refused.value)
-
-
-def test_the_first_byte_of_a_value_says_its_kind_as_in_the_msgpack_specification() -> None:
-    last = {  # of each range of first bytes
-        **{0x7F: "int", 0x8F: "map", 0x9F: "list", 0xBF: "str", 0xC0: "nil", 0xC1: "invalid"},
-        **{0xC3: "bool", 0xC6: "bytes", 0xC9: "array", 0xCB: "float", 0xD3: "int", 0xD8: "array"},
-        **{0xDB: "str", 0xDD: "list", 0xDF: "map", 0xFF: "int"},
-    }
-    expected = [next(kind for end, kind in last.items() if byte <= end) for byte in range(256)]
-    assert expected == _KINDS_BY_BYTE
 
 
 def test_too_many_values_are_refused_before_they_are_built() -> None:
@@ -524,12 +505,6 @@ class Derived:
     twice: int = field(init=False, default=0)
 
 
-@pytest.mark.parametrize("number", [-1, 1 << 16, "1", None])
-def test_a_number_that_does_not_fit_two_bytes_is_refused_in_a_table(number: Any) -> None:
-    with pytest.raises(MessageTypeError, match=re.escape(repr(number))):
-        MessageCodec({number: Fitting})
-
-
 @dataclass(frozen=True)
 class Fitting:
     round: int
@@ -560,11 +535,6 @@ def test_a_container_is_read_as_the_type_that_is_named() -> None:
     assert bytes(codec.encode(others)) == bytes(codec.encode(sent))
 
 
-def test_a_type_has_one_number() -> None:
-    with pytest.raises(MessageTypeError, match="Fitting has two numbers"):
-        MessageCodec({1: Fitting, 2: Fitting})
-
-
 @dataclass(frozen=True)
 class Numbered:
     one: Literal[1, 2]
@@ -586,27 +556,27 @@ class Unknown:
 
 
 @pytest.mark.parametrize(
-    ("cls", "words"),
+    ("table", "words"),
     [
-        (Loose, "Loose: a field of type"),
-        (Mutable, "Mutable must be a frozen dataclass"),
-        (Ambiguous, "Ambiguous: list[int] | tuple[str, ...] has two members"),
-        (TwoTables, "TwoTables: dict[str, int] | dict[str, str] has two members"),
-        (TwoKeys, "TwoKeys: dict[str, int] | dict[int, int] has two members"),
-        (TableOrRecord, "has two members"),
-        (Derived, "Derived: a field with init=False"),
-        (Numbered, "Numbered: a field of type typing.Literal[1, 2]"),
-        (Imaginary, "Imaginary: arrays of complex64"),
-        (Unknown, "Unknown: a type hint cannot be resolved (name 'NotImported' is not defined)"),
-        (dict, "<class 'dict'> must be a frozen dataclass"),
-        (int, "<class 'int'> must be a frozen dataclass"),
-        (dict[str, int], "dict[str, int] must be a frozen dataclass"),
+        *(({number: Fitting}, repr(number)) for number in (-1, 1 << 16, "1", None)),
+        ({1: Fitting, 2: Fitting}, "Fitting has two numbers"),
+        ({1: Loose}, "Loose: a field of type"),
+        ({1: Mutable}, "Mutable must be a frozen dataclass"),
+        ({1: Ambiguous}, "Ambiguous: list[int] | tuple[str, ...] has two members"),
+        ({1: TwoTables}, "TwoTables: dict[str, int] | dict[str, str] has two members"),
+        ({1: TwoKeys}, "TwoKeys: dict[str, int] | dict[int, int] has two members"),
+        ({1: TableOrRecord}, "has two members"),
+        ({1: Derived}, "Derived: a field with init=False"),
+        ({1: Numbered}, "Numbered: a field of type typing.Literal[1, 2]"),
+        ({1: Imaginary}, "Imaginary: arrays of complex64"),
+        ({1: Unknown}, "Unknown: a type hint cannot be resolved (name 'NotImported'"),
+        ({1: dict}, "<class 'dict'> must be a frozen dataclass"),
+        ({1: dict[str, int]}, "dict[str, int] must be a frozen dataclass"),
     ],
 )
-def test_an_unsupported_type_is_refused_in_a_table(cls: type, words: str) -> None:
-    with pytest.raises(MessageTypeError) as caught:
-        MessageCodec({1: cls})
-    assert words in str(caught.value)
+def test_an_unsupported_type_or_number_is_refused_in_a_table(table: Any, words: str) -> None:
+    with pytest.raises(MessageTypeError, match=re.escape(words)):
+        MessageCodec(table)
 
 
 Loop = Union[None, int, "Loop"]
@@ -637,33 +607,13 @@ def test_an_alias_may_contain_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scalar", "value"),
-    [
-        (np.float32(0.5), 0.5),
-        (np.float64(1e300), 1e300),
-        (np.float16(2.0), 2.0),
-        (np.int64(-3), -3.0),
-        (np.uint8(7), 7.0),
-    ],
+    "scalar", [np.float32(0.5), np.float64(1e300), np.float16(2.0), np.int64(-3), np.uint8(7)]
 )
-def test_a_numpy_number_becomes_a_python_number(scalar, value) -> None:
-    sent = Update("c", True, loss=scalar, counts={1: np.int64(9)})
+def test_a_numpy_number_becomes_a_python_number(scalar: Any) -> None:
+    value = float(scalar)
+    sent = Update("c", True, loss=scalar, counts={1: np.int64(9)})  # type: ignore[dict-item]
     assert bytes(CODEC.encode(sent)) == bytes(CODEC.encode(Update("c", True, value, {1: 9})))
-    back = CODEC.decode(memoryview(bytes(CODEC.encode(sent))))
-    assert type(back.loss) is float
-    assert back.loss == value
-    assert type(back.counts[1]) is int
-
-
-@pytest.mark.parametrize("scalar", [np.bool_(True), np.str_("x"), np.float32(1.5), np.int32(4)])
-def test_a_numpy_scalar_in_a_slot_becomes_a_python_value(scalar) -> None:
-    sent = Task(1, np.zeros(1, np.float32), slots={"hook": {"value": scalar}})
-    value = CODEC.decode(memoryview(bytes(CODEC.encode(sent)))).slots["hook"]["value"]
-    assert type(value) is type(scalar.item())
-    assert value == scalar.item()
-
-
-def test_a_numpy_scalar_of_the_wrong_kind_is_refused() -> None:
-    for scalar in (np.bool_(True), np.str_("3"), np.datetime64("2020-01-01")):
-        with pytest.raises(MessageTypeError, match="loss"):
-            CODEC.encode(Update("c", True, loss=scalar))
+    for one in (scalar, np.bool_(True), np.str_("x")):
+        slots = {"hook": {"value": one}}
+        task = CODEC.decode(bytes(CODEC.encode(Task(1, np.zeros(1), slots=slots))))
+        assert same(task.slots["hook"]["value"], one.item())

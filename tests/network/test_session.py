@@ -258,16 +258,6 @@ def test_a_sender_respects_the_receivers_limits() -> None:
         frame(Kind.GOODBYE, 0, bytes(CONTROL.encode(Welcome([], 1.0, 2.0, 1, 1, b"")))),
         frame(Kind.MESSAGE, 1, SIZE.pack(5)) + frame(Kind.DATA, 1, b"12345"),
     ],
-    ids=[
-        "no message",
-        "short",
-        "long",
-        "stream",
-        "ping",
-        "empty",
-        "other words",
-        "no message of ours",
-    ],
 )
 def test_a_peer_that_breaks_a_rule_is_told_and_blamed(wrong: bytes) -> None:
     client, server = opened()
