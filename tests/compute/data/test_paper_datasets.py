@@ -200,8 +200,6 @@ def test_svhn_can_be_split_without_test_images(tmp_path: Path) -> None:
     assert np.bincount(data.train.y).tolist() == [4] * 10
     np.testing.assert_array_equal(data.train.x[3], x[..., 3].transpose(2, 0, 1))
     np.testing.assert_array_equal(data.test.x[0], x[..., 40].transpose(2, 0, 1))
-    for share in (-0.1, 1.0, float("nan")):
-        refused("svhn", tmp_path, "hold_out must be from 0 to less than 1", hold_out=share)
 
 
 @pytest.mark.parametrize(
@@ -368,15 +366,6 @@ def test_a_truncated_gzip_file_is_refused(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "sentiment140" / "training.1600000.processed.noemoticon.csv.gz"
     path.write_bytes(path.read_bytes()[:-cut])
     assert str(path) in refused("sentiment140", tmp_path, "cannot be read")
-
-
-@pytest.mark.parametrize(
-    "options", [{"tokens": 0}, {"vocabulary": 2}, {"min_tweets": 0}, {"hold_out": 1}]
-)
-def test_wrong_settings_of_sentiment140_are_refused(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
-    refused("sentiment140", tmp_path, f"{next(iter(options))} must be", **options)
 
 
 @given(st.text(max_size=60))

@@ -349,11 +349,3 @@ def test_a_file_that_is_not_glove_is_refused_by_name(
 def test_an_lstm_with_invalid_settings_is_refused(settings: dict[str, Any], reason: str) -> None:
     with pytest.raises(ComputeError, match=reason):
         build_model("lstm", **settings)()
-
-
-def test_an_unknown_loss_of_a_model_is_refused_with_the_known_losses() -> None:
-    class Odd(mx.gluon.nn.Dense):
-        loss = "sigmoyd"
-
-    with pytest.raises(ComputeError, match="sigmoid"):
-        MXNetEngine(lambda: Odd(1), (4,), 2)

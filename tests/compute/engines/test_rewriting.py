@@ -87,11 +87,6 @@ def test_onednn_uses_the_same_instructions(limit: str | None) -> None:
     assert done.stdout.splitlines()[-1] == f"block {expected}"
 
 
-def test_the_block_is_computed_once() -> None:
-    assert rewriting.block() is rewriting.block()
-    assert rewriting.block() in (1, 8, 16)
-
-
 GREY, COLOUR = (1, 28, 28), (3, 32, 32)
 
 

@@ -359,12 +359,6 @@ def test_a_layer_that_the_model_does_not_use_is_refused() -> None:
         engine.outputs(DATA, ["spare"])
 
 
-def test_a_logit_adjustment_by_0_is_the_cross_entropy() -> None:
-    engines = [engine_of(Case(loss, smoothed), True) for loss in (LogitAdjustment(0.0), Softmax())]
-    gradients = [engine.gradient(DATA) for engine in engines]
-    np.testing.assert_allclose(gradients[0], gradients[1], rtol=1e-5, atol=1e-7)
-
-
 def test_a_loss_is_refused_with_a_model_that_it_does_not_fit() -> None:
     def one_output() -> Any:
         net = nn.Dense(1)
