@@ -46,7 +46,9 @@ def load(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def valid_on(certificates: Certificates, folder: Path, first: int, last: int) -> ClientTLS:
+def valid_on(
+    certificates: Certificates, folder: Path, first: int = -9, last: int = -1
+) -> ClientTLS:
     """A client certificate of the CA, valid from one day to another, counted from today."""
     ca = load(certificates.folder / "ca.pem")
     ca_key = load_pem_private_key((certificates.folder / "ca.key").read_bytes(), None)
@@ -273,7 +275,7 @@ def test_a_certificate_that_is_not_valid_yet_or_no_longer_is_refused(
         ClientTLS(own.certificate, None, own.ca).context()
     with pytest.raises(CertificateError, match=r"late\.pem is valid only from"):
         valid_on(certificates, tmp_path, 1, 9).context()
-    tls = valid_on(certificates, tmp_path, -9, -1)
+    tls = valid_on(certificates, tmp_path)
     with pytest.raises(CertificateError, match="expired on"):
         tls.context()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -526,12 +526,10 @@ def test_only_the_silence_of_a_peer_that_was_read_ends_its_session() -> None:
                 connection.release(Hold.MEMORY)
             timer = connection._timer
             connection._tick()
-            assert timer is not None
             timer.cancel()
             timer = connection._timer
             return not connection.session.ended, timer.when() - loop.time() if timer else math.inf
 
-        assert listener._thread is not None
         for how in ({"late": True}, {"unread": True}):
             goes_on, due_s = listener._thread.run(tick(**how))
             assert goes_on

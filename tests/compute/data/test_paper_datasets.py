@@ -308,7 +308,6 @@ def test_a_file_that_is_not_utf8_at_its_end_is_latin1_as_a_whole(tmp_path: Path)
     rows = [tweet(4 * (i % 2), "ann", f"caf\xc3\xa9 number{i}", i) for i in range(400)]
     write_tweets(tmp_path, train=[*rows, tweet(0, "bob", "caf\xe9")], encoding="latin-1")
     data = read("sentiment140", tmp_path)
-    assert data.words is not None
     assert len(data.train.y) == 401
     assert data.words[2] == "caf\xe3"  # in lower case, of 400 tweets
     assert {word for word in data.words if word.startswith("caf")} == {"caf\xe3", "caf\xe9"}

@@ -580,7 +580,6 @@ def test_what_is_held_back_keeps_its_recorded_bits() -> None:
     assets = {name: rows.tolist() for name, rows in drawn.assets.items()}
     assert assets == {"a": [2, 5, 7, 12, 17, 22], "b": [3, 13]}
     assert drawn.held_out.tolist() == [0, 1, 8, 9, 10, 11, 14, 15, 18, 19]
-    assert drawn.rest is not None
     assert drawn.rest.tolist() == [4, 6, 16, 20, 21, 23]
 
 
@@ -589,7 +588,6 @@ def test_only_the_remaining_rows_are_divided() -> None:
     raw = Raw(np.zeros((60, 2)), labels, users)
     dataset = Dataset("some", raw, raw, 3, (2,))
     rest = hold_back(labels, {"a": 0.2}, 0.1, 1, 2).rest
-    assert rest is not None
     for partition in (Iid(), ByUser()):
         train, test = divide(dataset, partition, 4, 7, rest)
         assert sorted(np.concatenate(train)) == rest.tolist()

@@ -137,7 +137,6 @@ def made_here(name: str) -> bool:
 def numpy_names(package: str) -> Iterator[str]:
     """Every name that the modules of a package use of numpy."""
     spec = importlib.util.find_spec(package)
-    assert spec is not None
     assert spec.origin is not None
     for path in sorted(Path(spec.origin).parent.rglob("*.py")):
         code = path.read_bytes()

@@ -59,24 +59,14 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
         ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs simulated devices"),
         ("run small.yaml --set executor.proceses=2", "did you mean 'processes'?"),
         ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
-        (
-            "run small.yaml --set logic.preset=online-kp",
-            "OnlineKP fits clients into a round of a given length; set clock.deadline_s",
-        ),
-        (
-            "run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5",
-            "set classes to 10",
-        ),
+        ("run small.yaml --set logic.preset=online-kp", "OnlineKP fits clients into"),
+        ("run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5", "classes to 10"),
         ("resume none", "none: there is no such folder; give the folder of a run"),
         ("resume .", "not a run folder"),
         ("report none -o .", ".: is a folder; name a file in it, as NAME.html"),
         ("report none --csv /", "/: is a folder; name a file in it, as /NAME.csv"),
         ("export none --to onnx -o ..", "..: is a folder; name a file in it, as ../NAME.onnx"),
-        (
-            "export none --to torch -o out/class.safetensors",
-            "out/class.safetensors: the module beside it would be class.py, and class is a keyword "
-            "of Python; give another name, such as class_model.safetensors",
-        ),
+        ("export none --to torch -o class.safetensors", "such as class_model.safetensors"),
         ("export none --to torch -o torch.safetensors", "such as torch_model.safetensors"),
         ("runs small.yaml", "small.yaml: is a file; give the folder of the runs (run.folder)"),
         ("list hoks", "unknown kind 'hoks'; did you mean 'hooks'? there are: aggregators,"),
@@ -339,8 +329,6 @@ def test_a_reader_that_leaves_ends_the_command_quietly(folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 1

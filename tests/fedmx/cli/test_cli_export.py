@@ -203,7 +203,6 @@ def test_a_run_begins_from_what_was_exported_bit_for_bit(here: Path, kind: str) 
         "checkpoint": run / "checkpoints" / "round-000002.safetensors",
     }
     start = start_of(files.get(kind) or FORMATS[kind]).start
-    assert start is not None
     expected = np.concatenate([value.reshape(-1) for value in in_order(final_weights(here))])
     assert np.array_equal(start.weights, expected)
 
@@ -231,7 +230,6 @@ def test_a_server_loads_the_start_and_clients_need_no_file(here: Path) -> None:
 
     assembly = start_of("lenet5.safetensors", f"{SMALL}network: {{address: '127.0.0.1:0'}}\n")
     server = serve(assembly, "run")
-    assert assembly.start is not None
     assert np.array_equal(server.state.weights, assembly.start.weights)
     (here / "lenet5.safetensors").unlink()
     sent = Experiment.parse(assembly.experiment.to_yaml())
@@ -377,7 +375,6 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, lengt
     path.write_bytes(struct.pack("<Q", length) + text + weights.tobytes())
     begun = given.with_overrides([f"compute.start={path}"])
     start = Assembly(begun, shape=(1, 8, 8), classes=10).start
-    assert start is not None
     assert np.array_equal(start.weights, weights)
 
 

@@ -169,7 +169,6 @@ def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
     assert str(run.relative_to(folder)) in error
     assert error.endswith(f"; continue with: fedmx resume {run.relative_to(folder)} --own-modules")
     checkpoint = RunFolder.open(run).latest_checkpoint()
-    assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (2, ())
     finish(folder, whole[1])
 
@@ -266,7 +265,6 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
     plain = (*plain, "--token-file", str(secret))
     listen = ("--set", "clients=1", "--set", "logic.min_updates=1", "--listen", "127.0.0.1:0")
     with started("server", "small.yaml", "--own-modules", *listen, *plain, cwd=folder) as server:
-        assert server.stderr is not None
         heard = [server.stderr.readline() for _ in range(3)]
         address = heard[0].split()[-1]
         assert heard[0] == f"listening on {address}\n"

@@ -120,7 +120,6 @@ def test_a_download_is_one_line_where_there_is_no_terminal(
     names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with files_with_progress() as files:
-        assert files.progress is not None
         for name in names:
             for done in (0, 1, 2):
                 files.progress(name, done, 2)

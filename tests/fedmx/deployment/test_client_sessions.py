@@ -16,7 +16,6 @@ from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import (
-    CannotTakePart,
     Failed,
     Finished,
     MissingAssets,
@@ -216,20 +215,6 @@ def test_a_client_that_is_ready_for_something_else_is_sent_away(sessions, ready)
     assert len(sessions.rejections.take()) == 1
 
 
-@pytest.mark.parametrize("samples", [0, MOST_SAMPLES])
-def test_the_least_and_the_most_samples_are_taken(sessions, samples: int) -> None:
-    sessions.say(3, Ready("run", 3, samples, (), DIGESTS))
-    assert sessions.membership.samples == {3: samples}
-    assert sessions.network.closed == []
-
-
-def test_a_client_that_is_ready_twice_violates_the_protocol(sessions) -> None:
-    sessions.enter(3)
-    sessions.say(3, Ready("run", 3, 99, (), DIGESTS))
-    assert sessions.membership.samples == {3: 10}
-    assert sessions.rejections.take() == ("client 3: was ready already",)
-
-
 def test_a_client_that_is_back_gets_its_open_question_or_task_again(sessions) -> None:
     sessions.questions = {1: Question("labels", round=2)}
     sessions.outstanding = {3: a_task(3)}
@@ -345,19 +330,6 @@ def test_a_message_in_another_client_s_name_is_rejected_and_loses_the_task(sessi
     assert sessions.rejections.take() == (f"client 3: {reason}",)
 
 
-def test_a_message_that_only_a_server_sends_is_a_violation(sessions) -> None:
-    sessions.enter(3)
-    sessions.say(3, Verdict(2, 3, granted=True))
-    assert sessions.heard() == []
-    assert sessions.byte_counter.take() == {}
-    assert sessions.rejections.take() == ("client 3: sent a Verdict, which only a server sends",)
-
-
-def test_a_client_that_cannot_take_part_is_reported(sessions) -> None:
-    sessions.say(3, CannotTakePart(3, "no data"))
-    assert sessions.rejections.take() == ("client 3: cannot take part: no data",)
-
-
 def test_a_client_with_too_many_violations_is_sent_away_and_one_with_fewer_is_not(sessions) -> None:
     sessions.enter(3)
     for _ in range(MOST_VIOLATIONS):
@@ -380,11 +352,6 @@ def test_a_client_whose_connection_was_closed_for_what_it_sent_is_not_waited_for
     sessions.enter(3)
     sessions.take(Left("client-3", "bad frame"))  # by itself: it may come back
     assert sessions.heard() == []
-
-
-def test_a_rejected_connection_without_a_name_is_reported_by_its_address(sessions) -> None:
-    sessions.take(ConnectionRejected("1.2.3.4:5", None, "no certificate"))
-    assert sessions.rejections.take() == ("1.2.3.4:5: no certificate",)
 
 
 def test_all_connections_of_a_machine_share_its_allowance_of_log_lines(sessions, caplog) -> None:
@@ -433,12 +400,29 @@ def test_the_files_that_were_sent_are_removed_when_the_server_closes(sessions) -
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("names", [(), ("other",), ("shared", "other")])
-def test_a_client_that_lacks_what_there_is_not_violates_the_protocol(sessions, names) -> None:
-    sessions.say(3, MissingAssets("run", 3, names))
-    assert sessions.network.files == []
-    (reason,) = sessions.rejections.take()
-    assert reason == "client 3: lacks assets that it has, or that this run does not have"
+LACKS = "lacks assets that it has, or that this run does not have"
+
+
+@pytest.mark.parametrize(
+    ("ready", "message", "reason"),
+    [
+        (True, Ready("run", 3, 99, (), DIGESTS), "was ready already"),
+        (True, Verdict(2, 3, granted=True), "sent a Verdict, which only a server sends"),
+        (True, MissingAssets("run", 3, ("shared",)), LACKS),
+        *((False, MissingAssets("run", 3, names), LACKS) for names in ((), ("other",))),
+        (False, MissingAssets("run", 3, ("shared", "other")), LACKS),
+    ],
+)
+def test_a_client_that_says_what_it_may_not_violates_the_protocol(
+    sessions, ready: bool, message: Any, reason: str
+) -> None:
+    if ready:
+        sessions.enter(3)
+    sessions.say(3, message)
+    assert sessions.rejections.take() == (f"client 3: {reason}",)
+    assert (sessions.heard(), sessions.network.files) == ([], [])
+    assert sessions.membership.samples == ({3: 10} if ready else {})
+    assert sessions.byte_counter.take() == {}
 
 
 def test_however_often_a_client_says_a_name_the_log_has_it_once(sessions, caplog) -> None:
@@ -448,27 +432,17 @@ def test_however_often_a_client_says_a_name_the_log_has_it_once(sessions, caplog
     assert sessions.network.files == [("client-3", ASSET.announced.file_name(3))]
 
 
-def test_what_the_log_says_of_a_message_out_of_place_is_cut(sessions, caplog) -> None:
+def test_a_client_may_send_messages_out_of_place_up_to_the_number_of_violations(
+    sessions, caplog
+) -> None:
     caplog.set_level(logging.INFO, "fedmx.server")
-    sessions.note_out_of_place(3, "x" * 100_000)
-    assert caplog.messages == [f"client 3: {'x' * REASON_BYTES}"]
-
-
-def test_a_client_may_send_messages_out_of_place_up_to_the_number_of_violations(sessions) -> None:
     for _ in range(MOST_VIOLATIONS):
-        sessions.note_out_of_place(3, "offered again")
+        sessions.note_out_of_place(3, "x" * 100_000)
+    assert caplog.messages[0] == f"client 3: {'x' * REASON_BYTES}"
     assert sessions.network.closed == []
     sessions.note_out_of_place(3, "offered again")
     ((peer, reason, final),) = sessions.network.closed
-    assert (peer, final) == ("client-3", True)
-    assert "offered again" in reason
-
-
-def test_a_ready_client_lacks_no_asset(sessions) -> None:
-    sessions.enter(3)
-    sessions.say(3, MissingAssets("run", 3, ("shared",)))
-    assert sessions.network.files == []
-    assert len(sessions.rejections.take()) == 1
+    assert (peer, final, "offered again" in reason) == ("client-3", True, True)
 
 
 def test_only_a_transfer_that_was_under_way_is_reported_when_it_fails(sessions) -> None:

@@ -133,7 +133,6 @@ def test_a_flipped_bit_is_named_with_round_client_and_step(
         "logic.hooks.0.victim: not given against 4",
     )
     assert (report.divergence.round, report.divergence.client) == (6, 4)
-    assert report.step is not None
     assert report.step.step == "Plant.send"
     assert report.step.agrees == (True, True)
     assert report.sentence == (
@@ -145,7 +144,6 @@ def test_a_flipped_bit_is_named_with_round_client_and_step(
 
 def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=5, victim=2, step="receive"), modules=None)
-    assert report.step is not None
     assert (report.divergence.round, report.divergence.client) == (5, 2)
     assert (report.step.end, report.step.step) == ("client", "Plant.receive")
     assert report.step.agrees == (True, True)
@@ -154,7 +152,6 @@ def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted
 def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=3, step="conclude"), modules=None)
     assert (report.divergence.round, report.divergence.client) == (3, None)
-    assert report.step is not None
     assert report.step.record() == {
         "step": "fold",
         "end": "server",
@@ -174,7 +171,6 @@ def test_other_initial_weights_are_named(planted: Plants) -> None:
     report = diff(planted(even), planted({**even, "seed": 5}), modules=None)
     assert report.settings == ("seed: 1 against 5",)
     assert report.divergence.round == 1
-    assert report.step is not None
     assert (report.step.step, report.step.agrees) == ("initial weights", (True, True))
 
 
@@ -220,7 +216,6 @@ def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
     report = diff(faulty, sound, modules=None)
     assert report.settings == ()
     assert (report.divergence.round, report.divergence.client) == (7, 1)
-    assert report.step is not None
     assert report.step.agrees == (False, True)
     assert report.sentence == (
         "round 7: the updates of client 1 differ; replayed here, both give the same bits, and "
@@ -249,7 +244,6 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
     monkeypatch.setattr(Server, "_run_round", noted)
     report = diff(*runs, modules=None)
     assert (report.divergence.round, report.divergence.client) == (137, 3)
-    assert report.step is not None
     assert report.step.step == "Plant.send"
     assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
 
@@ -334,7 +328,6 @@ def test_connections_are_no_difference_between_a_deployment_and_a_simulation(
     assert diff(runs[True], runs[False]).divergence is None
     written(control_bytes=4188, accuracy=0.5)
     found = diff(runs[True], runs[False]).divergence
-    assert found is not None
     assert (found.round, found.what) == (1, "records")
     assert "accuracy" in found.text
     assert "control_bytes" not in found.text

@@ -159,7 +159,6 @@ def test_a_round_before_a_fork_is_not_replayed_and_the_run_before_it_is_named(
 ) -> None:
     origin = {"run": "parent", "folder": "the-folder-of-the-parent", "round": 4}
     found = diff(made(tmp_path, {**FACTS, "fork": origin}), made(tmp_path, FACTS, other=4))
-    assert found.divergence is not None
     assert (found.divergence.round, found.divergence.what) == (4, "update")
     assert "the-folder-of-the-parent" in found.not_replayed
     assert found.step is None

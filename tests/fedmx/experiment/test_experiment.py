@@ -275,9 +275,7 @@ def test_an_override_reaches_into_a_component() -> None:
         Component("own:Noise", {"deviation": 0.001}),
     )
     assert experiment.compute.partition == Component("dirichlet", {"alpha": 1})
-    assert experiment.compute.normalise is not None
     assert experiment.compute.normalise.mean == (0.1, 0.3)
-    assert experiment.network.tls is not None
     assert experiment.network.tls.key == Path("k")
 
 

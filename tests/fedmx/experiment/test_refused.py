@@ -123,7 +123,6 @@ def test_wrong_training_is_reported_on_its_own_line(change: str, message: str) -
 def test_normalise_takes_one_number_or_one_per_channel() -> None:
     head = "rounds: 1\nclients: 2\ncompute:\n  model: lenet5\n  data: digits\n  normalise: "
     experiment = Experiment.parse(head + "{scale: 255, mean: [0.5, 0.4], std: 2}")
-    assert experiment.compute.normalise is not None
     assert experiment.compute.normalise.mean == (0.5, 0.4)
     for wrong in ("{mean: [a]}", "{std: [1, 0]}", "{scale: 0}", "{std: x}", "{mean: {a: 1}}"):
         said = refused(head + wrong)

@@ -202,7 +202,6 @@ def test_a_fork_is_replayed_from_where_it_goes_its_own_way(tmp_path: Path) -> No
     found = diff(run, made.folder)
     assert found.settings == ("compute.train.learning_rate: 0.05 against 0.2",)
     assert found.divergence.round == 3
-    assert found.step is not None
     assert found.step.step == "task"
     assert str(found.step.other) == "learning rate 0.05 against 0.2"
 

@@ -441,7 +441,6 @@ def test_figures_are_one_column_wide_with_their_fonts(six: list[RunFolder], tmp_
     assert b"/FontFile2" in pdf, "the font is in the file, as TrueType"
     assert b"/Type3" not in pdf
     box = re.search(rb"/MediaBox \[ 0 0 ([0-9.]+) ", pdf)
-    assert box is not None
     assert float(box[1]) == pytest.approx(COLUMN_POINTS, abs=1)
     svg = ElementTree.parse(tmp_path / "figures" / "accuracy-rounds.svg").getroot()
     assert float(svg.attrib["width"].removesuffix("pt")) == pytest.approx(COLUMN_POINTS, abs=1)
@@ -669,7 +668,6 @@ def test_the_name_of_a_line_points_to_its_end(scale: Any, halfway: float) -> Non
 
 def captioned_file(figure: str) -> str:
     link = re.search(r"base64,([^\"]+)", captioned("x", Html(figure)))
-    assert link is not None
     return base64.b64decode(link[1]).decode()
 
 

@@ -91,7 +91,6 @@ def test_a_task_in_flight_has_a_record_in_the_round_that_sent_it_only(run: RunFo
 def test_a_timeline_has_each_task_once_with_its_times(run: RunFolder, round: int) -> None:
     summary = RunSummary.of(run)
     found = timeline_of(summary, round)
-    assert found is not None
     assert found.first is not None
     assert min(round, LEAST_VERSIONS) <= round - found.first + 1 <= MOST_VERSIONS
     records = {one["round"]: one for one in run.rounds()}
@@ -116,7 +115,6 @@ def test_a_timeline_has_each_task_once_with_its_times(run: RunFolder, round: int
 
 def test_an_arrival_of_the_round_is_drawn_where_it_came(run: RunFolder) -> None:
     found = timeline_of(RunSummary.of(run), ROUNDS)
-    assert found is not None
     begin_s = found.ends_s[-2]
     came = [row for row in found.rows if row.status == "accepted" and row.end_s > begin_s + 1e-9]
     accepted = [
@@ -162,7 +160,6 @@ def test_the_page_says_how_stale_updates_were(run: RunFolder, tmp_path: Path) ->
 def test_a_bar_stands_for_several_values_where_there_are_many(run: RunFolder) -> None:
     last = replace(RunSummary.of(run).points[-1], staleness=tuple(range(2 * MAX_BARS)))
     section = staleness_section(replace(RunSummary.of(run), points=(last,)), None)
-    assert section is not None
     assert section.count("fill: var(--run-0)") == MAX_BARS
 
 

@@ -171,7 +171,6 @@ def test_few_clients_and_clients_without_a_point_are_drawn(labels: list[int]) ->
 def test_clients_are_in_the_order_of_their_clusters_with_noise_last(tmp_path: Path) -> None:
     run = make(tmp_path)
     strata = strata_of(RunSummary.of(run))
-    assert strata is not None
     assert strata.clusters == {0: 3, 1: 3, 2: 2}
     assert strata.clients[strata.by_cluster()].tolist() == [0, 1, 9, 2, 3, 8, 4, 5, 6, 7]
 

@@ -75,7 +75,6 @@ def assert_ended_in_one_line(process: Process, run: RunFolder, shown: Path) -> N
     again = RunFolder.open(run.path)
     assert (len(again.rounds()) in (1, 2), again.damage) == (True, ())  # the next may fit in
     checkpoint = again.latest_checkpoint()
-    assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (1, ())
 
 

@@ -291,25 +291,6 @@ def test_a_buffer_that_is_filled_at_once_is_fedavg_bit_for_bit() -> None:
         assert same_bits(one.weights, other.weights)
 
 
-def test_with_replacement_at_once_it_is_not_fedavg() -> None:
-    clients = {k: replace(one, n=20) for k, one in bowls(9, noise=0.3).items()}
-    # Equal devices return together, and one place after the other is filled for different lengths.
-    lengths = {client: [1.0 + client] for client in clients}
-    preset = fedbuff(concurrency=4, buffer=4)
-    logic = a_logic(preset.selector, aggregator=preset.aggregator, hooks=preset.hooks)
-    carrier = SimulatedClients(
-        Quadratics(logic, clients),  # type: ignore[arg-type]
-        dict.fromkeys(clients, 20),
-        VirtualClock(len(clients), Listed(lengths)),
-    )
-    state, staleness = a_state(logic), set()
-    for _ in range(6):
-        state, report = run_round(state, carrier, logic)
-        staleness |= {row.staleness for row in report.clients if row.status == "accepted"}
-    assert max(staleness) > 0
-    assert not same_bits(state.weights, asynchronous(4, clients)[-1].weights)
-
-
 # --- whole experiments ------------------------------------------------------------------------
 
 TIERS = {

@@ -47,7 +47,6 @@ def test_its_rounds_end_by_the_deadline_and_end_alike(name) -> None:
             assert client.status in ("accepted", "declined", "lost")
             times = client.times
             if client.status == "accepted":
-                assert times is not None
                 assert times.ended_s is not None
                 assert times.ended_s <= round.report.took_s
     again, repeated = rounds_of(name)

@@ -516,7 +516,6 @@ def test_an_ended_run_leaves_no_worker_and_no_file(
     before = set(os.listdir("/dev/shm"))
     words = ("run", "long.yaml", "--executor", "processes:2")
     with started(*words, cwd=folder, starts_anew=True, TMPDIR=str(tmp_path)) as run:
-        assert run.stderr is not None
         while "run folder" not in run.stderr.readline():  # its workers were started before
             assert run.poll() is None
         workers = [os.pidfd_open(pid) for pid in _children(run.pid)]
