@@ -288,10 +288,7 @@ def test_an_unfinished_run_gives_its_newest_checkpoint_and_says_its_round(
     ("change", "said"),
     [
         (lambda t: t.pop("0.weight"), "has no tensor 0.weight of shape (6, 1, 5, 5)"),
-        (
-            lambda t: t.update({"0.weight": np.zeros((6, 3, 5, 5), np.float32)}),
-            "tensor 0.weight has the shape (6, 3, 5, 5), in the model it is (6, 1, 5, 5)",
-        ),
+        (lambda t: t.update({"0.weight": np.zeros((6, 3, 5, 5), "f")}), "shape (6, 3, 5, 5), in"),
         (lambda t: t.update({"9.bias": np.zeros(3)}), "has a tensor 9.bias of shape (3,)"),
         (lambda t: t["7.bias"].fill(np.nan), "tensor 7.bias does not hold finite"),
         (lambda t: t.update({"7.bias": np.zeros(10, int)}), "tensor 7.bias does not hold"),
@@ -311,27 +308,19 @@ def test_weights_of_another_model_are_refused_by_the_tensor_that_does_not_fit(
     assert len(list((here / "runs").iterdir())) == 1
 
 
-def test_a_state_dict_of_another_model_is_refused_in_pytorchs_words(
+def test_a_checkpoint_an_onnx_file_and_a_state_dict_of_another_model_are_refused(
     here: Path, refused: Callable[..., str]
 ) -> None:
+    words = ("run", "small.yaml", "--set", "compute.model=2nn", "--set")
+    checkpoint = the_run(here) / "checkpoints" / "round-000002.safetensors"
+    said = refused(*words, f"compute.start={checkpoint}")
+    assert "weights are 61706 numbers, the model's 109386" in said
+    assert "lenet5.onnx: has no tensor" in refused(*words, "compute.start=lenet5.onnx")
     tensors = load_file("lenet5_torch.safetensors")
     tensors["fc3.bias"] = tensors["fc3.bias"][:7]
     save_file(tensors, "other.safetensors")
-    line = refused("run", "small.yaml", "--set", "compute.start=other.safetensors")
-    assert "tensor fc3.bias has the shape (7,), in the model it is (10,)" in line
-
-
-def test_a_checkpoint_and_an_onnx_file_of_another_model_are_refused(
-    here: Path, refused: Callable[..., str]
-) -> None:
-    wrong = ["--set", "compute.model=2nn", "--set", "compute.start="]
-    checkpoint = the_run(here) / "checkpoints" / "round-000002.safetensors"
-    assert "weights are 61706 numbers, the model's 109386" in refused(
-        "run", "small.yaml", *wrong[:-1], f"compute.start={checkpoint}"
-    )
-    assert "lenet5.onnx: has no tensor" in refused(
-        "run", "small.yaml", *wrong[:-1], "compute.start=lenet5.onnx"
-    )
+    said = refused("run", "small.yaml", "--set", "compute.start=other.safetensors")
+    assert "tensor fc3.bias has the shape (7,), in the model it is (10,)" in said
 
 
 @pytest.mark.parametrize(
@@ -403,19 +392,8 @@ def test_an_own_model_is_exported_and_refused_when_its_module_is_gone(
         "    def __init__(self, classes):\n        super().__init__()\n"
         "        self.add(nn.Conv2D(3, 5), nn.BatchNorm(), nn.Dense(classes))\n"
     )
-    assert (
-        command(
-            [
-                "run",
-                "small.yaml",
-                "--set",
-                "compute.model=nets_of_mine:Net",
-                "--set",
-                "run.folder=own",
-            ]
-        )
-        == 0
-    )
+    words = ["--set", "compute.model=nets_of_mine:Net", "--set", "run.folder=own"]
+    assert command(["run", "small.yaml", *words]) == 0
     (run,) = (here / "own").iterdir()
     for kind in FORMATS:
         assert command(["export", str(run), "--to", kind, "--own-modules"]) == 0

@@ -41,8 +41,6 @@ from fedmx.report.svg import (
     captioned,
     html_of,
     label_lines,
-    line_style,
-    marker,
     new_figure,
     spread,
 )
@@ -112,11 +110,8 @@ def test_seeds_are_grouped_and_names_have_only_differences(six: list[RunFolder])
 
 
 def test_names_are_as_short_as_possible(tmp_path: Path) -> None:
-    slow, fast, other = (
-        make(tmp_path),
-        make(tmp_path, rate="0.5"),
-        make(tmp_path, "{name: fedprox, mu: 1}"),
-    )
+    slow, fast = make(tmp_path), make(tmp_path, rate="0.5")
+    other = make(tmp_path, "{name: fedprox, mu: 1}")
     assert names(slow, fast) == ["learning_rate 0.1", "learning_rate 0.5"]
     assert names(slow, other) == ["fedavg", "fedprox"], "mu adds nothing to the preset"
     assert names(slow, fast, other) == [
@@ -412,11 +407,6 @@ def test_colours_differ_for_colour_blind_readers(seen: str) -> None:
             assert far > 15, (one, other)
 
 
-def test_lines_differ_in_dashes_and_markers() -> None:
-    looks = {(line_style(index), marker(index)) for index in range(COLOURS)}
-    assert len(looks) == COLOURS
-
-
 def page_of(runs: list[RunFolder]) -> str:
     path = runs[0].path / "report.html"
     write_report(runs, path)
@@ -428,13 +418,11 @@ COLUMN_POINTS = 3.3 * 72
 
 def test_figures_are_one_column_wide_with_their_fonts(six: list[RunFolder], tmp_path: Path) -> None:
     written = Comparison.of(six, 0.5).write_figures(tmp_path / "figures")
+    drawn = itertools.product(
+        ("accuracy", "loss"), ("rounds", "bytes", "machine-time"), ("pdf", "svg")
+    )
     assert {path.name for path in written} == {
-        *(
-            f"{measure}-{axis}.{ending}"
-            for measure in ("accuracy", "loss")
-            for axis in ("rounds", "bytes", "machine-time")
-            for ending in ("pdf", "svg")
-        ),
+        *map("{0[0]}-{0[1]}.{0[2]}".format, drawn),
         "curves.csv",
     }
     pdf = (tmp_path / "figures" / "accuracy-rounds.pdf").read_bytes()
@@ -485,11 +473,8 @@ def test_csv_has_a_row_for_each_run_and_for_each_round(
     with (tmp_path / "figures" / "curves.csv").open(newline="") as file:
         rounds = list(csv.DictReader(file))
     assert len(rounds) == 12
-    assert (rounds[1]["round"], rounds[1]["accuracy"], rounds[1]["bytes"]) == (
-        "2",
-        "0.2",
-        str(4 * 2**20),
-    )
+    second = rounds[1]
+    assert (second["round"], second["accuracy"], second["bytes"]) == ("2", "0.2", str(4 * 2**20))
 
 
 def test_latex_has_booktabs_rules_and_escaped_names(six: list[RunFolder], tmp_path: Path) -> None:
@@ -519,9 +504,7 @@ def test_files_that_fedmx_did_not_write_are_kept(six: list[RunFolder], tmp_path:
     ):
         with pytest.raises(FedmxError, match="did not write"):
             write()
-    assert [path.name for path in folder.iterdir()] == ["loss-machine-time.pdf"], (
-        "refused before writing"
-    )
+    assert [path.name for path in folder.iterdir()] == ["loss-machine-time.pdf"]
     with pytest.raises(FedmxError, match=r"ends in \.csv"):
         compared.write_csv(tmp_path / "table.txt")
     for _ in range(2):  # its own files are replaced
@@ -538,15 +521,10 @@ def test_the_command_writes_all_files(
     options = ["--figures", "figures", "--csv", "runs.csv", "--latex", "table.tex"]
     result = CliRunner().invoke(app, ["report", *runs, *options])
     assert result.exit_code == 0, result.output
-    for said in (
-        "report: report.html",
-        "figures: 13 files in figures",
-        "table: runs.csv",
-        "table: table.tex",
-    ):
-        assert said in result.output
+    assert "figures: 13 files in figures" in result.output
     for name in ("report.html", "figures/loss-bytes.pdf", "runs.csv", "table.tex"):
         assert (tmp_path / name).stat().st_size > 0
+        assert name.partition("/")[0] in result.output
 
 
 def test_python_gives_frames_and_axes(
@@ -556,10 +534,8 @@ def test_python_gives_frames_and_axes(
     compared = Comparison.read([run.path for run in six], target=0.4)
     frame = compared.to_pandas()
     assert isinstance(frame, pandas.DataFrame)
-    assert frame.groupby("fedmx_group")["final_accuracy"].mean().round(3).to_dict() == {
-        "fedavg": 0.4,
-        "fedprox": 0.4,
-    }
+    means = frame.groupby("fedmx_group")["final_accuracy"].mean().round(3).to_dict()
+    assert means == {"fedavg": 0.4, "fedprox": 0.4}
     assert len(compared.curves_to_pandas()) == 12
     axes = Figure().add_subplot()
     assert compared.plot("loss", "bytes", axes) is axes
@@ -650,16 +626,11 @@ def test_the_name_of_a_line_points_to_its_end(scale: Any, halfway: float) -> Non
     axes.set_xscale(scale)
     axes.set_xlim(1, 10)
     axes.set_ylim(0, 4)
-    ends = [
-        LineEnd(10, 1, "the first of the lines", "red"),
-        LineEnd(halfway, 3, "$2$", "blue"),
-        LineEnd(1, 4, "third", "green"),
-    ]
+    ends = [LineEnd(10, 1, "the first of the lines", "red"), LineEnd(halfway, 3, "$2$", "blue")]
+    ends.append(LineEnd(1, 4, "third", "green"))
     assert label_lines(axes, ends, "black")
     texts = [one for one in axes.texts if isinstance(one, Annotation)]
-    assert [one.xy for one in texts] == [
-        pytest.approx(place) for place in ((1, 0.25), (0.5, 0.75), (0, 1))
-    ]
+    assert [one.xy for one in texts] == list(map(pytest.approx, ((1, 0.25), (0.5, 0.75), (0, 1))))
     assert [one.get_text() for one in texts] == ["the first of the\nlines", "$2$", "third"]
     assert [one.xyann[1] for one in texts] == pytest.approx([0.25, 0.75, 0.9716], abs=1e-4)
     arrows = [one.arrow_patch for one in texts]
@@ -710,14 +681,8 @@ def test_settings_that_are_no_defaults_come_first_and_the_others_are_folded(tmp_
     section = page[page.index("<h2>Experiment</h2>") :].replace("<wbr>", "")
     first, folded, *_ = section.split("<details>")
     shown = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', first))
-    assert shown == {
-        "seed": "7",
-        "rounds": "3",
-        "clients": "4",
-        "compute.model": "2nn",
-        "compute.data": "digits",
-        "logic.preset": "fedprox",
-        "logic.preset.mu": "0.5",
-    }
+    own = {"seed": "7", "rounds": "3", "clients": "4", "compute.model": "2nn"}
+    preset = {"logic.preset": "fedprox", "logic.preset.mu": "0.5"}
+    assert shown == {**own, "compute.data": "digits", **preset}
     assert "settings with their default values" in folded
     assert "train.learning_rate" in folded
