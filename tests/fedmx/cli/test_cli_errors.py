@@ -39,51 +39,6 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("strangers"))
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("rnu small.yaml", "no such command 'rnu'; did you mean 'run'"),
-        ("certs al pki", "did you mean 'all' (fedmx certs --help says more)"),
-        ("run", "missing argument 'FILE' (fedmx run --help says more)"),
-        ("run small.yaml --sett rounds=3", "no such option: --sett"),
-        ("run none.yaml", "none.yaml: there is no such file; check the path"),
-        ("run .", ".: is a folder; name the experiment file in it"),
-        ("run small.yaml --set compute.modle=2nn", "did you mean 'model'?"),
-        ("run small.yaml --set rounds", "PATH=VALUE"),
-        ("run small.yaml --set clock.deadline=5", "did you mean 'deadline_s'?"),
-        ("run small.yaml --set clock.devices=knapsak", "did you mean 'knapsack'?"),
-        (
-            "run small.yaml --set clock.devices=lognormal --set clock.availability=trace",
-            "clock.availability.path: is missing",
-        ),
-        ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs simulated devices"),
-        ("run small.yaml --set executor.proceses=2", "did you mean 'processes'?"),
-        ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
-        ("run small.yaml --set logic.preset=online-kp", "OnlineKP fits clients into"),
-        ("run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5", "classes to 10"),
-        ("resume none", "none: there is no such folder; give the folder of a run"),
-        ("resume .", "not a run folder"),
-        ("report none -o .", ".: is a folder; name a file in it, as NAME.html"),
-        ("report none --csv /", "/: is a folder; name a file in it, as /NAME.csv"),
-        ("export none --to onnx -o ..", "..: is a folder; name a file in it, as ../NAME.onnx"),
-        ("export none --to torch -o class.safetensors", "such as class_model.safetensors"),
-        ("export none --to torch -o torch.safetensors", "such as torch_model.safetensors"),
-        ("runs small.yaml", "small.yaml: is a file; give the folder of the runs (run.folder)"),
-        ("list hoks", "unknown kind 'hoks'; did you mean 'hooks'? there are: aggregators,"),
-        ("list nope", "unknown kind 'nope'; there are: aggregators, attacks, availabilities,"),
-        ("data get mnsit", "unknown data set 'mnsit'; did you mean 'mnist'?"),
-        ("data get arrays", "compute.data: {name: arrays, path: my.npz}"),
-        ("server small.yaml --listen here", "must be HOST:PORT"),
-        ("client here --id 1", "write HOST:PORT"),
-        ("certs client pki 1", "no usable CA"),
-        ("certs show small.yaml", "small.yaml: not a certificate in PEM format"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, says: str) -> None:
-    assert says in fedmx(*words.split(), cwd=folder).error_text
-    assert sorted(path.name for path in folder.iterdir()) == ["small.yaml"]
-
-
 def test_the_problems_of_a_file_are_a_list_with_their_lines(folder: Path) -> None:
     # Unknown names are shown first: that takes no time. Then come all wrong values.
     for text, line in ((EXPERIMENT.replace("2nn", "3nn"), 6), (EXPERIMENT, 8)):
@@ -103,12 +58,6 @@ def test_debug_anywhere_on_the_line_shows_the_traceback(folder: Path, place: int
     assert result.code == 2
     assert result.err.startswith("Traceback")
     assert result.err.splitlines()[-1].startswith("fedmx: none: there is no such folder")
-
-
-def test_an_unknown_name_in_a_file_lists_those_there_are(folder: Path) -> None:
-    error = fedmx("run", "small.yaml", "--set", "compute.model=lenet", cwd=folder).error_text
-    assert "unknown model 'lenet'; did you mean 'lenet5'? there are: 2nn" in error
-    assert not (folder / "runs").exists()
 
 
 def test_data_that_are_missing_or_damaged_are_named(folder: Path) -> None:

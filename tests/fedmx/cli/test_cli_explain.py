@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from fedmx.cli.main import main as run
-from fedmx.cli.names import _reference, explanation, preset_section
+from fedmx.cli.names import explanation, preset_section
 from fedmx.cli.output import show_text
 from fedmx.components.build import build
 from fedmx.components.catalogue import components
@@ -61,22 +61,6 @@ def test_the_lines_spelled_out_by_hand_make_the_very_preset(name: str) -> None:
     assert dataclasses.replace(preset, selector=selector, aggregator=aggregator, hooks=hooks) == (
         preset
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A part whose settings may be null."""
-
-    left_out: int | None = None
-    given: int | None = None
-    set_to_null: int | None = 3
-    number: int = 1
-
-
-def test_by_hand_only_a_setting_that_is_null_by_default_is_left_out() -> None:
-    settings = _reference("selector", Part(given=2, set_to_null=None))
-    assert settings.pop("name").endswith("Part")
-    assert settings == {"given": 2, "set_to_null": None, "number": 1}
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -63,10 +63,8 @@ def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
     whole: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
     run = run_in(whole[1])
-    assert (
-        "the run is done (all 4 rounds were run)"
-        in fedmx("resume", run, "--own-modules", cwd=tmp_path).error_text
-    )
+    error = fedmx("resume", run, "--own-modules", cwd=tmp_path).error_text
+    assert "the run is done (all 4 rounds were run)" in error
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("run.json", "experiment.yaml"):
@@ -195,19 +193,6 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
         result.err.splitlines()[-1],
     )
     assert list((folder / "runs").iterdir()) == []
-
-
-def test_a_first_round_that_breaks_the_model_is_answered_with_what_can_help(folder: Path) -> None:
-    words = ("--set", "compute.train.learning_rate=1e38")
-    result = fedmx("run", "small.yaml", "--own-modules", *words, cwd=folder)
-    assert result.code == 2
-    last = result.err.splitlines()[-1]
-    assert (
-        "change the setting and run the experiment again: lower the learning rate, use an "
-        "aggregator that tolerates bad updates"
-    ) in last
-    assert "checkpoints" not in last
-    assert "fedmx resume" not in last
 
 
 @pytest.mark.parametrize(

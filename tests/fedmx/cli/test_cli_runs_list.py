@@ -109,16 +109,6 @@ def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
     assert found["small"] == {"seed": "3", "logic.preset": "fedavg"}
 
 
-def test_the_algorithm_is_the_first_of_the_settings_and_the_seed_the_last(tmp_path: Path) -> None:
-    for seed, preset in enumerate(("fedavg", "fedsgd"), start=1):
-        given = Experiment.from_dict({**TREE, "seed": seed, "logic": {"preset": preset}})
-        given = given.with_overrides([f"compute.train.batch_size={10 * seed}"])
-        RunFolder.create(tmp_path, "small", given.to_yaml(), {})
-    shown = fedmx("runs", tmp_path, cwd=tmp_path, COLUMNS="200").out
-    for words in ("fedavg, batch_size 10, seed 1", "fedsgd, batch_size 20, seed 2"):
-        assert words in shown
-
-
 def test_a_folder_without_runs_and_one_that_is_not_there_are_told_apart(tmp_path: Path) -> None:
     empty = fedmx("runs", tmp_path, cwd=tmp_path)
     assert (empty.code, empty.out, empty.err) == (0, "", f"{tmp_path}: no runs\n")
@@ -127,22 +117,10 @@ def test_a_folder_without_runs_and_one_that_is_not_there_are_told_apart(tmp_path
     assert missing.error_text.startswith("runs: there is no such folder")
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"),
-        (59, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (86399, "23 h"),
-        (86400, "1 d"),
-        (2 * 86400 - 1, "1 d"),
-        (1200 * 86400, "1,200 d"),
-    ],
-)
-def test_an_age_has_one_unit(seconds: int, text: str) -> None:
-    assert age(seconds) == text
+def test_an_age_has_one_unit() -> None:
+    seconds = (0, 59, 60, 3599, 3600, 86399, 86400, 2 * 86400 - 1, 1200 * 86400)
+    ages = "0 s, 59 s, 1 min, 59 min, 1 h, 23 h, 1 d, 1 d, 1,200 d"
+    assert ", ".join(map(age, seconds)) == ages
 
 
 def test_the_figures_of_a_report_are_one_document(runs: Path, tmp_path: Path) -> None:
@@ -173,15 +151,8 @@ def test_the_result_of_a_run_is_one_document(tmp_path: Path) -> None:
 def test_lists_and_explanations_are_documents(tmp_path: Path) -> None:
     hooks = json.loads(fedmx("list", "hooks", "--json", cwd=tmp_path).out)
     assert list(hooks) == ["hooks"]
-    assert set(hooks["hooks"]["fedprox"]) == {
-        "about",
-        "settings",
-        "required",
-        "open",
-        "schemas",
-        "parts",
-        "engines",
-    }
+    keys = {"about", "settings", "required", "open", "schemas", "parts", "engines"}
+    assert set(hooks["hooks"]["fedprox"]) == keys
     explained = json.loads(fedmx("explain", "fedprox", "--json", cwd=tmp_path).out)
     assert set(explained["kinds"]) == {"presets", "hooks"}
     assert explained["text"] + "\n" == fedmx("explain", "fedprox", cwd=tmp_path).out
@@ -198,13 +169,8 @@ def test_what_is_known_of_data_is_one_document(tmp_path: Path) -> None:
     places = json.loads(fedmx("data", "list", "--json", cwd=tmp_path).out)
     assert places["digits"].startswith("here")
     got = json.loads(fedmx("data", "get", "digits", "--json", cwd=tmp_path).out)
-    assert got == {
-        "data": "digits",
-        "train": 1442,
-        "test": 355,
-        "shape": [1, 28, 28],
-        "classes": 10,
-    }
+    sizes = {"train": 1442, "test": 355, "shape": [1, 28, 28], "classes": 10}
+    assert got == {"data": "digits", **sizes}
 
 
 def test_a_run_is_no_folder_of_runs(runs: Path) -> None:

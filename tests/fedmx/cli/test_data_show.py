@@ -91,7 +91,7 @@ def test_of_many_classes_the_most_frequent_are_shown() -> None:
     assert any("40: 4, 0: 1, 1: 1, 2: 1, 3: 1, …" in line for line in lines)
 
 
-@pytest.mark.parametrize("clients", [1, 10, 100, 1000])
+@pytest.mark.parametrize("clients", [1, 300])
 def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     y = np.arange(2000) % 10
     path = figure(count(dealt(y, clients), 10), tmp_path / "mine.png")
@@ -100,11 +100,8 @@ def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -
 
 
 def test_a_figure_can_have_empty_clients_and_absent_classes(tmp_path: Path) -> None:
-    assert (
-        figure(count([LABELS, LABELS[:0]], 62), tmp_path / "mine.pdf")
-        .read_bytes()
-        .startswith(b"%PDF")
-    )
+    drawn = figure(count([LABELS, LABELS[:0]], 62), tmp_path / "mine.pdf")
+    assert drawn.read_bytes().startswith(b"%PDF")
 
 
 def test_an_svg_has_labels_and_is_the_same_for_the_same_data(tmp_path: Path) -> None:
@@ -127,15 +124,11 @@ def test_a_download_is_one_line_where_there_is_no_terminal(
     assert lines == [f"downloading {name}" for name in names]
 
 
-def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedmxError, match=r"such as mine\.png"):
-        figure(COUNTS, tmp_path / "mine.txt")
-
-
-def test_a_missing_folder_is_a_one_line_error(tmp_path: Path) -> None:
-    with pytest.raises(FedmxError, match="No such file or directory") as caught:
-        figure(COUNTS, tmp_path / "gone" / "mine.png")
-    assert "\n" not in str(caught.value)
+def test_other_endings_and_missing_folders_are_refused_in_one_line(tmp_path: Path) -> None:
+    for name, said in (("mine.txt", r"such as mine\.png"), ("gone/mine.png", "No such file")):
+        with pytest.raises(FedmxError, match=said) as caught:
+            figure(COUNTS, tmp_path / name)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["mine.png", "mine.svg", "mine.pdf"])
@@ -174,10 +167,7 @@ def test_a_wrong_file_for_the_figure_is_refused_before_the_table(
     [
         (["--set", "compute.partition=one-class"], "classes a client: 1 "),
         (["--partition", "one-class"], "classes a client: 1 "),
-        (
-            ["--partition", "one-class", "--set", "compute.partition=iid"],
-            "classes a client: 6 to 10 ",
-        ),
+        (["--partition", "one-class", "--set", "compute.partition=iid"], "client: 6 to 10 "),
         (["--set", "clients=7"], "7 clients, "),
         (["--clients", "5", "--set", "clients=7"], "7 clients, "),
     ],
@@ -187,7 +177,7 @@ def test_what_is_set_for_a_data_set_is_shown(
 ) -> None:
     assert command(["data", "show", "digits", *words]) == 0
     last = " ".join(capsys.readouterr().out.split()).rpartition("…")[2]
-    assert f" {says}" in f"{last} "
+    assert says in f"{last} "
 
 
 def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from fedmx import Round, RunFolder
 from fedmx.cli import rounds
@@ -87,13 +86,6 @@ def test_the_time_that_is_left_follows_the_latest_rounds(run: Run) -> None:
     for round in range(3 - RECENT_ROUNDS, 3):
         run.add(round, 1.0)
     assert run.left() == "18 s"
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(5.9, "59 s"), (6.0, "1 min 0 s")])
-def test_a_minute_and_more_is_told_in_minutes(run: Run, seconds: float, text: str) -> None:
-    run.now_s = 0.0  # so that no digit is lost
-    run.add(10, seconds)
-    assert run.left() == text
 
 
 def test_where_a_target_may_end_the_run_the_time_is_that_of_all_rounds_at_most(run: Run) -> None:
@@ -209,27 +201,6 @@ def test_a_line_is_never_wider_than_the_terminal_and_never_without_round_and_acc
     assert len(line) <= width
     assert f"{rounds}/20" in line
     assert not rounds or "50.00 %" in line
-
-
-@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 120])
-@pytest.mark.parametrize(("round", "last", "each_bytes"), [(0, 3, 0), (9, 999, 10**9)])
-def test_the_progress_line_is_one_line_of_any_width(
-    tmp_path: Path, width: int, round: int, last: int, each_bytes: int
-) -> None:
-    folder = RunFolder.create(tmp_path, "shown", "", {})
-    line = ProgressLine(last)
-    for number in range(1, round + 1):
-        report = RoundReport(number, 0.1, 1, (), Traffic(each_bytes, each_bytes))
-        line.add_round(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
-    written = io.StringIO()
-    console = Console(file=written, width=width, force_terminal=True, color_system=None)
-    console.print(line)
-    (text,) = written.getvalue().splitlines()
-    assert len(text) <= width
-    assert f"{round}/{last}" in text
-    if round and width >= 72:
-        assert "98.77 %" in text
-        assert "0.1235" in text or "0.1234" in text
 
 
 class Terminal(io.StringIO):

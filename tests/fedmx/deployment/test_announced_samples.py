@@ -11,7 +11,6 @@ import pytest
 
 from fedmx import Experiment
 from fedmx.assembly.assembly import Assembly
-from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.serve import serve
 from fedmx.server.server import Server
 from layers.logic.core.messages import MOST_SAMPLES
@@ -22,8 +21,6 @@ from tests.network.conftest import Certificates
 
 
 def experiment(certificates: Certificates, most: int | str | None, **data: Any) -> Experiment:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
     tree: dict[str, Any] = {
         "rounds": 1,
         "clients": 2,
@@ -32,7 +29,7 @@ def experiment(certificates: Certificates, most: int | str | None, **data: Any) 
             "address": "127.0.0.1:0",
             "heartbeat_s": 30,
             "max_samples": most,
-            "tls": {kind: str(file) for kind, file in files.items()},
+            "tls": certificates.files,
         },
     }
     return Experiment.parse(json.dumps(tree), "announced.yaml", modules=None)
@@ -48,7 +45,6 @@ BY_CLIENT = {"data": {"name": "blobs", "samples": 7}}
 
 def is_settled(server: Server, client: Scripted) -> bool:
     """Whether a client is ready or was sent away."""
-    assert isinstance(server.network, RemoteClients)
     server.network._sessions.poll()
     return bool(client.over) or client.client in server.network._sessions.membership.ready
 
@@ -64,7 +60,6 @@ def announcing(server: Server, certificates: Certificates, client: int, samples:
 
 
 def is_gone(server: Server, client: int) -> bool:
-    assert isinstance(server.network, RemoteClients)
     server.network._sessions.poll()
     return client not in server.network._sessions.membership.ready
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedmx import FedmxError, RemoteClients, Server, recorded
+from fedmx import RemoteClients, Server, recorded
 from fedmx.protocol.messages import CODEC, Setup
 from layers.logic import ServerState
 from layers.network import AddressError, Listener
@@ -130,23 +130,6 @@ def test_a_port_in_use_leaves_no_folder_and_no_thread(
 
         with pytest.raises(AddressError, match="the port is in use"):
             next(recorded(server, make))  # type: ignore[arg-type]
-    assert listeners() == []
-
-
-def test_a_server_that_does_not_listen_says_so_instead_of_waiting(
-    certificates: Certificates,
-) -> None:
-    with pytest.raises(FedmxError, match="inside `with server:`"):
-        next(listening(certificates).rounds())
-
-
-def test_an_inner_with_statement_does_not_end_an_outer_one(certificates: Certificates) -> None:
-    server = listening(certificates, last=9, wait_for=1)
-    with server, fleet(server, certificates, {0: honest}):
-        with server:
-            first = next(server.rounds())
-        second = next(server.rounds())
-    assert (first.round, second.round) == (1, 2)
     assert listeners() == []
 
 

@@ -35,7 +35,6 @@ from tests.network.conftest import Certificates
 @contextlib.contextmanager
 def operated(server: Server, folder: Path) -> Iterator[RemoteClients]:
     """The clients of a server that an operator can tell what to do."""
-    assert isinstance(server.network, RemoteClients)
     with server, server.network.orders.listening(folder):
         yield server.network
 
@@ -336,7 +335,6 @@ def test_a_damaged_file_of_what_was_said_is_named(
 ) -> None:
     (tmp_path / "operator.json").write_text("{")
     server = listening(certificates)
-    assert isinstance(server.network, RemoteClients)
     with (
         pytest.raises(DamagedError, match=r"operator\.json"),
         server.network.orders.listening(tmp_path),

@@ -100,9 +100,7 @@ PRIVATE: dict[str, Any] = {
 def test_the_limit_of_a_private_run_does_not_follow_answers_unless_the_experiment_says_so(
     private: bool, network: dict[str, Any], patience: Patience, certificates: Certificates
 ) -> None:
-    tls = certificates.server
-    files = {"ca": str(tls.ca), "certificate": str(tls.certificate), "key": str(tls.key)}
     given = {**TREE, **(PRIVATE if private else {})}
-    given["network"] = {"address": "127.0.0.1:0", "tls": files, **network}
+    given["network"] = {"address": "127.0.0.1:0", "tls": certificates.files, **network}
     server = serve(Experiment.from_dict(given), "run")
     assert server.network.patience == patience

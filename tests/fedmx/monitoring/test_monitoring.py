@@ -22,7 +22,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedmx import Experiment, RunFolder
 from fedmx.cli.runs import status_lines
-from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.errors import FedmxError
 from fedmx.monitoring import endpoint as endpoint_module
@@ -56,7 +55,6 @@ TOKEN = "a token of more than 16 bytes"
 
 def watched(certificates: Certificates, **settings: Any) -> tuple[Server, MetricsEndpoint]:
     server = listening(certificates, **settings)
-    assert isinstance(server.network, RemoteClients)
     server.monitor = monitor = Monitor("a-run", "digits", server.last_round, server.network.now)
     server.metrics = endpoint = MetricsEndpoint("127.0.0.1:0", pages_of(monitor))
     return server, endpoint

@@ -132,9 +132,7 @@ def test_a_recorded_run_is_replayed_resumed_and_reported(tmp_path: Path, name: s
 def test_a_deployment_refuses_an_attack_in_one_line_with_and_without_tls(
     name: str, certificates: Certificates
 ) -> None:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    with_tls = {"address": "127.0.0.1:0", "tls": {kind: str(one) for kind, one in files.items()}}
+    with_tls = {"address": "127.0.0.1:0", "tls": certificates.files}
     for network in ({}, with_tls):
         with pytest.raises(ExperimentError, match=r"^attack: is for simulations"):
             serve(experiment(attack_named(name), network=network), run="lies")

@@ -253,13 +253,6 @@ def test_a_clock_does_not_change_what_clients_learn() -> None:
     assert timeless.weights.tobytes() == slow.weights.tobytes()
 
 
-@pytest.mark.parametrize("what", ["dropout", "availability", "uploads"])
-def test_a_clock_without_devices_is_refused(what) -> None:
-    value = {"dropout": 0.1, "availability": "chance", "uploads": "serial"}[what]
-    with pytest.raises(Exception, match=f"clock.{what}.*needs simulated devices"):
-        timed({}, {what: value})
-
-
 def test_a_trace_that_is_not_there_is_told_with_where_it_was_looked_for() -> None:
     clock = {"devices": DEVICES, "availability": {"name": "trace", "path": "evening.csv"}}
     with pytest.raises(Exception, match=rf"evening.csv: .*; relative paths begin at {Path.cwd()}"):

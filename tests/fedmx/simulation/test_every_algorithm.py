@@ -72,12 +72,10 @@ def learning(name: str, **changed: Any) -> Experiment:
 
 
 def deployed(name: str, certificates: Certificates) -> Experiment:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
     network = {
         "address": "127.0.0.1:0",
         "heartbeat_s": 30,
-        "tls": {kind: str(file) for kind, file in files.items()},
+        "tls": certificates.files,
     }
     return learning(name, network=network)
 

@@ -245,10 +245,7 @@ def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (
-            "The actor died.\n\tThe actor's node has died: 17\n  Bye.",
-            "The actor's node has died: 17",
-        ),
+        ("The actor died.\n\tThe actor's node died: 17\n  Bye.", "The actor's node died: 17"),
         ("A Node left.\nTraceback:\n ValueError: it is no part\n", "ValueError: it is no part"),
         ("The actor died.\n  It was killed.\n", "It was killed."),
         (" \n", "RuntimeError"),
