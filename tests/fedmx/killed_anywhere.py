@@ -338,8 +338,7 @@ class Killed:
             clients = [deployment.client(number, CLIENTS) for number in range(1, CLIENTS)]
             words = deployment.client_words(0, CLIENTS)
             self._until_nothing_new(
-                "an update",
-                lambda **how: Doomed(self.folder, *words, counts="/memory/", **how),
+                "an update", lambda **how: Doomed(self.folder, *words, counts="/memory/", **how)
             )
             server.kill()  # its round has waited for that client
             clients.append(deployment.client(0, CLIENTS))

@@ -38,10 +38,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {"preset": {"name": "astraea", "gamma": 2, "rebalance": 3.0, "augment": True}}
     },
     "passes": {
-        "logic": {
-            "preset": {"name": "astraea", "gamma": 2, "mediator_epochs": 3},
-            "hooks": ["stc"],
-        },
+        "logic": {"preset": {"name": "astraea", "gamma": 2, "mediator_epochs": 3}, "hooks": ["stc"]}
     },
     "online knapsack": {
         "logic": {"preset": {"name": "online-kp", "L0": 1e-9, "U": 1e-8}, "min_updates": 0},

@@ -60,8 +60,7 @@ def test_dir_and_all_list_the_names_of_the_stub() -> None:
 
 
 def test_the_stub_exports_each_name_to_type_checkers() -> None:
-    others = [node for node in STUB.body[1:] if not isinstance(node, ast.ImportFrom)]
-    assert others == []
+    assert [node for node in STUB.body[1:] if not isinstance(node, ast.ImportFrom)] == []
     aliases = [alias for node in IMPORTS for alias in node.names]
     assert [alias.name for alias in aliases if alias.asname != alias.name] == []
 

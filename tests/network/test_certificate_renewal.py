@@ -292,8 +292,7 @@ def test_a_file_of_several_lists_is_not_extended(authority: Authority) -> None:
 def test_revocation_lists_of_two_authorities_in_one_file_both_count(
     authority: Authority, tmp_path: Path, order: int
 ) -> None:
-    other = Authority(tmp_path / "other")
-    theirs = (authority, "client-1"), (other, "client-2")
+    theirs = (authority, "client-1"), (Authority(tmp_path / "other"), "client-2")
     clients = {one: one.client(name) for one, name in theirs}
     for one, name in theirs:
         revoke(one.folder, [one.folder / f"{name}.pem"])

@@ -96,12 +96,10 @@ def test_a_request_for_another_name_or_with_a_weak_key_is_not_signed(
 
 def test_a_request_that_was_changed_on_its_way_is_not_signed(ca: Path, tmp_path: Path) -> None:
     asked = request_client(tmp_path, "client-7").request
-    request = x509.load_pem_x509_csr(asked.read_bytes())
-    content = bytearray(request.public_bytes(Encoding.DER))
+    content = bytearray(x509.load_pem_x509_csr(asked.read_bytes()).public_bytes(Encoding.DER))
     at = content.index(b"client-7")
     content[at : at + 8] = b"client-8"
-    changed = x509.load_der_x509_csr(bytes(content))
-    asked.write_bytes(changed.public_bytes(Encoding.PEM))
+    asked.write_bytes(x509.load_der_x509_csr(bytes(content)).public_bytes(Encoding.PEM))
     with pytest.raises(CertificateError, match="own key"):
         sign_client(ca, asked, "client-8")
 

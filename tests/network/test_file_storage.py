@@ -125,8 +125,7 @@ def test_a_file_to_send_starts_where_the_receiver_has_the_same_bytes(tmp_path: P
     assert outgoing == Outgoing(path, "another name", 10, hashlib.sha256(content).digest())
     assert Outgoing.measure(path).name == "f"
     for offset in range(11):
-        digest = hashlib.sha256(content[:offset]).digest()
-        assert outgoing.start(offset, digest) == offset
+        assert outgoing.start(offset, hashlib.sha256(content[:offset]).digest()) == offset
         assert outgoing.start(offset, hashlib.sha256(b"x").digest()) == 0
     assert outgoing.start(11, outgoing.sha256) == 0
     assert outgoing.start(-1, hashlib.sha256(b"").digest()) == 0
@@ -154,8 +153,7 @@ def test_a_file_is_stored_if_it_has_the_size_and_the_digest(tmp_path: Path) -> N
         Incoming(tmp_path, "f", 10, digest, lambda: False).is_stored()
     (tmp_path / "f").unlink()
     incoming.resume()
-    mode = (tmp_path / "f.part").stat().st_mode
-    assert stat.S_IMODE(mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "f.part").stat().st_mode) == 0o600
     with pytest.raises(TransferError, match="f cannot be written"):
         Incoming(tmp_path, "f", 10, digest).resume()  # it is being received
     incoming.discard()

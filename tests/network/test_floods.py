@@ -176,8 +176,7 @@ def test_a_file_accepted_repeatedly_is_read_at_most_twice(
         reading = threading.Thread(target=drained, args=(raw,))
         reading.start()
         raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(accept)) * 1000)
-        failed = await_event(listener, FileFailed)
-        assert "accepted too often" in failed.reason
+        assert "accepted too often" in await_event(listener, FileFailed).reason
         raw.shutdown(socket.SHUT_WR)
         await_event(listener, Left)
         reading.join()

@@ -77,8 +77,7 @@ def test_a_proof_is_an_hmac_of_the_words_so_far_with_their_lengths() -> None:
         text = b"".join(struct.pack(">Q", len(one)) + one for one in said)
         return hmac.digest(b"secret", role + text, "sha256")
 
-    unproved = replace(hello, proof=b"")
-    assert hello.proof == proof(b"client", greeting, unproved)
+    assert hello.proof == proof(b"client", greeting, replace(hello, proof=b""))
     assert welcome.proof == proof(b"server", greeting, hello, replace(welcome, proof=b""))
 
 
@@ -142,8 +141,7 @@ def test_a_server_cannot_reflect_the_clients_proof() -> None:
     proof = CONTROL.decode(hello.payload).proof  # type: ignore[union-attr]
     words = Welcome([], 5.0, 20.0, 1 << 20, 4, proof)
     data = frame(Kind.WELCOME, 0, bytes(CONTROL.encode(words)))
-    ended = only_end(client.receive_data(data, 0.0))
-    assert "token" in ended.reason
+    assert "token" in only_end(client.receive_data(data, 0.0)).reason
 
 
 NAN, INF = float("nan"), float("inf")
@@ -196,8 +194,7 @@ def test_a_recorded_hello_does_not_open_another_session() -> None:
     client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
     client.receive_data(drained(first), 0.0)
     recorded = drained(client)
-    second = ServerSession(CODEC, 0.0, token=b"secret")
-    ended = only_end(second.receive_data(recorded, 0.0))
+    ended = only_end(ServerSession(CODEC, 0.0, token=b"secret").receive_data(recorded, 0.0))
     assert ended.code == "authentication-failed"
     assert ended.blamed
 

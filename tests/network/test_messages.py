@@ -127,8 +127,7 @@ def test_every_truncated_or_extended_message_is_refused(message: Task) -> None:
 def test_an_array_is_not_copied_on_either_end() -> None:
     weights = np.arange(1000, dtype=np.float32)
     payload = CODEC.encode(Task(1, weights))
-    shared = np.frombuffer(payload.buffers[-1], dtype=np.float32)
-    assert np.shares_memory(shared, weights)
+    assert np.shares_memory(np.frombuffer(payload.buffers[-1], dtype=np.float32), weights)
     received = bytearray(bytes(payload))
     task = CODEC.decode(received)
     assert np.shares_memory(task.weights, np.frombuffer(received, dtype=np.uint8))

@@ -64,8 +64,7 @@ def test_every_message_arrives_exactly_once_despite_cuts(sizes, cuts, up) -> Non
     for cut in (*cuts, None):
         client, server = sessions()
         sender, receiver = (client, server) if up else (server, client)
-        partials = kept.offered("peer", 0.0)
-        receiver.expect(partials)
+        receiver.expect(kept.offered("peer", 0.0))
         sender.receive_data(drained(receiver), 0.0)
         for one in waiting.values():
             sender.send_message(CODEC.encode(one))

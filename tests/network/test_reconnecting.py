@@ -125,8 +125,7 @@ def test_backoff_settings_are_validated(refused, accepted) -> None:
 def test_delays_grow_to_a_limit_and_are_the_same_for_the_same_seed() -> None:
     backoff = Backoff(first_s=1, factor=2, longest_s=8, jitter=0.5, seed=3)
     series = [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
-    again = [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
-    assert series == again
+    assert series == [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
     for delay, longest in zip(series, [1, 2, 4, 8, 8, 8, 8, 8, 8], strict=True):
         assert longest / 2 <= delay <= longest
 

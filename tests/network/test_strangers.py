@@ -275,10 +275,7 @@ def test_closing_while_clients_connect_logs_no_error(caplog: pytest.LogCaptureFi
 
 def test_under_pressure_each_step_has_a_short_deadline() -> None:
     limits = Limits(max_handshakes=4, handshake_s=3600)
-    with (
-        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
-        contextlib.ExitStack() as stack,
-    ):
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener, contextlib.ExitStack() as stack:
         for _ in range(3):  # three of four
             stack.enter_context(dial(listener))
         assert "within 1 s" in await_event(listener, ConnectionRejected).reason
@@ -317,8 +314,7 @@ def test_a_client_without_a_free_descriptor_is_told_and_others_stay(
         for connector in inside:
             await_event(connector, Connected)
             await_event(listener, Joined)
-        late = client(3)
-        reason = await_event(late, Retrying).reason
+        reason = await_event(client(3), Retrying).reason
         assert "3 clients" in reason
         crowded = listener.next_event(20)
         assert isinstance(crowded, Crowded)

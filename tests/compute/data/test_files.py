@@ -383,8 +383,7 @@ def test_a_missing_data_set_is_downloaded_into_the_cache_once(
     monkeypatch.delenv("FEDMX_DATA", raising=False)
     monkeypatch.setenv("FEDMX_CACHE", str(tmp_path / "cache"))
     told = set()
-    files = Files(progress=lambda name, here, total: told.add(name))
-    first = images.load(files)
+    first = images.load(Files(progress=lambda name, here, total: told.add(name)))
     assert (len(first.train), len(first.test), first.shape) == (40, 10, (1, 28, 28))
     assert len(site.asked) == len(told) == 4
     again = images.load(Files(download=False))

@@ -128,8 +128,7 @@ def test_shards_equal_an_independently_computed_split() -> None:
     parts = Shards(given["shards_per_client"]).deal(y, np.array(given["permutation"]))
     assert len(parts) == given["n_clients"]
     assert [part.tolist() for part in parts] == expected["client_indices"]
-    sets = [np.unique(y[part]).tolist() for part in parts]
-    assert sets == expected["client_label_sets"]
+    assert [np.unique(y[part]).tolist() for part in parts] == expected["client_label_sets"]
 
 
 def test_shards_differ_in_size_by_one_at_most() -> None:
@@ -520,8 +519,7 @@ def test_the_number_of_draws_is_limited() -> None:
 def test_classes_that_no_client_drew_are_assigned() -> None:
     y = balanced(10, 30)
     for share, seed in ((1.0, 1), (0.7, 2)):
-        parts = Biased(share).split(y, None, 3, generator(seed))
-        assert sum(sizes(parts)) == 300
+        assert sum(sizes(Biased(share).split(y, None, 3, generator(seed)))) == 300
 
 
 LABELS = st.lists(st.integers(0, 5), min_size=1, max_size=60).map(lambda y: np.array(y, np.int64))
@@ -575,8 +573,7 @@ def test_an_asset_does_not_depend_on_those_that_follow() -> None:
 
 
 def test_what_is_held_back_keeps_its_recorded_bits() -> None:
-    labels = np.array([0, 1, 2, 3] * 5 + [0] * 4)
-    drawn = hold_back(labels, {"a": 0.25, "b": 0.1}, 0.4, 1, 2)
+    drawn = hold_back(np.array([0, 1, 2, 3] * 5 + [0] * 4), {"a": 0.25, "b": 0.1}, 0.4, 1, 2)
     assets = {name: rows.tolist() for name, rows in drawn.assets.items()}
     assert assets == {"a": [2, 5, 7, 12, 17, 22], "b": [3, 13]}
     assert drawn.held_out.tolist() == [0, 1, 8, 9, 10, 11, 14, 15, 18, 19]

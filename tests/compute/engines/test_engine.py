@@ -75,8 +75,7 @@ def test_training_is_local_sgd(toy: MXNetEngine, n: int, seed: int, **given: Any
     report = toy.train(data, p, seed)
     expected, loss = sgd(weights, data, p, seed)
     np.testing.assert_allclose(toy.weights, expected, rtol=2e-4, atol=2e-5)
-    assert report.loss == pytest.approx(loss, rel=1e-3)
-    assert report.samples == n
+    assert (report.loss, report.samples) == (pytest.approx(loss, rel=1e-3), n)
 
 
 @given(n=st.integers(1, 50), batch=st.integers(1, 50), seed=st.integers(0, 2**64))
@@ -119,8 +118,7 @@ def test_rms_loss_is_over_single_samples(toy: MXNetEngine) -> None:
     toy.load(weights, buffers)
     losses = np.array([softmax_gradient(weights, data.x[i : i + 1], data.y[i : i + 1])[1]
                        for i in range(5)])  # fmt: skip
-    standing = {"steps": 3, "learning_rate": 0.0}
-    report = toy.train(data, plan(batch_size=5, **standing), 1)
+    report = toy.train(data, plan(batch_size=5, **{"steps": 3, "learning_rate": 0.0}), 1)
     assert report.rms_loss == pytest.approx(np.sqrt(np.mean(losses**2)), rel=1e-5)
     assert report.loss < report.rms_loss
     # Mini-batches of 3 and of 2 have equal weight, as in the mean loss.
@@ -160,8 +158,7 @@ def test_a_hook_sees_the_mean_gradient_and_the_weights_before_decay_and_momentum
         seen.append((g.copy(), w.copy()))
         assert not w.flags.writeable
 
-    p = plan(batch_size=0, momentum=0.9, weight_decay=0.5, epochs=2)
-    toy.train(data, p, 1, hook)
+    toy.train(data, plan(batch_size=0, momentum=0.9, weight_decay=0.5, epochs=2), 1, hook)
     np.testing.assert_array_equal(seen[0][1], start)
     for g, w in seen:
         expected, _ = softmax_gradient(w.astype(np.float64), data.x.astype(np.float64), data.y)
@@ -204,8 +201,7 @@ def test_evaluation_counts_every_sample_once(toy: MXNetEngine, n: int) -> None:
     z = data.x @ toy.weights[:12].reshape(3, 4).T + toy.weights[12:]
     _, loss = softmax_gradient(toy.weights.astype(np.float64), data.x.astype(np.float64), data.y)
     metrics = toy.evaluate(data)
-    assert metrics.samples == n
-    assert metrics.accuracy == (z.argmax(1) == data.y).mean()
+    assert (metrics.samples, metrics.accuracy) == (n, (z.argmax(1) == data.y).mean())
     assert metrics.loss == pytest.approx(loss, rel=1e-5)
 
 
@@ -258,8 +254,7 @@ def test_a_sigmoid_model_learns_two_labels_from_one_output(build: Any) -> None:
         net.add(nn.Dense(1))
         return net if build is linear else PlainBlock(lambda: net)
 
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(60, 4)).astype("f")
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("f")
     data = Samples(x, (x[:, 0] > 0).astype(np.int64))
     engine = MXNetEngine(one_output, (4,), 1, loss=Sigmoid())
     w = engine.weights.astype(np.float64)

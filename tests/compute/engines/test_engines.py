@@ -282,8 +282,7 @@ def test_an_operator_has_the_values_and_the_gradients_of_mxnets(name: str) -> No
 
 
 def test_every_operator_of_numpy_is_compared() -> None:
-    operators = {name for name in dir(OPERATORS) if not name.startswith("_")}
-    assert operators <= {*COMPUTED}
+    assert {name for name in dir(OPERATORS) if not name.startswith("_")} <= {*COMPUTED}
 
 
 def test_an_operator_with_other_settings_than_it_has_is_refused() -> None:

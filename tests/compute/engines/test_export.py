@@ -165,8 +165,7 @@ def test_a_graph_that_does_not_name_its_defaults_has_the_same_outputs_in_onnx(na
 
 
 def test_the_module_of_lenet5_is_readable() -> None:
-    source = torch_module(trained("lenet5").engine.definition).source
-    assert source == LENET5
+    assert torch_module(trained("lenet5").engine.definition).source == LENET5
 
 
 LENET5 = """\
@@ -239,8 +238,7 @@ class Reshaped(mx.gluon.HybridBlock):
             self.dense = mx.gluon.nn.Dense(2)
 
     def hybrid_forward(self, F, x):
-        halves = F.relu(F.reshape(x, shape=(-1, 2)))
-        return self.dense(F.reshape(halves, shape=(-1, 4)))
+        return self.dense(F.reshape(F.relu(F.reshape(x, shape=(-1, 2))), shape=(-1, 4)))
 
 
 class Shared(mx.gluon.HybridBlock):

@@ -38,8 +38,7 @@ def test_a_model_has_the_number_of_parameters_of_its_paper(
 ) -> None:
     engine = MXNetEngine(build_model(name, **settings), shape, classes)
     assert is_compiled(engine)
-    assert engine.weights.shape == (size,)
-    assert engine.buffers.shape == (0,)
+    assert (engine.weights.shape, engine.buffers.shape) == ((size,), (0,))
 
 
 def test_a_zoo_model_with_batchnorm_trains_and_moves_its_statistics() -> None:
@@ -47,8 +46,7 @@ def test_a_zoo_model_with_batchnorm_trains_and_moves_its_statistics() -> None:
     samples = Samples(rng.random((20, 3, 32, 32), dtype="f"), rng.integers(0, 10, 20))
     engine = MXNetEngine(build_model("gluoncv:cifar_resnet20_v1", classes=10), (3, 32, 32), 10)
     weights, buffers = engine.weights.copy(), engine.buffers.copy()
-    report = engine.train(samples, plan(batch_size=10, epochs=2), seed=1)
-    assert report.steps == 4
+    assert engine.train(samples, plan(batch_size=10, epochs=2), seed=1).steps == 4
     assert np.isfinite(engine.weights).all()
     assert (engine.weights != weights).mean() > 0.9
     assert (engine.buffers != buffers).mean() > 0.9
@@ -280,8 +278,7 @@ def test_a_constant_is_in_neither_vector_and_does_not_change(build: Any) -> None
 
 
 def test_the_lstm_learns_to_separate_two_kinds_of_texts() -> None:
-    rng = np.random.default_rng(1)
-    x = rng.integers(4, 50, (40, 25))
+    x = np.random.default_rng(1).integers(4, 50, (40, 25))
     y = np.arange(40) % 2
     x[:, 23] = 2 + y
     engine = MXNetEngine(build_model("lstm", vocabulary=50, dimensions=20), TOKENS, 2, seed=1)

@@ -59,8 +59,7 @@ def _batch(F: Any, x: Any, given: Any) -> Any:
 
 
 def _reshaped_weights(F: Any, x: Any, given: Any) -> Any:
-    weights = F.reshape(given.p, shape=(3, 4))
-    return F.FullyConnected(x, weights, num_hidden=3, no_bias=True)
+    return F.FullyConnected(x, F.reshape(given.p, shape=(3, 4)), num_hidden=3, no_bias=True)
 
 
 def _with_state(F: Any, x: Any, given: Any) -> Any:

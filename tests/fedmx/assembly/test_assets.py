@@ -48,8 +48,7 @@ def test_assets_held_out_samples_and_client_parts_divide_the_training_split() ->
     number = len(made.data.dataset.train)
     shared, held_out = made.held_back.assets["shared"], made.held_back.held_out
     assert (len(shared), len(held_out)) == (round(0.1 * number), round(0.05 * number))
-    everything = np.concatenate([shared, held_out, *made.parts[0]])
-    assert sorted(everything) == list(range(number))
+    assert sorted(np.concatenate([shared, held_out, *made.parts[0]])) == list(range(number))
     classes = np.bincount(made.data.dataset.train.y[shared])
     assert classes.max() - classes.min() <= 1
 

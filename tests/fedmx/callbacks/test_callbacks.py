@@ -40,8 +40,7 @@ ROUNDS, PATIENCE = 25, 3
 
 def experiment(rounds: int = ROUNDS, **more: Any) -> Experiment:
     data = {"name": "blobs", "tests": 200, "spread": 2.0}
-    train = {"epochs": 1, "learning_rate": 0.3}
-    compute = {"model": "logistic", "data": data, "train": train}
+    compute = {"model": "logistic", "data": data, "train": {"epochs": 1, "learning_rate": 0.3}}
     logic = {"selector": {"name": "uniform", "fraction": 0.5}}
     return Experiment(rounds=rounds, clients=4, compute=compute, logic=logic, **more)
 
@@ -219,8 +218,7 @@ def test_an_error_of_a_callback_names_its_method_and_the_round(method: str, when
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"),
-    [(None, r"^set the key$"), (True, r"Own\.stop returned True in round 1")],
+    ("returned", "words"), [(None, r"^set the key$"), (True, r"Own\.stop returned True in round 1")]
 )
 def test_an_error_for_users_stays_as_it_is_and_a_reason_is_in_words(
     returned: Any, words: str
@@ -444,8 +442,7 @@ def test_the_best_model_is_kept_and_a_resumed_run_keeps_the_same(
 def test_beside_the_best_model_of_this_run_stand_its_numbers_and_its_hash(tmp_path: Path) -> None:
     for number in (4, 1):  # the second takes no notice of the first
         keeper = KeepBest(tmp_path / "best.safetensors")
-        rounds = list(simulate(experiment(number), callbacks=[keeper]))
-        best = rounds[keeper.best_round - 1]
+        best = list(simulate(experiment(number), callbacks=[keeper]))[keeper.best_round - 1]
         assert json.loads((tmp_path / "best.json").read_text()) == {
             "round": best.round,
             "accuracy": best.accuracy,

@@ -139,8 +139,7 @@ def test_mlflow_has_the_settings_the_numbers_of_each_round_and_the_files(
 ) -> None:
     folder = run(tmp_path / "runs", KeepBest(), MLflowLogger(tracking_uri=store))
     client, (found,) = runs_in(store)
-    assert found.info.run_name == folder.name
-    assert found.info.status == "FINISHED"
+    assert (found.info.run_name, found.info.status) == (folder.name, "FINISHED")
     assert found.data.params["compute.model"] == "logistic"
     assert found.data.params["rounds"] == "3"
     for metric in ("accuracy", "loss", "up_bytes"):
@@ -162,8 +161,7 @@ def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_logs_no_round_twice(
     folder = run(tmp_path / "runs", MLflowLogger(tracking_uri=store, files=False), stop_after=2)
     client, (found,) = runs_in(store)
     assert [step for step, _ in history(client, found, "accuracy")] == [1, 2, 3]
-    assert found.info.status == "FINISHED"
-    assert found.data.tags["fedmx.reason"] == folder.reason
+    assert (found.info.status, found.data.tags["fedmx.reason"]) == ("FINISHED", folder.reason)
     assert not client.list_artifacts(found.info.run_id)
 
 

@@ -81,7 +81,6 @@ def test_code_that_fails_in_a_later_round_is_to_be_corrected_before_the_run_goes
 
 def test_a_finished_run_is_told_how_to_get_further_rounds(tmp_path: Path) -> None:
     run = run_of(tmp_path, rounds=2)
-    said = fedmx("resume", run.path, cwd=tmp_path).error_text
-    words = shlex.split(said.rpartition(": ")[2])
+    words = shlex.split(fedmx("resume", run.path, cwd=tmp_path).error_text.rpartition(": ")[2])
     assert words == ["fedmx", "fork", str(run.path), "--round", "2", "--set", "rounds=4"]
     assert fedmx(*words[1:], cwd=tmp_path).code == 0

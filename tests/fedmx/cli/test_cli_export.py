@@ -124,8 +124,7 @@ def final_weights(folder: Path) -> dict[str, np.ndarray]:
 def test_an_export_names_each_step_of_the_normalisation_that_changes_values(
     tmp_path: Path, normalise: dict[str, float], says: str
 ) -> None:
-    compute = {**TREE["compute"], "normalise": normalise}
-    folder = run_of(tmp_path, rounds=1, compute=compute)
+    folder = run_of(tmp_path, rounds=1, compute={**TREE["compute"], "normalise": normalise})
     assert f": {says}" in TrainedModel.of(folder).notes["input"]
 
 
@@ -208,8 +207,7 @@ def test_a_run_begins_from_what_was_exported_bit_for_bit(here: Path, kind: str) 
 
 
 def in_order(tensors: dict[str, np.ndarray]) -> list[np.ndarray]:
-    layout = Assembly(Experiment.parse(SMALL)).engine.layout
-    return [tensors[tensor.name] for tensor in layout]
+    return [tensors[tensor.name] for tensor in Assembly(Experiment.parse(SMALL)).engine.layout]
 
 
 def test_a_start_changes_the_result_and_all_executors_agree_on_it(here: Path) -> None:
@@ -229,8 +227,7 @@ def test_a_server_loads_the_start_and_clients_need_no_file(here: Path) -> None:
     from fedmx.deployment.serve import serve
 
     assembly = start_of("lenet5.safetensors", f"{SMALL}network: {{address: '127.0.0.1:0'}}\n")
-    server = serve(assembly, "run")
-    assert np.array_equal(server.state.weights, assembly.start.weights)
+    assert np.array_equal(serve(assembly, "run").state.weights, assembly.start.weights)
     (here / "lenet5.safetensors").unlink()
     sent = Experiment.parse(assembly.experiment.to_yaml())
     assert sent.digest() == assembly.experiment.digest()
@@ -363,8 +360,7 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, lengt
     text = json.dumps(header).ljust(length).encode()
     path.write_bytes(struct.pack("<Q", length) + text + weights.tobytes())
     begun = given.with_overrides([f"compute.start={path}"])
-    start = Assembly(begun, shape=(1, 8, 8), classes=10).start
-    assert np.array_equal(start.weights, weights)
+    assert np.array_equal(Assembly(begun, shape=(1, 8, 8), classes=10).start.weights, weights)
 
 
 def test_a_start_that_is_no_regular_file_is_not_read(here: Path) -> None:

@@ -116,8 +116,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
         process.send_signal(number)
         process.send_signal(number)  # an impatient user
         result = ended(process)
-    assert result.code == 130
-    assert result.out == ""
+    assert (result.code, result.out) == (130, "")
     assert result.err.splitlines()[-1] == (
         "fedmx: interrupted after round 2; "
         f"continue with: fedmx resume {run.relative_to(folder)} --own-modules"

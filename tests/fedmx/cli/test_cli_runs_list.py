@@ -44,8 +44,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     record(folder)
     record(folder, most=1)
-    damaged = record(folder, most=1)
-    (damaged.path / "experiment.yaml").unlink()
+    (record(folder, most=1).path / "experiment.yaml").unlink()
     SweepFolder.create(
         folder,
         "small",
@@ -76,8 +75,7 @@ def test_each_run_and_each_sweep_has_a_row(runs: Path) -> None:
 
 
 def test_a_list_of_runs_is_a_line_each_or_one_document(runs: Path) -> None:
-    result = fedmx("runs", runs, cwd=runs)
-    heading, *lines = result.out.splitlines()
+    heading, *lines = fedmx("runs", runs, cwd=runs).out.splitlines()
     assert heading.split() == ["run", "state", "round", "best", "age"]
     assert len(lines) == 4
     for row in rows(runs):
@@ -105,16 +103,14 @@ def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
     assert ("settings that differ" in result.out.splitlines()[0]) == (columns > 100)
     document = json.loads(fedmx("runs", tmp_path, "--json", cwd=tmp_path).out)
     found = {one["experiment"]: one["settings"] for one in document}
-    assert found["other"] == {}
-    assert found["small"] == {"seed": "3", "logic.preset": "fedavg"}
+    assert (found["other"], found["small"]) == ({}, {"seed": "3", "logic.preset": "fedavg"})
 
 
 def test_a_folder_without_runs_and_one_that_is_not_there_are_told_apart(tmp_path: Path) -> None:
     empty = fedmx("runs", tmp_path, cwd=tmp_path)
     assert (empty.code, empty.out, empty.err) == (0, "", f"{tmp_path}: no runs\n")
     assert json.loads(fedmx("runs", tmp_path, "--json", cwd=tmp_path).out) == []
-    missing = fedmx("runs", cwd=tmp_path)
-    assert missing.error_text.startswith("runs: there is no such folder")
+    assert fedmx("runs", cwd=tmp_path).error_text.startswith("runs: there is no such folder")
 
 
 def test_an_age_has_one_unit() -> None:

@@ -41,10 +41,7 @@ def dealt(labels: np.ndarray, clients: int) -> list[np.ndarray]:
     return [labels[client::clients] for client in range(clients)]
 
 
-@given(
-    labels=st.lists(st.integers(0, 4), max_size=50),
-    clients=st.integers(1, 9),
-)
+@given(labels=st.lists(st.integers(0, 4), max_size=50), clients=st.integers(1, 9))
 def test_counts_have_all_samples(labels: list[int], clients: int) -> None:
     y = np.array(labels, dtype=np.int64)
     counts = count(dealt(y, clients), 5)
@@ -70,8 +67,7 @@ def test_the_table_has_a_row_for_each_client_and_a_column_for_each_class() -> No
 
 
 def test_a_table_of_ten_classes_with_four_digits_fits_into_80_columns() -> None:
-    y = np.repeat(np.arange(10), 9999)
-    lines = shown(count([y], 10))
+    lines = shown(count([np.repeat(np.arange(10), 9999)], 10))
     assert max(map(len, lines)) <= 80
     assert ["0", "99,990", "10", *["9999"] * 10] in [line.split() for line in lines]
 
@@ -86,8 +82,7 @@ def test_many_clients_are_cut_and_summarised() -> None:
 
 
 def test_of_many_classes_the_most_frequent_are_shown() -> None:
-    y = np.concatenate([np.arange(62), np.full(3, 40)])
-    lines = shown(count([y], 62))
+    lines = shown(count([np.concatenate([np.arange(62), np.full(3, 40)])], 62))
     assert any("40: 4, 0: 1, 1: 1, 2: 1, 3: 1, …" in line for line in lines)
 
 
@@ -120,8 +115,7 @@ def test_a_download_is_one_line_where_there_is_no_terminal(
         for name in names:
             for done in (0, 1, 2):
                 files.progress(name, done, 2)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"downloading {name}" for name in names]
+    assert capsys.readouterr().err.splitlines() == [f"downloading {name}" for name in names]
 
 
 def test_other_endings_and_missing_folders_are_refused_in_one_line(tmp_path: Path) -> None:
@@ -190,8 +184,7 @@ def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, result.out.splitlines())) <= 80
     words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
-    named = fedmx("data", "show", "digits", *words, cwd=folder)
-    assert "3 clients, 1,442 samples" in named.out
+    assert "3 clients, 1,442 samples" in fedmx("data", "show", "digits", *words, cwd=folder).out
     refused = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
     assert (refused.code, refused.out) == (2, "")
     assert "a figure is PNG, SVG or PDF" in refused.err

@@ -164,8 +164,7 @@ def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str
     finally:
         output.take_format([])
     left, failed = objects(capsys.readouterr().err)
-    assert left["event"] == "client_left"
-    assert left["fields"] == {"client": 3, "reason": forged}
+    assert (left["event"], left["fields"]) == ("client_left", {"client": 3, "reason": forged})
     assert (failed["event"], failed["fields"]) == ("training_failed", {"round": 4})
     assert failed["traceback"].endswith("ValueError: mine")
     assert json.loads(output.line("info", "round", "", {"loss": float("nan")}))["fields"] == {

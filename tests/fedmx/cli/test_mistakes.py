@@ -169,11 +169,7 @@ SEND = "    def send(self, update, context):"
         ("hooks", "ClientRaises", r"client 1, round 1: KeyError: 'a mask' \(HERE/parts_with_mista"),
         ("hooks", "Raises", r"round 1, client 1: Looks.receive .*KeyError: 'a mask' \(HERE/parts_"),
         ("aggregator", "Precise", r"round 1: Precise.finish .*float64.*float32.*\(HERE/parts_with"),
-        (
-            "data",
-            "from_one",
-            "parts_with_mistakes:from_one: labels .*1 to 4.*y_train, y_test = ",
-        ),
+        ("data", "from_one", "parts_with_mistakes:from_one: labels .*1 to 4.*y_train, y_test = "),
         ("data", "names", "parts_with_mistakes:names: y_train .*'cat'.*np.unique.*np.searchsorted"),
     ],
 )
@@ -222,8 +218,7 @@ def test_a_method_that_nobody_calls_is_doubted_in_one_line(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hook = 'logic.hooks=["parts_with_mistakes:Doubtful"]'
-    words = ["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]
-    assert command(words) == 0
+    assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]) == 0
     doubted = [one for one in capsys.readouterr().err.splitlines() if "method" in one]
     assert len(doubted) == 1
     assert "HelpsNobody.compute_weights_again is not a hook method" in doubted[0]

@@ -15,13 +15,7 @@ from hypothesis import strategies as st
 
 from fedmx import Round, RunFolder
 from fedmx.cli import rounds
-from fedmx.cli.rounds import (
-    RECENT_ROUNDS,
-    ProgressLine,
-    RoundProgress,
-    _uncounted_text,
-    fitted,
-)
+from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, RoundProgress, _uncounted_text, fitted
 from layers.logic import ClientReport, RoundReport, Traffic
 
 MIB = 1 << 20

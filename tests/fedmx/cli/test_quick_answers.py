@@ -110,8 +110,7 @@ def test_an_address_that_needs_tls_is_refused_before_an_engine_is_imported(
 def test_all_unknown_names_of_a_file_are_shown_with_their_lines(experiment: Path) -> None:
     wrong = FILE.replace("uniform", "unifrm").replace("clip,", "clipp,").replace("digits", "digit")
     experiment.write_text(wrong, encoding="utf-8")
-    result = fedmx("run", "small.yaml", cwd=experiment.parent)
-    lines = result.err.splitlines()
+    lines = fedmx("run", "small.yaml", cwd=experiment.parent).err.splitlines()
     assert lines[0] == "fedmx: small.yaml: 3 problems"
     starts = [
         "  small.yaml:3: compute.data: unknown data set 'digit'; did you mean 'digits'?",

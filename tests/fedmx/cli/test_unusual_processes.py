@@ -39,8 +39,7 @@ def in_a_shell(
 
 
 @pytest.mark.parametrize(
-    ("redirection", "out"),
-    [("2>&-", f"fedmx {__version__}\n"), (">&-", ""), ("<&- >&- 2>&-", "")],
+    ("redirection", "out"), [("2>&-", f"fedmx {__version__}\n"), (">&-", ""), ("<&- >&- 2>&-", "")]
 )
 def test_a_closed_output_is_no_error(redirection: str, out: str, tmp_path: Path) -> None:
     done = in_a_shell("--version", redirection, tmp_path)

@@ -98,8 +98,7 @@ def test_an_override_changes_an_inner_part_and_its_settings(overrides, rule) -> 
 
 
 def test_python_gives_the_same_part_as_an_object_and_a_file_can_hold_it() -> None:
-    made = parsed().with_overrides([])
-    values = made.tree()
+    values = parsed().with_overrides([]).tree()
     values["logic"] = {**values["logic"], "aggregator": Bucketing(2, Krum(0))}
     experiment = Experiment.from_dict(values)
     assert experiment.portable

@@ -249,8 +249,7 @@ def test_a_module_beside_the_experiment_file_is_found(folder: Path) -> None:
         "rounds: 1\nclients: 2\ncompute: {model: lenet5, data: digits}\n"
         'logic: {hooks: [{name: "own_hooks_a:Mine", norm: 2}]}\n'
     )
-    hook = Experiment.read(path, modules=["own_hooks_a"]).logic.hooks[0]
-    made = build("hook", hook, {})
+    made = build("hook", Experiment.read(path, modules=["own_hooks_a"]).logic.hooks[0], {})
     assert (type(made).__name__, made.norm) == ("Mine", 2.0)
 
 
@@ -260,8 +259,7 @@ def test_a_module_in_the_working_directory_is_found(
     write(folder, "own_b/__init__.py", "")
     write(folder, "own_b/hooks.py", OWN)
     monkeypatch.chdir(folder)
-    made = build("hook", component("own_b.hooks:ready"), {})
-    assert made.norm == 7.0
+    assert build("hook", component("own_b.hooks:ready"), {}).norm == 7.0
     assert resolve("hook", component("own_b.hooks:Mine.Inner"), {}).__name__ == "Inner"
 
 

@@ -79,11 +79,7 @@ class Serving:
     """
 
     def __init__(
-        self,
-        server: Server,
-        folder: Callable[[], RunFolder] | RunFolder,
-        *,
-        leaves: bool = False,
+        self, server: Server, folder: Callable[[], RunFolder] | RunFolder, *, leaves: bool = False
     ) -> None:
         self.rounds: list[Round] = []
         self.error: Exception | None = None
@@ -280,8 +276,7 @@ def test_a_users_own_hook_gives_two_assets_and_a_damaged_copy_is_sent_again(
 ) -> None:
     (tmp_path / "own_assets.py").write_text(TWO)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    logic = {"hooks": ["own_assets:Anchored"]}
-    asked = experiment(certificates, 3, 2, logic, tmp_path)
+    asked = experiment(certificates, 3, 2, {"hooks": ["own_assets:Anchored"]}, tmp_path)
     made = Assembly(asked)
     simulation = simulate(made)
     at_home = list(simulation)
@@ -304,8 +299,7 @@ def test_a_users_own_hook_gives_two_assets_and_a_damaged_copy_is_sent_again(
     assert server.weights.tobytes() == simulation.weights.tobytes()
     assert [round.report for round in serving.rounds] == [round.report for round in at_home]
     assert file_bytes(server, 0) == probes.wire_bytes(0)
-    saved = anchors.wire_bytes(0)
-    assert serving.rounds[0].file_bytes == at_home[0].file_bytes - saved
+    assert serving.rounds[0].file_bytes == at_home[0].file_bytes - anchors.wire_bytes(0)
     written = sorted(path.name for path in tmp_path.glob("runs/*/assets/*"))
     assert written == ["anchors.safetensors", "probes.safetensors"]
     probed = {told.metrics["probed"] for told in at_home[0].report.clients}
@@ -351,5 +345,4 @@ def test_a_server_without_a_least_number_of_updates_waits_for_a_client(
     network = {"address": "127.0.0.1:0", "insecure": True, "wait_for": 1}
     for least, needed in ((0, 1), (2, 2)):
         given = Experiment.from_dict({**text, "logic": {"min_updates": least}, "network": network})
-        server = serve(given, "a-run")
-        assert server.network._at_least == needed
+        assert serve(given, "a-run").network._at_least == needed

@@ -107,8 +107,7 @@ def test_a_server_that_sends_what_it_never_announced_fills_no_disk(
     asked = experiment(certificates, 1, logic={"preset": "fedavg"})
     sent = tmp_path / "sent.safetensors"
     sent.write_bytes(bytes(5000))
-    right = AssetFile("shared", b"right")
-    setup = replace(setup_of(asked, right.announced), assets=())
+    setup = replace(setup_of(asked, AssetFile("shared", b"right").announced), assets=())
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
 
     def offer(peer: str) -> None:

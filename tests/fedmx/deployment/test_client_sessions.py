@@ -15,13 +15,7 @@ from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
-from fedmx.protocol.messages import (
-    Failed,
-    Finished,
-    MissingAssets,
-    Ready,
-    Setup,
-)
+from fedmx.protocol.messages import Failed, Finished, MissingAssets, Ready, Setup
 from layers.logic import (
     Answer,
     ClientLost,
@@ -178,8 +172,7 @@ def test_a_client_gets_the_setup_with_its_number_and_is_there_when_it_is_ready(s
     )
     assert sessions.membership.samples == {}
     sessions.say(3, Ready("run", 3, 10, (1, 2), DIGESTS))
-    assert sessions.membership.samples == {3: 10}
-    assert sessions.memory_rounds == {3: {1, 2}}
+    assert (sessions.membership.samples, sessions.memory_rounds) == ({3: 10}, {3: {1, 2}})
     assert sessions.reconnected == {3}
     assert sessions.rejections.take() == ()
 
@@ -190,8 +183,7 @@ def test_who_is_not_a_client_of_the_run_is_sent_away_for_good(sessions, peer: st
     ((closed, reason, final),) = sessions.network.closed
     assert (closed, final) == (peer, True)
     assert "connect as client-N, N from 0 to 4" in reason
-    assert sessions.network.sent == []
-    assert sessions.membership.samples == {}
+    assert (sessions.network.sent, sessions.membership.samples) == ([], {})
     assert len(sessions.rejections.take()) == 1
 
 
@@ -227,8 +219,7 @@ def test_a_client_that_is_back_gets_its_open_question_or_task_again(sessions) ->
 
 
 @pytest.mark.parametrize(
-    ("kept", "after", "sent"),
-    [((), 0, True), ((1,), 1, True), ((2,), 1, False), ((), 1, False)],
+    ("kept", "after", "sent"), [((), 0, True), ((1,), 1, True), ((2,), 1, False), ((), 1, False)]
 )
 def test_a_task_goes_only_to_a_client_with_the_memory_that_it_needs(
     sessions, kept, after, sent
@@ -296,8 +287,7 @@ def test_a_client_that_takes_no_setup_so_large_is_sent_away(sessions) -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
-    [an_update(), Answer(3, "labels", {}, 2), Offer(2, 3, 10, 1.0, 0.0, {})],
+    "message", [an_update(), Answer(3, "labels", {}, 2), Offer(2, 3, 10, 1.0, 0.0, {})]
 )
 def test_what_a_ready_client_answers_goes_on_and_counts(sessions, message) -> None:
     sessions.enter(3)

@@ -81,8 +81,7 @@ def test_another_version_that_took_part_is_in_the_record_of_the_round(
 ) -> None:
     server = listening(certificates, last=2)
     with server:
-        tls = certificates.client("client-1")
-        client = Versioned(server.address, 1, tls, honest)
+        client = Versioned(server.address, 1, certificates.client("client-1"), honest)
         rounds = list(server.rounds())
         client.stop()
     first, second = (one.record() for one in rounds)

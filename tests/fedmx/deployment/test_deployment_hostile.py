@@ -18,14 +18,7 @@ from layers.logic import Offer, Task, TooFewUpdates, Verdict
 from layers.logic.round.patience import Patience
 from layers.network import MessageCodec
 from layers.network.frames import SIZE, Kind, frame
-from tests.fedmx.scripted import (
-    Scripted,
-    after_one_round,
-    fleet,
-    honest,
-    listening,
-    update_of,
-)
+from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
 
 Script = Callable[[Scripted], None]
@@ -80,10 +73,8 @@ def half_an_update(client: Scripted) -> None:
 
 
 def samples_that_are_no_number(client: Scripted) -> None:
-    task = client.task()
-    u = update_of(task)
-    nan = Forged(u.round, u.client, float("nan"), 1, u.delta, u.buffers, {}, {})
-    client.say(nan)
+    u = update_of(client.task())
+    client.say(Forged(u.round, u.client, float("nan"), 1, u.delta, u.buffers, {}, {}))
 
 
 def an_offer_that_nobody_wants(client: Scripted) -> None:
@@ -216,8 +207,7 @@ def test_the_newer_of_two_connections_with_one_identity_takes_over(
 
     def older(client: Scripted) -> None:
         client.task()
-        tls = certificates.client("client-0")
-        newcomers.append(Scripted(server.address, 0, tls, newer))
+        newcomers.append(Scripted(server.address, 0, certificates.client("client-0"), newer))
         is_listed.set()
 
     def newer(client: Scripted) -> None:
@@ -296,8 +286,7 @@ def fail_at_length(client: Scripted) -> None:
 def test_a_client_that_fails_at_length_records_little_and_is_suspended(
     certificates: Certificates,
 ) -> None:
-    patience = Patience(limit_s=60.0)
-    server = listening(certificates, last=3, wait_for=3, patience=patience)
+    server = listening(certificates, last=3, wait_for=3, patience=Patience(limit_s=60.0))
     scripts = {0: honest, 1: honest, 2: fail_at_length}
     with server, fleet(server, certificates, scripts):
         rounds = list(server.rounds())

@@ -14,16 +14,7 @@ from fedmx.client.client import Client
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
-from layers.logic import (
-    Answer,
-    Hook,
-    Logic,
-    Question,
-    ServerSide,
-    Task,
-    Training,
-    Update,
-)
+from layers.logic import Answer, Hook, Logic, Question, ServerSide, Task, Training, Update
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
@@ -82,8 +73,7 @@ def test_a_client_that_is_back_just_when_tasks_are_sent_gets_one(
         next(rounds)
         until(lambda: (ready(server, 1), connected.is_set())[1], lambda: "not back")
         (second,) = rounds
-    assert second.participants == (0, 1)
-    assert second.rejected_connections == ()
+    assert (second.participants, second.rejected_connections) == ((0, 1), ())
     last = 1 if kept else 0
     assert [(task.round, task.last_accepted_round) for task in clients[1].tasks] == [
         (1, 0),

@@ -92,10 +92,7 @@ def test_a_paused_run_ends_its_round_and_begins_no_other(
         honest(client)
 
     server = listening(certificates, last=2, wait_for=2)
-    with (
-        operated(server, tmp_path) as clients,
-        fleet(server, certificates, {0: honest, 1: pauses}),
-    ):
+    with operated(server, tmp_path) as clients, fleet(server, certificates, {0: honest, 1: pauses}):
         server.monitor = Monitor("a-run", "digits", 2, clients.now)
         rounds: list[Any] = []
         running = threading.Thread(target=lambda: rounds.extend(server.rounds()))
@@ -125,12 +122,8 @@ def test_a_client_that_was_kicked_loses_its_task_and_is_asked_as_before_when_it_
             client.be_ready()
         honest(client)
 
-    patience = Patience(times=10.0)
-    server = listening(certificates, last=kicks + 1, wait_for=2, patience=patience)
-    with (
-        operated(server, tmp_path) as clients,
-        fleet(server, certificates, {0: honest, 1: kicked}),
-    ):
+    server = listening(certificates, last=kicks + 1, wait_for=2, patience=Patience(times=10.0))
+    with operated(server, tmp_path) as clients, fleet(server, certificates, {0: honest, 1: kicked}):
         rounds = []
         for one in server.rounds():
             rounds.append(one)
@@ -325,8 +318,7 @@ def test_a_folder_without_room_for_a_socket_costs_the_commands_and_not_the_run(
         end.poll()
     (record,) = caplog.records
     assert (record.levelname, record.event) == ("WARNING", "no_operator_socket")  # type: ignore[attr-defined]
-    said = record.getMessage()
-    assert said == f"{tmp_path / NAME}: fedmx ctl does not work (Is a directory)"
+    assert record.getMessage() == f"{tmp_path / NAME}: fedmx ctl does not work (Is a directory)"
     assert (tmp_path / NAME / "inside").is_dir()
 
 

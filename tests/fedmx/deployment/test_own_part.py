@@ -184,8 +184,7 @@ SYNTHETIC = ("compute.data=synthetic", "compute.normalise=null", "compute.partit
 def compute_of(*overrides: str) -> Compute:
     """Return what client 1 trains with."""
     experiment = Experiment.parse(EXPERIMENT, overrides=overrides)
-    data = experiment.compute.data.name
-    shape = (60,) if data == "synthetic" else (1, 8, 8)
+    shape = (60,) if experiment.compute.data.name == "synthetic" else (1, 8, 8)
     setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, shape, 10)
     return OwnPart().learn(setup)[1]
 

@@ -102,5 +102,4 @@ def test_the_limit_of_a_private_run_does_not_follow_answers_unless_the_experimen
 ) -> None:
     given = {**TREE, **(PRIVATE if private else {})}
     given["network"] = {"address": "127.0.0.1:0", "tls": certificates.files, **network}
-    server = serve(Experiment.from_dict(given), "run")
-    assert server.network.patience == patience
+    assert serve(Experiment.from_dict(given), "run").network.patience == patience

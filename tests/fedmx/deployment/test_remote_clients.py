@@ -121,8 +121,7 @@ def test_what_comes_late_for_a_task_of_before_does_not_cost_the_task_under_way(l
 
 def test_a_survey_that_fails_too_late_is_reported_and_does_not_cost_the_task_under_way() -> None:
     round = Round([a_task(1)])
-    size = 7
-    round.sessions.byte_counter.received(1, "Failed", 0, size)
+    round.sessions.byte_counter.received(1, "Failed", 0, 7)
     assert round.come(ClientLost(0, 1, "no labels")) == []
     accounts = round.accounts()
     assert accounts.traffic == {1: Traffic(100, 0)}, "it belongs to no round"

@@ -11,13 +11,7 @@ from fedmx.deployment import remote_clients
 from fedmx.protocol.messages import CODEC
 from layers.logic import Answer, ClientLost, Question, ServerState, StateLost, Task, Update, Verdict
 from layers.logic.round.exchange import Answered, Ask, Begin, Cancel, Close
-from tests.fedmx.deployment.round_without_network import (
-    EMPTY,
-    Round,
-    a_task,
-    an_offer,
-    an_update,
-)
+from tests.fedmx.deployment.round_without_network import EMPTY, Round, a_task, an_offer, an_update
 
 LATE = "its update of round 2"
 

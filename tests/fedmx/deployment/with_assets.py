@@ -34,11 +34,7 @@ def experiment(
             "train": {"steps": 2, "batch_size": 10, "learning_rate": 0.05},
         },
         "logic": logic or {"preset": {"name": "fedshare", "fraction": 0.5, "shared": 0.2}},
-        "network": {
-            "address": "127.0.0.1:0",
-            "heartbeat_s": 30,
-            "tls": certificates.files,
-        },
+        "network": {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files},
     }
     return Experiment.parse(json.dumps(tree), "assets.yaml", folder=folder, modules=None)
 

@@ -57,8 +57,7 @@ def test_what_has_no_place_among_the_numbers_is_told_in_words(
 
 def test_codes_shapes_and_single_numbers_are_told_as_they_are() -> None:
     codes = np.array([1, 2, 3], np.int8)
-    other = np.array([1, 5, 3], np.int8)
-    said = str(compared("0:EightBit/codes", codes, other))
+    said = str(compared("0:EightBit/codes", codes, np.array([1, 5, 3], np.int8)))
     assert said == "EightBit/codes: 1 of 3 values differs, the largest by 3"
     said = str(compared("0:EightBit/codes", codes, codes[:2]))
     assert said == "EightBit/codes: int8 (3,) against int8 (2,)"

@@ -45,8 +45,7 @@ def test_it_forks_and_runs_to_the_end_and_says_so(parent: RunFolder, tmp_path: P
 
 def test_it_prints_one_json_object(parent: RunFolder, tmp_path: Path) -> None:
     words = ["--round", "6", "--json", "--executor", "serial", "--set", f"run.folder={tmp_path}"]
-    done = fedmx("fork", parent.path, *words, cwd=tmp_path)
-    found = json.loads(done.out)
+    found = json.loads(fedmx("fork", parent.path, *words, cwd=tmp_path).out)
     made = RunFolder.open(found["folder"])
     assert found["fork"] == made.facts["fork"]
     assert (found["fork"]["run"], found["fork"]["round"]) == (parent.name, 6)

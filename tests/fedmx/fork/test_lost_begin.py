@@ -23,10 +23,6 @@ pytestmark = pytest.mark.timeout(120)
 LOST = r"the checkpoint that the fork begins with is gone or damaged; make the fork again from "
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -46,7 +42,10 @@ def copy_of(run: RunFolder, folder: Path) -> RunFolder:
     return RunFolder.open(copy)
 
 
-@pytest.mark.parametrize("spoil", [remove, damage])
+either_way = pytest.mark.parametrize("spoil", [Path.unlink, damage])
+
+
+@either_way
 def test_a_fork_without_a_checkpoint_is_not_resumed_and_loses_nothing(
     spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
 ) -> None:
@@ -64,7 +63,7 @@ def test_a_fork_without_a_checkpoint_is_not_resumed_and_loses_nothing(
     assert {name: after[name] for name in before} == before
 
 
-@pytest.mark.parametrize("spoil", [remove, damage])
+@either_way
 def test_a_fork_without_its_first_checkpoint_is_not_replayed_as_another_run(
     spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
 ) -> None:
@@ -77,11 +76,9 @@ def test_a_fork_without_its_first_checkpoint_is_not_replayed_as_another_run(
     assert replay(run, 6).same
 
 
-@pytest.mark.parametrize("spoil", [remove, damage])
+@either_way
 def test_a_fork_goes_on_from_a_newer_checkpoint_and_says_that_its_first_is_lost(
-    spoil: Callable[[Path], None],
-    done: RunFolder,
-    tmp_path: Path,
+    spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
 ) -> None:
     run = copy_of(done, tmp_path)
     spoil(run.checkpoint_path(3))

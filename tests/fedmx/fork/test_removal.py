@@ -86,8 +86,7 @@ def test_a_fork_after_its_first_round_says_that_the_model_holds_what_it_sent(
         f"No exact removal of client {gone}: the model after round {first} holds what it sent "
         f"(client {gone} from round {first} on). A fork after round {first - 1} is exact."
     )
-    late = [cohort for cohort in cohorts(ended(made))[first:] if gone in cohort]
-    assert late == []
+    assert [cohort for cohort in cohorts(ended(made))[first:] if gone in cohort] == []
 
 
 def test_where_the_client_decided_who_was_selected_the_fork_begins_anew_or_says_so(
@@ -150,8 +149,7 @@ def test_n_does_not_count_who_is_left_out(selector: dict[str, Any]) -> None:
 def test_a_fork_of_a_fork_remembers_who_decided_before(by_size: RunFolder) -> None:
     gone = comes_late(by_size)
     uniform = ended(fork(by_size, 1, ["logic={selector: {name: uniform, count: 2}}"]))
-    made = fork(uniform, 1, without=[gone])
-    assert made.origin.exact is False
+    assert fork(uniform, 1, without=[gone]).origin.exact is False
 
 
 def test_a_client_that_never_took_part_is_not_removed(tmp_path: Path) -> None:

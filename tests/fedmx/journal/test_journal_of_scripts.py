@@ -146,10 +146,7 @@ def test_a_late_update_and_one_that_never_comes(certificates: Certificates) -> N
     after_first.state = states[0]
     with pytest.raises(JournalError) as caught:
         list(follow(after_first, found, 2))
-    assert str(caught.value) == (
-        "round 2, client 1: its task is of round 1, before the round that the replay began with; "
-        "begin earlier"
-    )
+    assert "round 2, client 1: its task is of round 1" in str(caught.value)
     assert (caught.value.round, caught.value.client) == (2, 1)
 
 
@@ -305,8 +302,7 @@ def test_the_journal_says_who_came_and_left(certificates: Certificates) -> None:
             noticed.set()
     assert rounds[-1].participants == (0,)
     found = [one.journal for one in rounds]
-    assert found[0].population == {0: 10, 1: 10}
-    assert found[-1].population == {0: 10}
+    assert (found[0].population, found[-1].population) == ({0: 10, 1: 10}, {0: 10})
     records = [now.record(before.population) for before, now in pairwise(found)]
     assert {"left": [1]} in [one.get("population") for one in records]
     assert_same(server, rounds)

@@ -109,10 +109,7 @@ def _sorted(value: Any) -> Any:
 
 @given(JOURNALS, POPULATIONS, st.booleans())
 def test_a_journal_is_read_from_the_file_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory,
-    one: Journal,
-    before: dict[int, int],
-    known: bool,
+    tmp_path_factory: pytest.TempPathFactory, one: Journal, before: dict[int, int], known: bool
 ) -> None:
     file = JsonLines(tmp_path_factory.mktemp("journal") / "journal.jsonl")
     file.append([one.record(before if known else None)])

@@ -631,8 +631,7 @@ def test_the_status_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:
 
         answering = threading.Thread(target=answer)
         answering.start()
-        where = f"127.0.0.1:{deaf.getsockname()[1]}"
-        text = fedmx("status", where, cwd=tmp_path).error_text
+        text = fedmx("status", f"127.0.0.1:{deaf.getsockname()[1]}", cwd=tmp_path).error_text
         assert "network.metrics" in text
         answering.join()
 

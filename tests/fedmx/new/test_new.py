@@ -106,8 +106,7 @@ def test_the_command_lists_its_files_and_the_next_commands(tmp_path: Path, kind:
 
 def test_the_first_command_of_the_help_works_anywhere(tmp_path: Path) -> None:
     last = fedmx("--help", cwd=tmp_path).out.splitlines()[-1]
-    words = last.removeprefix("  Begin with: fedmx ").split()
-    result = fedmx(*words, cwd=tmp_path)
+    result = fedmx(*last.removeprefix("  Begin with: fedmx ").split(), cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
 
 
@@ -157,8 +156,7 @@ def test_a_name_that_looks_like_another_yaml_type_stays_a_name(tmp_path: Path, n
     from fedmx import Experiment
 
     write_project(tmp_path / name, "aggregator")
-    experiment = Experiment.read(tmp_path / name / "experiment.yaml", modules=None)
-    assert experiment.name == name
+    assert Experiment.read(tmp_path / name / "experiment.yaml", modules=None).name == name
 
 
 def test_a_project_that_cannot_be_finished_is_removed(

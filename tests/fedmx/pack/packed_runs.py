@@ -75,8 +75,7 @@ def records(members: Members, name: str) -> list[dict[str, Any]]:
 def write_records(members: Members, name: str, lines: list[dict[str, Any]]) -> None:
     """Put records into a pack, each with the right checksum."""
     plain = [{key: one for key, one in line.items() if key != CHECKSUM} for line in lines]
-    text = "".join(json.dumps(sealed(line, name)) + "\n" for line in plain)
-    members[name] = text.encode()
+    members[name] = "".join(json.dumps(sealed(line, name)) + "\n" for line in plain).encode()
 
 
 def chain_anew(members: Members) -> None:

@@ -219,5 +219,4 @@ def test_a_record_that_no_run_writes_is_one_line(
     values: dict[str, Any], plain: Path, tmp_path: Path
 ) -> None:
     path = forged(plain, lambda members: write_first_round(members, **values), tmp_path / "x.fedmx")
-    error = fedmx("verify", path, cwd=tmp_path).error_text
-    assert "the records of round 1 " in error
+    assert "the records of round 1 " in fedmx("verify", path, cwd=tmp_path).error_text

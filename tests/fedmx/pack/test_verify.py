@@ -244,8 +244,7 @@ def test_data_that_are_gone_or_others_are_named_with_their_checksum(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write_data(first: int) -> None:
-        rng = np.random.default_rng(1)
-        x = rng.integers(0, 16, (80, 1, 4, 4)).astype(np.uint8)
+        x = np.random.default_rng(1).integers(0, 16, (80, 1, 4, 4)).astype(np.uint8)
         x[0, 0, 0, 0] = first
         y = np.arange(80) % 4
         np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])

@@ -17,8 +17,7 @@ from tests.fedmx.recorded_runs import TREE, run_of
 
 
 def write_data(file: Path, first: float) -> None:
-    random = np.random.default_rng(0)
-    x, y = random.normal(size=(60, 8)).astype(np.float32), np.arange(60) % 3
+    x, y = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32), np.arange(60) % 3
     x[0, 0] = first
     np.savez(file, x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=y[40:])
 

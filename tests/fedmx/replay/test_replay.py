@@ -59,8 +59,7 @@ def test_tasks_and_bytes_of_the_rounds_are_those_of_the_clients(run: RunFolder) 
 def test_every_part_of_a_client_replays_to_its_recorded_update(run: RunFolder) -> None:
     compared = 0
     for record, part in parts_of(run):
-        assert part.record == record
-        assert part.version == record.get("version")
+        assert (part.record, part.version) == (record, record.get("version"))
         assert (part.fate.status, part.fate.reason) == (record["status"], record["reason"])
         assert part.same is (True if record["status"] == "accepted" else None)
         compared += part.same is True
@@ -149,8 +148,7 @@ def test_a_round_whose_model_is_another_is_found(
 
 
 def test_a_record_that_was_changed_is_found(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "rounds.jsonl", accuracy=0.999)
-    report = replay(other, 3, modules=MINE)
+    report = replay(changed(halving, tmp_path, "rounds.jsonl", accuracy=0.999), 3, modules=MINE)
     (found,) = report.rounds
     assert not found.same
     assert found.model_sha256 == found.recorded_model_sha256
@@ -201,8 +199,7 @@ def test_a_fork_is_replayed_from_where_it_goes_its_own_way(tmp_path: Path) -> No
     assert report.same is True
     found = diff(run, made.folder)
     assert found.settings == ("compute.train.learning_rate: 0.05 against 0.2",)
-    assert found.divergence.round == 3
-    assert found.step.step == "task"
+    assert (found.divergence.round, found.step.step) == (3, "task")
     assert str(found.step.other) == "learning rate 0.05 against 0.2"
 
 
@@ -229,8 +226,7 @@ def test_a_damaged_record_is_named_and_the_others_are_replayed(
 ) -> None:
     """It is not taken for other bits."""
     copy = Path(shutil.copytree(halving.path, tmp_path / "copy"))
-    lines = (copy / file).read_bytes()
-    (copy / file).write_bytes(lines.replace(*damaged, 1))
+    (copy / file).write_bytes((copy / file).read_bytes().replace(*damaged, 1))
     with pytest.raises(RunError) as caught:
         replay(copy, modules=None)
     assert f"no sound record of {whose} " in str(caught.value)

@@ -92,8 +92,7 @@ def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path:
 
 
 def test_own_code_does_not_run_without_permission(halving: RunFolder, tmp_path: Path) -> None:
-    said = fedmx("replay", halving.path, cwd=tmp_path)
-    assert "allow it: --own-modules" in said.error_text
+    assert "allow it: --own-modules" in fedmx("replay", halving.path, cwd=tmp_path).error_text
 
 
 def test_a_client_without_a_round_is_refused(halving: RunFolder, tmp_path: Path) -> None:

@@ -286,8 +286,7 @@ def test_a_difference_is_filled_where_its_interval_excludes_zero(
     groups = Comparison.of(runs).groups
     pairs = [(groups[1], groups[0]), (groups[2], groups[0])]
     section = str(differences_section(groups, [*pairs], None))
-    lines = drawn[0].axes[0].get_lines()
-    points = [line for line in lines if line.get_marker() == "o"]
+    points = [line for line in drawn[0].axes[0].get_lines() if line.get_marker() == "o"]
     assert [point.get_markerfacecolor() == "none" for point in points] == [False, True]
     assert float(points[0].get_xdata()[0]) == pytest.approx(30, abs=1)  # type: ignore[index]
     names = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
@@ -449,8 +448,7 @@ def test_a_varying_number_of_rounds_keeps_its_column(tmp_path: Path) -> None:
 def test_latex_has_all_digits_of_a_large_number_of_rounds(six: list[RunFolder]) -> None:
     (group, *_) = Comparison.of(six).groups
     (point, *_) = group.runs[0].points
-    late = replace(point, round=1234, accuracy=0.9)
-    run = replace(group.runs[0], points=[late])
+    run = replace(group.runs[0], points=[replace(point, round=1234, accuracy=0.9)])
     assert " & 1234 & " in latex_table([replace(group, runs=(run,))], 0.5)
 
 
@@ -467,8 +465,7 @@ def test_csv_has_a_row_for_each_run_and_for_each_round(
     ]
     assert [row["rounds_to_target"] for row in rows[:3]] == ["", "2", "2"]
     assert float(rows[2]["final_accuracy"]) == pytest.approx(0.6)
-    assert rows[2]["up_bytes"] == str(2 * 2**20)
-    assert rows[0]["run"] == str(six[0].path)
+    assert (rows[2]["up_bytes"], rows[0]["run"]) == (str(2 * 2**20), str(six[0].path))
     compared.write_figures(tmp_path / "figures")
     with (tmp_path / "figures" / "curves.csv").open(newline="") as file:
         rounds = list(csv.DictReader(file))
@@ -676,8 +673,7 @@ def test_a_long_line_has_a_few_markers_each_line_at_other_rounds(
 def test_settings_that_are_no_defaults_come_first_and_the_others_are_folded(tmp_path: Path) -> None:
     tree = {"rounds": 3, "clients": 4, "compute": {"model": "2nn", "data": "digits"}}
     experiment = Experiment(**tree, logic={"preset": {"name": "fedprox", "mu": 0.5}}, seed=7)
-    run = RunFolder.create(tmp_path, "a", experiment.to_yaml(), {})
-    page = page_of([run])
+    page = page_of([RunFolder.create(tmp_path, "a", experiment.to_yaml(), {})])
     section = page[page.index("<h2>Experiment</h2>") :].replace("<wbr>", "")
     first, folded, *_ = section.split("<details>")
     shown = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', first))

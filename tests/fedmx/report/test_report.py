@@ -17,15 +17,7 @@ from fedmx import RunFolder
 from fedmx.errors import FedmxError
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, draw
-from fedmx.report.formats import (
-    duration,
-    finite,
-    mebibytes,
-    number,
-    percent,
-    plain,
-    target_percent,
-)
+from fedmx.report.formats import duration, finite, mebibytes, number, percent, plain, target_percent
 from fedmx.report.groups import Group, common_target, comparison
 from fedmx.report.summary import RunSummary, read_settings, table_of
 from fedmx.run import RunError
@@ -132,10 +124,8 @@ def holds_only_a_page(page: str) -> Reader:
 
 
 def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
-    run = make(tmp_path, [record(n, n / 10) for n in range(1, 6)])
-    page = page_of(run)
-    reader = holds_only_a_page(page)
-    assert "svg" in reader.tags
+    page = page_of(make(tmp_path, [record(n, n / 10) for n in range(1, 6)]))
+    assert "svg" in holds_only_a_page(page).tags
     assert page.count("<figure>") == 6
 
 
@@ -221,8 +211,7 @@ def test_the_results_are_totals_of_the_records(tmp_path: Path) -> None:
 
 
 def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> None:
-    records = [record(n, 0.5, tasks=4, updates=3, down_bytes=2**22) for n in (1, 2)]
-    run = make(tmp_path, records)
+    run = make(tmp_path, [record(n, 0.5, tasks=4, updates=3, down_bytes=2**22) for n in (1, 2)])
     run.facts.update(parameters=5 * 2**20, buffers=2**20)  # 24 MiB a message
     old = make(tmp_path, [record(1, 0.5)])
     rows = dict(comparison([RunSummary.of(run), RunSummary.of(old)], None))
@@ -283,8 +272,7 @@ def test_a_given_target_overrides_the_lowest_of_the_experiments(tmp_path: Path) 
     assert common_target(runs, 0.9) == 0.9
     assert common_target(runs[2:]) is None
     assert not any("To " in label for label, _ in comparison(runs[2:], None))
-    shown = dict(comparison(runs, 0.7))
-    assert shown["To 70 %: rounds"] == ["1", "1", "1"]
+    assert dict(comparison(runs, 0.7))["To 70 %: rounds"] == ["1", "1", "1"]
     assert dict(comparison(runs, 0.9))["To 90 %: rounds"] == ["not yet"] * 3
 
 
@@ -295,8 +283,7 @@ def test_each_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
         for axis in AXES[:3]:
             figure = draw(summaries, measure, axis, 0.8)
             assert figure is not None
-            used = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
-            assert used == {"0", "1", "2"}
+            assert set(re.findall(r"stroke: var\(--run-(\d)\)", figure)) == {"0", "1", "2"}
             assert "#0102" not in figure
     text = Reader(page_of(*runs)).text
     assert all(run.name in text for run in runs)
@@ -304,8 +291,7 @@ def test_each_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
 
 def test_more_runs_than_colours_differ_in_their_dashes(tmp_path: Path) -> None:
     runs = [make(tmp_path, [record(1, 0.1), record(2, 0.2)]) for _ in range(9)]
-    summaries = [Group.alone(RunSummary.of(run), "") for run in runs]
-    figure = draw(summaries, MEASURES[0], AXES[0])
+    figure = draw([Group.alone(RunSummary.of(run), "") for run in runs], MEASURES[0], AXES[0])
     assert figure is not None
     lines = re.findall(
         r'style="(fill: none; stroke[^"]*var\(--run-0\); stroke-width: 1.6[^"]*)"', figure
@@ -328,8 +314,7 @@ def test_exactly_the_settings_that_differ_are_marked(tmp_path: Path) -> None:
     page = page_of(make(tmp_path, []), make(tmp_path, [], other))
     marked = page[page.index('class="settings differs"') :]
     marked = marked[: marked.index("</table>")]
-    found = re.findall(r'<th scope="row">([^<]*)</th>', marked)
-    assert found == list(differing)
+    assert re.findall(r'<th scope="row">([^<]*)</th>', marked) == list(differing)
     assert "All settings are the same" in page_of(make(tmp_path, []), make(tmp_path, []))
 
 

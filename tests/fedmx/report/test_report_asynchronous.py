@@ -42,8 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         logic={"preset": {"name": "fedbuff", "concurrency": 6, "buffer": 5}},
         clock={"devices": {"name": "tiers", "tiers": TIERS}, "dropout": 0.1},
     )
-    rows = Counter((row["round"], row["client"]) for row in folder.clients())
-    assert max(rows.values()) > 1
+    assert max(Counter((row["round"], row["client"]) for row in folder.clients()).values()) > 1
     assert any(row["status"] == "lost" for row in folder.clients())
     return folder
 
@@ -89,8 +88,7 @@ def test_a_task_in_flight_has_a_record_in_the_round_that_sent_it_only(run: RunFo
 
 @pytest.mark.parametrize("round", [1, 2, 7, 12, ROUNDS])
 def test_a_timeline_has_each_task_once_with_its_times(run: RunFolder, round: int) -> None:
-    summary = RunSummary.of(run)
-    found = timeline_of(summary, round)
+    found = timeline_of(RunSummary.of(run), round)
     assert found.first is not None
     assert min(round, LEAST_VERSIONS) <= round - found.first + 1 <= MOST_VERSIONS
     records = {one["round"]: one for one in run.rounds()}

@@ -158,9 +158,7 @@ def test_any_flipped_or_missing_byte_is_found_out(
         read_checkpoint(path)
 
 
-def test_a_damaged_newest_checkpoint_gives_a_warning_and_the_one_before(
-    folder: RunFolder,
-) -> None:
+def test_a_damaged_newest_checkpoint_gives_a_warning_and_the_one_before(folder: RunFolder) -> None:
     folder.save_checkpoint(1, state(1))
     newest = folder.save_checkpoint(2, state(2))
     content = bytearray(newest.read_bytes())
@@ -176,11 +174,9 @@ def test_a_damaged_newest_checkpoint_gives_a_warning_and_the_one_before(
 def test_a_damaged_checkpoint_does_not_push_out_a_good_one(folder: RunFolder) -> None:
     folder.save_checkpoint(1, state(1))
     folder.save_checkpoint(2, state(2)).write_bytes(b"")
-    checkpoint = folder.latest_checkpoint()
-    folder.truncate_after(checkpoint.round)
+    folder.truncate_after(folder.latest_checkpoint().round)
     folder.save_checkpoint(3, state(3)).write_bytes(b"")
-    again = folder.latest_checkpoint()
-    assert again.round == 1
+    assert folder.latest_checkpoint().round == 1
 
 
 def test_no_good_checkpoint_at_all_is_an_error_not_a_fresh_start(folder: RunFolder) -> None:

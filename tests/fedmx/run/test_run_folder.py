@@ -56,8 +56,7 @@ def test_a_run_folder_opens_as_it_was_created(tmp_path: Path) -> None:
     facts = gather_facts(seed=3, mode="simulation", digest="abc", engine="mxnet", portable=False)
     made = RunFolder.create(tmp_path / "a" / "runs", "digits", "seed: 3\n", facts)
     opened = RunFolder.open(made.path)
-    assert opened.experiment_yaml == "seed: 3\n"
-    assert opened.facts == made.facts
+    assert (opened.experiment_yaml, opened.facts) == ("seed: 3\n", made.facts)
     assert facts.items() <= opened.facts.items()
     assert opened.facts["numpy"] == np.__version__
     assert opened.facts["started"]
@@ -219,8 +218,7 @@ def test_resuming_forgets_what_came_after_the_checkpoint(folder: RunFolder) -> N
     assert [record["round"] for record in folder.rounds()] == [1, 2]
     assert [record["round"] for record in folder.clients()] == [1, 1, 2, 2]
     assert len((folder.path / "rounds.jsonl").read_bytes().splitlines()) == 2
-    checkpoint = folder.latest_checkpoint()
-    assert checkpoint.round == 2
+    assert folder.latest_checkpoint().round == 2
     with folder.lock():
         assert folder.status == "running"
 
@@ -341,10 +339,7 @@ def test_exported_weights_come_back_and_fit_only_their_layout(tmp_path: Path) ->
 
 
 def test_a_recorded_reason_is_told_however_the_run_ended(folder: RunFolder) -> None:
-    assert (folder.status, folder.reason) == (
-        "interrupted",
-        "its process ended before the run did",
-    )
+    assert (folder.status, folder.reason) == ("interrupted", "its process ended before the run did")
     for status in ("done", "stopped", "interrupted", "failed"):
         folder.finish(status, f"because\n of {status}")
         again = RunFolder.open(folder.path)

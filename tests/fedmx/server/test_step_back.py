@@ -171,8 +171,7 @@ def test_the_run_goes_on_from_the_last_good_model_without_the_attacker(
         assert step.suspects[0] == step.excluded[0]
     told = [step for record in run.rounds() for step in record.get("stepped_back", ())]
     assert [step["suspects"] for step in told] == [list(step.suspects) for step in steps]
-    last = list(run.clients(ROUNDS))
-    assert {line["client"] for line in last} == set(range(4)) - excluded
+    assert {line["client"] for line in list(run.clients(ROUNDS))} == set(range(4)) - excluded
 
 
 def test_the_variate_of_an_excluded_client_is_in_no_sum_any_more(tmp_path: Path) -> None:

@@ -315,10 +315,7 @@ LEAVING = "client,time,state\n" + "".join(
 LOGICS: dict[str, dict[str, Any]] = {
     "fedbuff": {"preset": {"name": "fedbuff", "concurrency": 5, "buffer": 3, "momentum": 0.3}},
     "fedasync": {"preset": {"name": "fedasync", "concurrency": 4, "staleness_limit": 6}},
-    "both ways": {
-        "preset": {"name": "fedbuff", "concurrency": 5, "buffer": 2},
-        "hooks": ["stc"],
-    },
+    "both ways": {"preset": {"name": "fedbuff", "concurrency": 5, "buffer": 2}, "hooks": ["stc"]},
 }
 
 
@@ -426,8 +423,7 @@ def test_clients_that_have_left_are_lost_at_once_and_others_take_their_places(
     rounds = list(simulate(an_experiment("a trace", "fedbuff")))
     del CLOCKS["a trace"]
     assert len(rounds) == 10
-    lost = [row for one in rounds for row in one.report.clients if row.status == "lost"]
-    assert lost
+    assert [row for one in rounds for row in one.report.clients if row.status == "lost"]
     for one in rounds:
         rows = [row.client for row in one.report.clients if row.status == "lost"]
         assert len(set(rows)) == len(rows)  # none is asked again in its round

@@ -54,8 +54,7 @@ def weights(one: Experiment) -> bytes:
 def test_an_attack_changes_the_model_and_not_with_the_executor(name: str) -> None:
     lied = weights(experiment(attack_named(name)))
     assert lied != weights(experiment(None))
-    two = experiment(attack_named(name), executor={"processes": 2})
-    assert weights(two) == lied
+    assert weights(experiment(attack_named(name), executor={"processes": 2})) == lied
 
 
 @pytest.mark.parametrize("name", [*COLLUDING, "free-rider"])
@@ -152,12 +151,7 @@ def test_an_attack_that_does_not_fit_the_experiment_is_refused(attack, reason) -
 
 
 @pytest.mark.parametrize(
-    "logic",
-    [
-        {"hooks": ["top-k"]},
-        {"preset": "fedbuff"},
-        {"own": ["*bias*"]},
-    ],
+    "logic", [{"hooks": ["top-k"]}, {"preset": "fedbuff"}, {"own": ["*bias*"]}]
 )
 @pytest.mark.parametrize("name", COLLUDING)
 def test_colluders_are_refused_where_no_whole_updates_of_one_version_travel(name, logic) -> None:

@@ -132,8 +132,7 @@ def test_a_serial_channel_is_shared_by_the_passes_of_all_lanes() -> None:
 def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones_did() -> None:
     lanes = Fixed(((3, 0),), 2)
     clock = {"devices": Told(), "deadline_s": 8}
-    logic = {"selector": lanes, "min_updates": 0}
-    (round,) = run(timed(logic, clock, rounds=1))
+    (round,) = run(timed({"selector": lanes, "min_updates": 0}, clock, rounds=1))
     assert round.report.of("lost") == (3, 0)
     assert all(client.counted_before for client in round.report.clients)
     assert round.report.took_s == 8
@@ -141,8 +140,7 @@ def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones
 
 def test_of_a_lane_what_the_deadline_cuts_off_is_lost() -> None:
     lanes = Fixed(((3, 0), (2, 5, 4)))
-    clock = {"devices": Told(), "deadline_s": 8}
-    (round,) = run(timed({"selector": lanes}, clock, rounds=1))
+    (round,) = run(timed({"selector": lanes}, {"devices": Told(), "deadline_s": 8}, rounds=1))
     assert round.report.of("accepted") == (3, 0, 2)
     reasons = {client.client: client.reason for client in round.report.clients}
     assert reasons[5] == "no answer before the round ended"

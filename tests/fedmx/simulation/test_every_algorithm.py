@@ -72,11 +72,7 @@ def learning(name: str, **changed: Any) -> Experiment:
 
 
 def deployed(name: str, certificates: Certificates) -> Experiment:
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": certificates.files,
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     return learning(name, network=network)
 
 

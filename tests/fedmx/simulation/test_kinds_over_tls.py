@@ -32,11 +32,7 @@ def fleet(certificates: Certificates) -> Iterator[Fleet]:
 def test_over_tls_it_ends_in_the_bits_of_the_simulation(
     kind: str, fleet: Fleet, certificates: Certificates, tmp_path: Path, kind_folder: Path
 ) -> None:
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": certificates.files,
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     server = serve(experiment(kind_folder, **KINDS[kind], network=network), "run")
     rounds = list(fleet.run(server, tmp_path, kind_folder))
     alone = simulate(experiment(kind_folder, **KINDS[kind]))

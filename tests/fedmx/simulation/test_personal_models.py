@@ -77,8 +77,7 @@ def measures(experiment: Experiment) -> list[list[float]]:
 def test_workers_keep_the_personal_models_that_one_process_does(tmp_path, logic) -> None:
     (tmp_path / "near.py").write_text(NEAR)
     alone = measures(experiment(tmp_path, logic))
-    both = measures(experiment(tmp_path, logic, executor={"processes": 2}))
-    assert both == alone
+    assert measures(experiment(tmp_path, logic, executor={"processes": 2})) == alone
     without = measures(experiment(tmp_path, {"preset": {"name": "fedavg", "fraction": 0.7}}))
     assert [one[0] for one in without] != [one[0] for one in alone]
 
@@ -159,8 +158,7 @@ def test_own_tensors_that_start_from_a_file_come_with_the_first_task(tmp_path) -
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
-    [(["tail.*"], "tail"), (["norm"], "norm"), (["head", "body"], "all tensors")],
+    ("own", "said"), [(["tail.*"], "tail"), (["norm"], "norm"), (["head", "body"], "all tensors")]
 )
 def test_patterns_that_stand_for_nothing_or_for_everything_are_refused(tmp_path, own, said) -> None:
     with pytest.raises(ExperimentError, match=said):

@@ -291,8 +291,7 @@ def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
     with pytest.raises(ClientFailed, match="client 1, round 2: ValueError: this client") as raised:
         outcome(experiment(folder, logic=logic), crew)
     line = PARTS.splitlines().index('        raise ValueError("this client will not")') + 1
-    text = str(raised.value.__cause__)
-    assert f'worker_parts.py", line {line}, in _act' in text
+    assert f'worker_parts.py", line {line}, in _act' in str(raised.value.__cause__)
     assert raised.value.__cause__.place == f"{folder / 'worker_parts.py'}:{line}"
     del raised  # its traceback keeps this frame, and so the data
 

@@ -203,8 +203,7 @@ def test_the_data_set_is_read_once_and_mapped_from_the_object_store(
     (tmp_path / "ray_data.py").write_text(DATA)
     data = {"name": "ray_data:arrays", "log": str(tmp_path / "read")}
     compute = {**TREE["compute"], "data": data}
-    hook = {"name": "ray_data:Looks", "folder": str(tmp_path)}
-    logic = {**TREE["logic"], "hooks": [hook]}
+    logic = {**TREE["logic"], "hooks": [{"name": "ray_data:Looks", "folder": str(tmp_path)}]}
     executor = {"ray": {"address": cluster.address, "workers": 1}}
     given = experiment(tmp_path, compute=compute, logic=logic, executor=executor)
     with simulate(given) as simulation:
@@ -237,8 +236,7 @@ def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
         lines = result.err.splitlines()
         known = ("round ", "run folder", "warning: no worker has a core")  # on a busy machine
         assert all(line.startswith(known) for line in lines), result.err
-        path = result.out.split("model:")[1].split()[0]
-        model.append((tmp_path / path).read_bytes())
+        model.append((tmp_path / result.out.split("model:")[1].split()[0]).read_bytes())
     assert model[0] == model[1]
 
 

@@ -70,11 +70,7 @@ def test_several_processes_give_the_bits_of_one(kind: dict[str, Any], folder: Pa
 def test_over_tls_it_ends_in_the_bits_of_the_simulation(
     folder: Path, certificates: Certificates, tmp_path: Path
 ) -> None:
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": certificates.files,
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     two = {**KIND, "clients": 2, "logic": {"hooks": ["fedprox"]}}  # each process loads PyTorch
     fleet = Fleet(2, certificates)
     try:

@@ -182,8 +182,7 @@ def folder(tmp_path: Path) -> SweepFolder:
 
 def test_a_folder_is_read_as_written(folder: SweepFolder) -> None:
     again = SweepFolder.open(folder.path)
-    assert again.manifest == folder.manifest
-    assert again.runs == folder.runs
+    assert (again.manifest, again.runs) == (folder.manifest, folder.runs)
     again.check_experiment()
 
 
@@ -327,8 +326,7 @@ def test_the_arms_of_a_seed_share_partition_cohort_and_initial_weights() -> None
         assembly = Assembly(experiment)
         parts = [assembly.labels_of(client).tolist() for client in range(experiment.clients)]
         with simulate(assembly) as server:
-            weights = server.weights.tobytes()
-            return parts, weights, next(iter(server)).participants
+            return parts, server.weights.tobytes(), next(iter(server)).participants
 
     axis = axis_of("logic.preset", ["fedavg", "fedprox", "scaffold"])
     arms = [begin(*run.overrides) for run in runs_of(cells_of([axis]), [7])]
