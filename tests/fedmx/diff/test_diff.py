@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
 from tests.fedmx import kinds
 from tests.fedmx.command_line import fedmx
-from tests.fedmx.recorded_runs import TREE, run_of
+from tests.fedmx.recorded_runs import TREE, changed_records, run_of
 
 PLANT = """
 import os
@@ -233,17 +232,6 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
     assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
 
 
-def changed(run: RunFolder, folder: Path, file: str, **values: Any) -> RunFolder:
-    """A copy of a run in whose records of round 3 something is another."""
-    path = Path(shutil.copytree(run.path, folder / "other"))
-    lines = JsonLines(path / file)
-    records = list(lines.read())
-    lines.path.unlink()
-    at = [one for one in records if one["round"] == 3][-1]
-    lines.append({**one, **(values if one is at else {})} for one in records)
-    return RunFolder.open(path)
-
-
 def test_clients_with_other_fates_or_samples_are_named(
     sound: RunFolder, planted: Plants, tmp_path: Path
 ) -> None:
@@ -252,14 +240,15 @@ def test_clients_with_other_fates_or_samples_are_named(
         ({"status": "lost", "reason": "too late"}, "client 5 was accepted against lost (too late)"),
         ({"samples": 7}, "samples against 7"),
     ):
-        other = changed(slower, tmp_path / text[:6].strip(), "clients.jsonl", **values)
+        folder = tmp_path / text[:6].strip()
+        other = changed_records(slower, folder, "clients.jsonl", last=True, **values)
         report = diff(sound, other, modules=None)
         assert (report.divergence.round, report.divergence.client) == (3, 5)
         assert text in report.sentence
 
 
 def test_records_without_hashes_are_refused(sound: RunFolder, tmp_path: Path) -> None:
-    other = changed(sound, tmp_path, "rounds.jsonl", chain=None)
+    other = changed_records(sound, tmp_path, "rounds.jsonl", chain=None)
     with pytest.raises(RunError, match="round 3 has no hashes to compare"):
         diff(sound, other, modules=None)
 
