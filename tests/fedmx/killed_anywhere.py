@@ -27,14 +27,7 @@ from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-CALLS = {
-    "open",
-    "os.rename",
-    "os.remove",
-    "os.mkdir",
-    "os.truncate",
-    "os.chmod",
-}  # they are audited
+CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.chmod"}  # are audited
 NO_CALLS = ("fold", "hooks", "the round", "open report.html")  # the page is a stand-in
 NEED_NO_ROOM = ("os.remove", "os.truncate", "os.chmod", "fsync killed", "pwrite lock")
 ADVICE = ("make it writable", "disk space")

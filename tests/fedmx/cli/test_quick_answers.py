@@ -9,14 +9,7 @@ import pytest
 from tests.fedmx.command_line import fedmx
 
 SLOW = (
-    "mxnet",
-    "gluoncv",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "matplotlib",
-    "ray",
-    "rich",
+    *("mxnet", "gluoncv", "numpy", "scipy", "sklearn", "matplotlib", "ray", "rich"),
     "cryptography",
 )
 SLOW_MODULES = ("pydantic.main", "typer._adapters")  # the experiment's keys need pydantic
@@ -76,10 +69,7 @@ def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str, loaded: 
         ("explain fedavgg", "did you mean 'fedavg'?"),
         ("explain logic.select", "did you mean 'logic.selector'?"),
         ("run small.yam", "there is no such file"),
-        (
-            "run small.yaml --set compute.model=lenet6",
-            "--set compute.model: unknown model 'lenet6'",
-        ),
+        ("run small.yaml --set compute.model=lenet6", "compute.model: unknown model 'lenet6'"),
         ("run small.yaml --set logic.preset.name=fedavgg", "did you mean 'fedavg'?"),
         ("run small.yaml --set logic.hooks.1.name=clipp", "unknown hook 'clipp'"),
         ("server small.yaml --set logic.selector=unifrm", "did you mean 'uniform'?"),

@@ -22,22 +22,15 @@ COLLUDING = ("alie", "fang-krum", "fang-trim", "inner-product", "mimic", "min-ma
 
 
 def experiment(attack: Any, **changed: Any) -> Experiment:
-    return Experiment.from_dict(
-        {
-            "name": "lies",
-            "rounds": 2,
-            "clients": 6,
-            "attack": attack,
-            "compute": {
-                "model": "logistic",
-                "data": "digits",
-                "normalise": {"scale": 16},
-                "train": {"steps": 2},
-            },
-            "logic": {"selector": {"name": "uniform", "fraction": 0.8}, "min_updates": 3},
-            **changed,
-        }
-    )
+    tree = {
+        **{"name": "lies", "rounds": 2, "clients": 6, "attack": attack},
+        "compute": {
+            **{"model": "logistic", "data": "digits", "normalise": {"scale": 16}},
+            "train": {"steps": 2},
+        },
+        "logic": {"selector": {"name": "uniform", "fraction": 0.8}, "min_updates": 3},
+    }
+    return Experiment.from_dict({**tree, **changed})
 
 
 def attack_named(name: str) -> dict[str, Any]:

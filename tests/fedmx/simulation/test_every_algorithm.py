@@ -23,17 +23,11 @@ from tests.network.conftest import Certificates
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 WITH_MEMORY = (
-    "hook dgc",
-    "hook quantise",
-    "hook scaffold",
-    "hook selective-sgd",
-    "hook sign-sgd",
-    "hook stc",
-    "hook top-k",
-    "several at once",
-    "several passes",
+    *("hook dgc", "hook quantise", "hook scaffold", "hook selective-sgd", "hook sign-sgd"),
+    *("hook stc", "hook top-k", "several at once", "several passes"),
 )
 # Where LOGIC's settings move the model too little or too far for three rounds to show learning.
+STC = {"name": "stc", "p_up": 0.3, "p_down": 0.3}
 LEARNING: dict[str, dict[str, Any]] = {
     "hook fedadagrad": {"hooks": [{"name": "fedadagrad", "server_learning_rate": 0.01}]},
     "hook selective-sgd": {"hooks": [{"name": "selective-sgd", "download": 0.5, "clip": 0.1}]},
@@ -46,19 +40,11 @@ LEARNING: dict[str, dict[str, Any]] = {
     "preset selective-sgd": {"preset": {"name": "selective-sgd", "clip": 0.1}},
     "preset selective-sgd with noise": {
         "preset": {
-            "name": "selective-sgd",
-            "upload": 0.5,
-            "choice": "random",
-            "clip": 0.1,
-            "epsilon": 1e7,
+            **{"name": "selective-sgd", "upload": 0.5, "choice": "random"},
+            **{"clip": 0.1, "epsilon": 1e7},
         }
     },
-    "several at once": {
-        "hooks": [
-            *LOGIC["several at once"]["hooks"][:-1],
-            {"name": "stc", "p_up": 0.3, "p_down": 0.3},
-        ]
-    },
+    "several at once": {"hooks": [*LOGIC["several at once"]["hooks"][:-1], STC]},
 }
 
 
