@@ -68,6 +68,18 @@ def wire_of_a_handshake(token: bytes) -> bytes:
     return greeting + hello + drained(server)
 
 
+def told(session: Any, kind: Kind, words: object) -> list[Any]:
+    """The events of a session that gets these words."""
+    return session.receive_data(frame(kind, 0, bytes(CONTROL.encode(words))), 0.0)
+
+
+def greeted(**how: Any) -> ClientSession:
+    """A client that waits for its server's welcome."""
+    client = ClientSession("client-7", CODEC, 0.0, **how)
+    client.receive_data(drained(ServerSession(CODEC, 0.0, token=how.get("token"))), 0.0)
+    return client
+
+
 def test_a_proof_is_an_hmac_of_the_words_so_far_with_their_lengths() -> None:
     frames = FrameReader().feed(wire_of_a_handshake(b"secret"))
     greeting, hello, welcome = (CONTROL.decode(one.payload) for one in frames)  # type: ignore[union-attr]
@@ -83,18 +95,15 @@ def test_a_proof_is_an_hmac_of_the_words_so_far_with_their_lengths() -> None:
 
 @pytest.mark.parametrize("size", [0, 31, 33])
 def test_a_nonce_of_another_length_than_32_bytes_is_refused(size: int) -> None:
-    server = ServerSession(CODEC, 0.0)
-    hello = CONTROL.encode(Hello(1, "client-7", [], bytes(size), 1 << 20, 4, b""))
-    ended = only_end(server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0))
+    hello = Hello(1, "client-7", [], bytes(size), 1 << 20, 4, b"")
+    ended = only_end(told(ServerSession(CODEC, 0.0), Kind.HELLO, hello))
     assert "nonce" in ended.reason
     assert (ended.code, ended.final, ended.blamed) == ("authentication-failed", True, True)
 
 
 def test_a_server_that_agrees_to_more_features_than_were_requested_is_refused() -> None:
-    client = ClientSession("client-7", CODEC, 0.0, features=frozenset("ab"))
-    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
-    words = CONTROL.encode(Welcome(["a", "c"], 5.0, 20.0, 1 << 20, 4, b""))
-    ended = only_end(client.receive_data(frame(Kind.WELCOME, 0, bytes(words)), 0.0))
+    welcome = Welcome(["a", "c"], 5.0, 20.0, 1 << 20, 4, b"")
+    ended = only_end(told(greeted(features=frozenset("ab")), Kind.WELCOME, welcome))
     assert "features that were not requested" in ended.reason
     assert (ended.code, ended.final, ended.blamed) == ("authentication-failed", True, True)
 
@@ -135,13 +144,11 @@ def test_a_token_mismatch_is_final_on_both_ends(
 
 
 def test_a_server_cannot_reflect_the_clients_proof() -> None:
-    client = ClientSession("client-7", CODEC, 0.0, token=b"secret")
-    client.receive_data(drained(ServerSession(CODEC, 0.0, token=b"secret")), 0.0)
+    client = greeted(token=b"secret")
     (hello,) = FrameReader().feed(drained(client))
     proof = CONTROL.decode(hello.payload).proof  # type: ignore[union-attr]
-    words = Welcome([], 5.0, 20.0, 1 << 20, 4, proof)
-    data = frame(Kind.WELCOME, 0, bytes(CONTROL.encode(words)))
-    assert "token" in only_end(client.receive_data(data, 0.0)).reason
+    welcome = Welcome([], 5.0, 20.0, 1 << 20, 4, proof)
+    assert "token" in only_end(told(client, Kind.WELCOME, welcome)).reason
 
 
 NAN, INF = float("nan"), float("inf")
@@ -155,10 +162,8 @@ HEARTBEATS = [(0.1, 0.11), (5.0, 5.1), (5.0, 500.0), (3600.0, 4 * 3600.0)]
 def test_a_client_accepts_a_heartbeat_only_within_its_limits(
     heartbeat_s: float, timeout_s: float
 ) -> None:
-    client = ClientSession("client-7", CODEC, 0.0)
-    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
-    words = Welcome([], heartbeat_s, timeout_s, 1 << 20, 4, b"")
-    events = client.receive_data(frame(Kind.WELCOME, 0, bytes(CONTROL.encode(words))), 0.0)
+    client = greeted()
+    events = told(client, Kind.WELCOME, Welcome([], heartbeat_s, timeout_s, 1 << 20, 4, b""))
     if (heartbeat_s, timeout_s) in HEARTBEATS:
         assert [type(event) for event in events] == [Opened]
     else:
@@ -178,15 +183,13 @@ def test_an_end_that_accepts_one_message_of_one_byte_is_not_refused() -> None:
 
 @pytest.mark.parametrize(("max_bytes", "streams"), [(0, 8), (-1, 8), (1 << 20, 0), (1 << 20, -1)])
 def test_an_end_that_accepts_no_messages_is_refused(max_bytes: int, streams: int) -> None:
-    server = ServerSession(CODEC, 0.0)
-    hello = CONTROL.encode(Hello(1, "client-7", [], bytes(32), max_bytes, streams, b""))
-    events = server.receive_data(frame(Kind.HELLO, 0, bytes(hello)), 0.0)
-    assert only_end(events).code == "limit-exceeded"
-    client = ClientSession("client-7", CODEC, 0.0)
-    client.receive_data(drained(ServerSession(CODEC, 0.0)), 0.0)
-    words = CONTROL.encode(Welcome([], 5.0, 20.0, max_bytes, streams, b""))
-    events = client.receive_data(frame(Kind.WELCOME, 0, bytes(words)), 0.0)
-    assert only_end(events).code == "limit-exceeded"
+    hello = Hello(1, "client-7", [], bytes(32), max_bytes, streams, b"")
+    welcome = Welcome([], 5.0, 20.0, max_bytes, streams, b"")
+    for events in (
+        told(ServerSession(CODEC, 0.0), Kind.HELLO, hello),
+        told(greeted(), Kind.WELCOME, welcome),
+    ):
+        assert only_end(events).code == "limit-exceeded"
 
 
 def test_a_recorded_hello_does_not_open_another_session() -> None:

@@ -21,25 +21,15 @@ from tests.network.conftest import Certificates
 
 
 def experiment(certificates: Certificates, most: int | str | None, **data: Any) -> Experiment:
-    tree: dict[str, Any] = {
-        "rounds": 1,
-        "clients": 2,
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
+    tree = {
+        **{"rounds": 1, "clients": 2, "network": {**network, "max_samples": most}},
         "compute": {"model": "2nn", "train": {"steps": 1}, **data},
-        "network": {
-            "address": "127.0.0.1:0",
-            "heartbeat_s": 30,
-            "max_samples": most,
-            "tls": certificates.files,
-        },
     }
     return Experiment.parse(json.dumps(tree), "announced.yaml", modules=None)
 
 
-BY_PARTITION = {
-    "data": "digits",
-    "normalise": {"scale": 16},
-    "partition": {"name": "quantity", "alpha": 1.0},
-}
+BY_PARTITION = {"data": "digits", "normalise": {"scale": 16}, "partition": "quantity"}
 BY_CLIENT = {"data": {"name": "blobs", "samples": 7}}
 
 
