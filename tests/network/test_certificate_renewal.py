@@ -318,9 +318,7 @@ def test_revocation_lists_of_two_authorities_in_one_file_both_count(
             ServerTLS(own.certificate, own.key, both, crl=wrong).revoked()
 
 
-def test_each_of_two_authorities_with_the_same_name_has_a_newest_list_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_each_of_two_authorities_with_one_name_has_its_own_newest_list(tmp_path: Path) -> None:
     folders, path = [tmp_path / "one", tmp_path / "other"], tmp_path / "crl.pem"
     for folder in folders:
         make_ca(folder)

@@ -308,9 +308,7 @@ def test_closing_sends_what_is_queued() -> None:
     connector.close()
 
 
-def test_a_flood_stops_at_the_limit_and_continues_when_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_flood_stops_at_the_limit_and_goes_on_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     count_sockets(monkeypatch)
     limits = Limits(max_queued_bytes=3_000_000)
     array = np.ones(250_000, np.float32)

@@ -51,9 +51,7 @@ def csr(path: Path, *, key: object = None, names: tuple[str, ...] = ("client-7",
     return path
 
 
-def test_a_server_and_a_client_whose_keys_never_moved_meet_over_mutual_tls(
-    ca: Path, tmp_path: Path
-) -> None:
+def test_a_server_and_a_client_whose_keys_never_moved_meet(ca: Path, tmp_path: Path) -> None:
     served = request_server(tmp_path / "server", ["127.0.0.1", "server.example.org"])
     asked = request_client(tmp_path / "client", "client-7")
     assert stat.S_IMODE(asked.key.stat().st_mode) == 0o600

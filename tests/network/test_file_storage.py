@@ -104,9 +104,7 @@ def test_a_file_is_written_only_after_its_start(tmp_path: Path) -> None:
     assert again.finish()
 
 
-def test_a_file_that_the_disk_has_no_room_for_is_refused_before_it_is_asked_for(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_has_no_room_on_disk_is_refused_before_it_is_asked(tmp_path: Path) -> None:
     (tmp_path / "f.part").write_bytes(b"0123")
     incoming = Incoming(tmp_path, "f", 4 + (1 << 62), bytes(32))
     words = rf"{tmp_path}/f needs {1 << 62} more bytes, the disk has \d+ free"
@@ -131,11 +129,7 @@ def test_a_file_to_send_starts_where_the_receiver_has_the_same_bytes(tmp_path: P
     assert outgoing.start(-1, hashlib.sha256(b"").digest()) == 0
     with pytest.raises(NotWanted):
         outgoing.start(10, outgoing.sha256, lambda: False)
-    assert [outgoing.read(start, size) for start, size in ((0, 10), (3, 2), (10, 0))] == [
-        content,
-        b"34",
-        b"",
-    ]
+    assert [outgoing.read(*place) for place in ((0, 10), (3, 2), (10, 0))] == [content, b"34", b""]
     with pytest.raises(TransferError, match="f became shorter"):
         outgoing.read(8, 3)
 

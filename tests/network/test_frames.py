@@ -97,9 +97,7 @@ def test_arbitrary_bytes_are_frames_or_refused(data: bytes) -> None:
         (Kind.FILE_DATA, 0, 2**32 - 1),
     ],
 )
-def test_an_invalid_header_is_refused_before_its_payload(
-    kind: int, flags: int, length: int
-) -> None:
+def test_a_wrong_header_is_refused_before_its_payload(kind: int, flags: int, length: int) -> None:
     with pytest.raises(MalformedFrame):
         list(FrameReader().feed(HEADER.pack(kind, flags, 0, length)))
 

@@ -24,11 +24,9 @@ from tests.network.wire_messages import CODEC, drained, exchange, only_end
 def test_a_client_and_a_server_agree_on_terms() -> None:
     ours, theirs = Limits(max_message_bytes=10, max_streams=3), Limits(20, 5)
     client = ClientSession(
-        "client-7", CODEC, 0.0, limits=ours, features=frozenset({"a", "b"}), token=b"secret"
+        "client-7", CODEC, 0.0, limits=ours, features=frozenset("ab"), token=b"key"
     )
-    server = ServerSession(
-        CODEC, 0.0, limits=theirs, features=frozenset({"b", "c"}), token=b"secret"
-    )
+    server = ServerSession(CODEC, 0.0, limits=theirs, features=frozenset("bc"), token=b"key")
     seen_by_client, seen_by_server = exchange(client, server)
     agreed = Terms(1, "client-7", frozenset("b"), True, 20, 3)
     seen = replace(agreed, peer_max_message_bytes=10, named=frozenset("ab"))

@@ -52,9 +52,7 @@ LIMITED = MessageCodec({1: Task, 3: Note}, max_bytes={Note: 1000})
 
 @pytest.mark.parametrize("direct", [False, True], ids=["copied", "read in place"])
 @pytest.mark.parametrize("pieces", [1, 5, CHUNK_BYTES])
-def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
-    direct: bool, pieces: int
-) -> None:
+def test_a_message_too_large_for_its_type_is_refused_at_once(direct: bool, pieces: int) -> None:
     client = ClientSession("client-7", LIMITED, 0.0)
     exchange(client, ServerSession(LIMITED, 0.0))
     payload = bytes(CODEC.encode(Note("x" * CHUNK_BYTES * 2)))

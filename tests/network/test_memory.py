@@ -291,9 +291,7 @@ def test_usable_memory_is_the_minimum_of_machine_and_control_groups(tmp_path: Pa
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_the_write_buffer_of_a_peer_that_does_not_read_stays_small(
-    certificates: Certificates, secure: bool
-) -> None:
+def test_the_write_buffer_of_a_deaf_peer_is_small(certificates: Certificates, secure: bool) -> None:
     server_tls = certificates.server if secure else None
     with Listener("127.0.0.1:0", CODEC, tls=server_tls, heartbeat_s=60) as listener:
         raw = session_of(listener, certificates, secure)

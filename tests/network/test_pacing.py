@@ -220,9 +220,7 @@ def test_a_server_begins_few_messages_in_each_turn_of_its_loop(
     assert max(map(begun.count, begun)) <= 2
 
 
-def test_no_small_piece_is_written_between_the_chunks_of_a_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_small_piece_is_between_the_chunks_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, write = list[int](), Transport.write
 
     def noted(transport: asyncio.Transport, data: bytes) -> None:

@@ -199,9 +199,7 @@ def test_an_evicted_handshake_is_reported(certificates: Certificates) -> None:
             read_to_end(first)  # the greeting, then the end
 
 
-def test_a_peer_that_keeps_sending_after_a_failed_tls_handshake_is_cut_off(
-    certificates: Certificates,
-) -> None:
+def test_a_peer_that_sends_on_after_a_failed_tls_is_cut_off(certificates: Certificates) -> None:
     patient = Limits(handshake_s=3600)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=patient) as listener:
         with dial(listener) as raw:
@@ -231,9 +229,7 @@ class WatchedTLS(ServerTLS):
 
 
 @pytest.mark.parametrize("more", [0, 64 << 20], ids=["leaves", "goes on"])
-def test_a_failed_tls_handshake_is_freed_without_the_cycle_collector(
-    certificates: Certificates, more: int
-) -> None:
+def test_a_failed_tls_handshake_is_freed_at_once(certificates: Certificates, more: int) -> None:
     tls = certificates.server
     watched = WatchedTLS(tls.certificate, tls.key, tls.ca)
     patient = Limits(handshake_s=3600)
@@ -349,9 +345,7 @@ def test_attackers_cannot_hold_all_descriptors(
         await_in(listener, certificates, True)
 
 
-def test_some_descriptors_stay_free_for_the_rest_of_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_some_descriptors_stay_free_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         used = probe.fileno()
     for limit, kept in ((256, 64), (1024, 64), (100, 25)):

@@ -243,9 +243,7 @@ def test_bytes_to_send_are_encrypted_part_by_part_without_a_copy_of_the_rest() -
     assert (tls._write_backlog, tls._write_buffer_size) == ([], 0)
 
 
-def test_messages_right_before_the_end_of_a_tls_connection_are_received(
-    certificates: Certificates,
-) -> None:
+def test_messages_right_before_the_end_of_tls_are_received(certificates: Certificates) -> None:
     tls = certificates.client("client-1")
     limits = Limits(max_queued_events=10_000)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener:

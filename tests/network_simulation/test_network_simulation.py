@@ -64,9 +64,7 @@ TOGETHER = [(seed, None) for seed in (*range(6), OVERLAPPING_PAUSES)]
 
 
 @pytest.mark.parametrize(("seed", "trouble"), [*ALONE, *TOGETHER])
-def test_rounds_go_on_with_the_honest_clients_that_they_need(
-    seed: int, trouble: str | None
-) -> None:
+def test_rounds_go_on_with_the_honest_clients_needed(seed: int, trouble: str | None) -> None:
     outcome, _ = share_of_rate(seed, troubled(seed, trouble))
     assert outcome.wrong == []
 

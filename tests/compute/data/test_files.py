@@ -122,9 +122,7 @@ def get(site: Site, path: Path, *names: str, **more) -> Path:
 
 def test_a_file_arrives_complete_with_progress(site: Site, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    path = get(
-        site, tmp_path / "new" / "folder" / "file.bin", progress=lambda *now: told.append(now)
-    )
+    path = get(site, tmp_path / "new" / "folder" / "file.bin", progress=lambda *at: told.append(at))
     assert path.read_bytes() == CONTENT
     assert os.listdir(path.parent) == ["file.bin"]
     assert told[-1] == ("file.bin", len(CONTENT), len(CONTENT))
@@ -360,9 +358,7 @@ def images(site: Site) -> IdxSet:
         site.files[f"{split}-images-idx3-ubyte.gz"] = idx(
             rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         )
-        site.files[f"{split}-labels-idx1-ubyte.gz"] = idx(
-            rng.integers(0, 10, count, dtype=np.uint8)
-        )
+        site.files[f"{split}-labels-idx1-ubyte.gz"] = idx(rng.integers(0, 10, count, np.uint8))
     for name, content in site.files.items():
         sums[name] = (hashlib.sha256(content).hexdigest(), len(content))
 

@@ -352,9 +352,7 @@ def test_min_tweets_skips_users_and_hold_out_tests_on_the_last_tweets(tmp_path: 
         (text_of(TRAIN) + '"0","1"x', "cannot be read"),
     ],
 )
-def test_a_file_that_is_not_sentiment140_is_refused(
-    tmp_path: Path, train: str, reason: str
-) -> None:
+def test_a_file_that_is_no_sentiment140_is_refused(tmp_path: Path, train: str, reason: str) -> None:
     write_tweets(tmp_path, train=train)
     assert "training.1600000" in refused("sentiment140", tmp_path, reason)
 

@@ -212,9 +212,7 @@ def test_a_small_alpha_is_uneven_and_a_large_one_is_even() -> None:
 
 @pytest.mark.parametrize("alpha", [1e-3, 0.1, 1e6])
 @pytest.mark.parametrize("kind", [Dirichlet, Quantity])
-def test_every_client_gets_min_samples(
-    kind: type[Dirichlet] | type[Quantity], alpha: float
-) -> None:
+def test_each_client_gets_min_samples(kind: type[Dirichlet] | type[Quantity], alpha: float) -> None:
     y = balanced(10, 100)
     assert sizes(kind(alpha, min_samples=20).split(y, None, 50, generator())) == [20] * 50
     assert min(sizes(kind(alpha, min_samples=10).split(y, None, 50, generator()))) >= 10
@@ -272,12 +270,7 @@ def test_a_self_balancing_clients_test_part_has_the_label_mix_of_its_training_pa
 
 
 def test_samples_are_moved_from_the_largest_part() -> None:
-    parts = [
-        np.array([0, 1, 2, 3, 4]),
-        np.array([], np.int64),
-        np.array([5, 6, 7, 8]),
-        np.array([9]),
-    ]
+    parts = [np.array([0, 1, 2, 3, 4]), np.zeros(0, int), np.array([5, 6, 7, 8]), np.array([9])]
     filled = fill_up(parts, 2)
     assert [part.tolist() for part in filled] == [[0, 1, 2], [4, 3], [5, 6, 7], [9, 8]]
 
@@ -421,9 +414,7 @@ LARGER: list[tuple[Partition, str]] = [
 
 
 @pytest.mark.parametrize(("partition", "digest"), LARGER, ids=str)
-def test_divisions_of_unequal_classes_keep_their_recorded_bits(
-    partition: Partition, digest: str
-) -> None:
+def test_divisions_of_unequal_classes_keep_recorded_bits(partition: Partition, digest: str) -> None:
     train, test = (np.repeat(np.arange(10), each * np.arange(4, 14)) for each in (10, 3))
     users = [generator(seed).integers(0, 70, len(y)) for seed, y in ((1, train), (2, test))]
     blank = [np.zeros((len(y), 1)) for y in (train, test)]

@@ -83,9 +83,7 @@ def test_alpha_and_beta_are_the_deviations_of_models_and_inputs(alpha: float, be
     inputs = [one.mean for one in sources]
     for values, deviation in ((np.array(models), alpha), (np.array(inputs), beta)):
         means = values.mean(axis=1)
-        assert means.std() == pytest.approx(
-            math.hypot(deviation, values.shape[1] ** -0.5), rel=0.06
-        )
+        assert means.std() == pytest.approx(math.hypot(deviation, values.shape[1] ** -0.5), 0.06)
         assert abs(means.mean()) < 4 * (deviation + 0.1) / 1500**0.5
         assert values.var(axis=1, ddof=1).mean() == pytest.approx(1, rel=0.02)
 

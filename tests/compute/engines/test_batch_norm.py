@@ -77,8 +77,6 @@ def test_a_step_and_the_running_statistics_are_those_of_the_vector() -> None:
         ("running_mean", "running_mean"),
         ("running_var", "running_var_biased"),
     ):
-        np.testing.assert_allclose(
-            found[mine], np.ravel(wanted[name]), rtol=1e-5, atol=1e-6, err_msg=name
-        )
+        np.testing.assert_allclose(found[mine], np.ravel(wanted[name]), rtol=1e-5, atol=1e-6)
     own = own_tensors(["norm"], engine.layout, engine.buffers_layout)
     assert {one.rpartition(".")[2] for one in own} == set(wanted["own"])

@@ -102,9 +102,7 @@ def test_a_model_that_needs_two_samples_never_gets_one_if_there_are_two(
     joined = n % batch == 1 and n > batch
     assert len(rows) == steps_of(epoch, n) - joined
     if not joined:
-        assert [one.tolist() for one in rows] == [
-            one.tolist() for one in shuffled(n, batch, len(rows), seed)
-        ]
+        assert list(map(list, rows)) == list(map(list, shuffled(n, batch, len(rows), seed)))
 
 
 def test_steps_override_epochs_and_wrap_around(toy: MXNetEngine) -> None:
@@ -147,9 +145,7 @@ def test_a_hook_that_does_nothing_changes_no_bit() -> None:
     assert len(hooked) == 2 + 8
 
 
-def test_a_hook_sees_the_mean_gradient_and_the_weights_before_decay_and_momentum(
-    toy: MXNetEngine,
-) -> None:
+def test_a_hook_sees_mean_gradient_and_weights_before_decay_and_momentum(toy: MXNetEngine) -> None:
     data, seen = samples(8, (4,), 3), []
     toy.load(*toy.initial(2))
     start = toy.weights.copy()

@@ -55,9 +55,7 @@ def test_onnxruntime_gives_the_same_outputs(model: Trained, content: bytes) -> N
         np.testing.assert_allclose(outputs, model.outputs[rows], rtol=0, atol=1e-5)
 
 
-def test_an_onnx_file_holds_the_weights_by_the_engines_names(
-    model: Trained, content: bytes
-) -> None:
+def test_an_onnx_file_has_the_weights_by_the_engines_names(model: Trained, content: bytes) -> None:
     from layers.compute.engines.onnx_file import onnx_tensors
 
     found = onnx_tensors(content)

@@ -229,9 +229,7 @@ def test_the_first_compilation_of_mxnet_does_not_warn() -> None:
         ("gluoncv", "unknown", "pip install gluoncv==0.10.5.post0"),
     ],
 )
-def test_an_unknown_version_is_refused_with_what_to_install(
-    name: str, version: str, says: str
-) -> None:
+def test_an_unknown_version_is_told_what_to_install(name: str, version: str, says: str) -> None:
     with pytest.raises(UnsupportedVersion) as raised:
         check_version(name, version)
     assert str(raised.value) == f"{name} {version} is not known to work with MXNet 1.9.1; {says}"

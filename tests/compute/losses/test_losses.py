@@ -137,9 +137,7 @@ def engine_of(case: Case, compiled: bool) -> MXNetEngine:
 
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_a_loss_is_its_equation_and_its_gradient_that_of_differences(
-    name: str, compiled: bool
-) -> None:
+def test_a_loss_is_its_equation_and_its_gradient_the_difference(name: str, compiled: bool) -> None:
     case = CASES[name]
     engine = engine_of(case, compiled)
     w = engine.weights.astype(np.float64)

@@ -134,9 +134,7 @@ def history(client: Any, run: Any, metric: str) -> list[tuple[int, float]]:
     return [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, metric)]
 
 
-def test_mlflow_has_the_settings_the_numbers_of_each_round_and_the_files(
-    tmp_path: Path, store: str
-) -> None:
+def test_mlflow_has_settings_numbers_of_each_round_and_files(tmp_path: Path, store: str) -> None:
     folder = run(tmp_path / "runs", KeepBest(), MLflowLogger(tracking_uri=store))
     client, (found,) = runs_in(store)
     assert (found.info.run_name, found.info.status) == (folder.name, "FINISHED")
@@ -237,9 +235,7 @@ class Loud(Callback):
         print(f"clients {round.participants} took part")
 
 
-def test_wandb_keeps_no_output_of_a_private_deployment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_keeps_no_private_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -288,9 +284,7 @@ def records_in(path: Path) -> Iterator[Any]:
             parts = b""
 
 
-def test_wandb_has_the_settings_and_the_numbers_of_all_rounds(
-    offline: tuple[RunFolder, Path],
-) -> None:
+def test_wandb_has_the_settings_and_numbers_of_all_rounds(offline: tuple[RunFolder, Path]) -> None:
     folder, path = offline
     records = list(records_in(path))
     (begun,) = [one.run for one in records if one.WhichOneof("record_type") == "run"][:1]

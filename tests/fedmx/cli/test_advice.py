@@ -55,9 +55,7 @@ class Side(ClientSide):
         ("compute.data=text.npz", "{name: arrays, path: text.npz}"),
     ],
 )
-def test_a_frequent_mistake_is_answered_with_what_to_write(
-    override: str, said: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_answered_with_what_to_write(override: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(HALF)
     (tmp_path / "e.yaml").write_text(json.dumps(TREE))
     done = fedmx("run", "e.yaml", "--own-modules", "--set", override, cwd=tmp_path)
@@ -66,9 +64,7 @@ def test_a_frequent_mistake_is_answered_with_what_to_write(
     assert "resume" not in done.err
 
 
-def test_code_that_fails_in_a_later_round_is_to_be_corrected_before_the_run_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_code_that_fails_in_a_later_round_is_to_be_corrected_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(HALF)
     logic = {"hooks": [{"name": "half:Half", "sizes": [2, 2]}]}
     (tmp_path / "e.yaml").write_text(json.dumps({**TREE, "logic": logic}))

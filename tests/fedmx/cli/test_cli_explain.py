@@ -163,9 +163,7 @@ def test_a_narrow_terminal_breaks_texts_between_words_and_a_pipe_not_at_all(
 @pytest.mark.parametrize(
     ("name", "data", "buffers"), [("2nn", "digits", 0), ("resnet18-cifar", "cifar-10", 40)]
 )
-def test_a_model_is_explained_with_the_names_of_its_tensors(
-    name: str, data: str, buffers: int
-) -> None:
+def test_a_model_is_explained_with_its_tensors_names(name: str, data: str, buffers: int) -> None:
     shape = {"digits": (1, 28, 28), "cifar-10": (3, 32, 32)}[data]
     engine = MXNetEngine(build_model(name), shape, 10)
     tensors, _, rest = told(name).partition("tensors (")[2].partition("buffers (")
@@ -179,9 +177,7 @@ def test_a_model_is_explained_with_the_names_of_its_tensors(
     assert len(engine.buffers_layout) == buffers
 
 
-def test_a_model_of_a_zoo_has_tensors_and_an_unknown_one_is_refused_in_one_line(
-    tmp_path: Path,
-) -> None:
+def test_a_model_of_a_zoo_has_tensors_and_an_unknown_one_is_one_line(tmp_path: Path) -> None:
     assert "features.0.weight" in told("gluon:resnet18_v1")
     result = fedmx("explain", "gluon:resnet18_v9", cwd=tmp_path)
     assert result.code == 2

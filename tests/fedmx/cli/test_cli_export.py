@@ -234,9 +234,7 @@ def test_a_server_loads_the_start_and_clients_need_no_file(here: Path) -> None:
     assert Assembly(sent, shape=(1, 28, 28), classes=10).logic.clients == 4
 
 
-def test_an_interrupted_run_goes_on_from_the_start_that_it_kept(
-    here: Path, refused: Callable[..., str]
-) -> None:
+def test_a_resumed_run_goes_on_from_the_kept_start(here: Path, refused: Callable[..., str]) -> None:
     words = ["run", "small.yaml", "--set", "compute.start=lenet5.safetensors"]
     assert command([*words, "--set", "run.folder=whole"]) == 0
     (whole,) = (here / "whole").iterdir()
@@ -331,9 +329,7 @@ def test_a_checkpoint_an_onnx_file_and_a_state_dict_of_another_model_are_refused
     ],
     ids=["zip", "pickle", "text", "empty", "missing"],
 )
-def test_a_start_that_is_no_file_of_weights_is_refused(
-    here: Path, content: bytes | None, said: str
-) -> None:
+def test_a_start_without_weights_is_refused(here: Path, content: bytes | None, said: str) -> None:
     if content is not None:
         Path("given.pt").write_bytes(content)
     with pytest.raises(ExperimentError) as error:

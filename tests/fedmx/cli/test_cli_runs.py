@@ -137,9 +137,7 @@ main()
 """
 
 
-def test_an_interruption_after_the_last_round_ends_the_command_and_the_run_is_done(
-    folder: Path,
-) -> None:
+def test_an_interruption_after_the_last_round_ends_command_and_run(folder: Path) -> None:
     (folder / "open").touch()
     words = ("run", "small.yaml", "--own-modules", "--set", "rounds=1")
     result = fedmx(*words, cwd=folder, code=CTRL_C_AT_THE_PAGE)
@@ -197,9 +195,7 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
 @pytest.mark.parametrize(
     "away", ["__import__('os').chdir('/')", "(HERE / 'runs').rename(HERE / 'moved')"]
 )
-def test_what_ended_a_run_is_told_also_when_its_folder_is_not_there_any_more(
-    folder: Path, away: str
-) -> None:
+def test_what_ended_a_run_is_told_also_when_its_folder_is_gone(folder: Path, away: str) -> None:
     (folder / "fail").touch()
     error = 'raise ZeroDivisionError("on purpose")'
     (folder / "gate.py").write_text(GATE.replace(error, f"{away}; {error}"))

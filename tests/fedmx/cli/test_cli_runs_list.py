@@ -86,9 +86,7 @@ def test_a_list_of_runs_is_a_line_each_or_one_document(runs: Path) -> None:
 
 
 @pytest.mark.parametrize("columns", [80, 140])
-def test_runs_of_one_experiment_show_the_settings_in_which_they_differ(
-    columns: int, tmp_path: Path
-) -> None:
+def test_runs_of_an_experiment_show_the_settings_that_differ(columns: int, tmp_path: Path) -> None:
     presets = ({"name": "fedprox", "mu": 0.1}, {"name": "fedprox", "mu": 0.2}, {"name": "fedavg"})
     for seed, preset in enumerate(presets, start=1):
         given = Experiment.from_dict({**TREE, "seed": seed, "logic": {"preset": preset}})

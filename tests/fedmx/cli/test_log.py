@@ -266,9 +266,7 @@ def test_no_line_of_a_traceback_looks_like_a_record() -> None:
     assert "client 3 joined" in stream.getvalue()
 
 
-def test_the_log_of_a_run_is_shown_only_while_its_progress_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_runs_log_is_shown_only_while_its_progress_is(capsys: pytest.CaptureFixture[str]) -> None:
     with RoundProgress(last=1):
         log.info("joined", "client {client} joined", client=3)
     log.warning("lost", "client {client} is lost", client=4)

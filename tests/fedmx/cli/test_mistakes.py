@@ -214,9 +214,7 @@ def test_the_traceback_is_there_with_debug(here: Path, capsys: pytest.CaptureFix
     assert 'return context.slot["a mask"]' in said
 
 
-def test_a_method_that_nobody_calls_is_doubted_in_one_line(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_that_nobody_calls_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hook = 'logic.hooks=["parts_with_mistakes:Doubtful"]'
     assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]) == 0
     doubted = [one for one in capsys.readouterr().err.splitlines() if "method" in one]

@@ -79,9 +79,7 @@ def test_a_debugger_whose_input_ends_ends_the_run_too(folder: Path, call: str) -
     result = fedmx("run", "small.yaml", "--own-modules", "--set", "clients=1", cwd=folder)
     assert result.code == 130
     assert "Traceback" not in result.err
-    assert result.err.splitlines()[-1].startswith(
-        "fedmx: interrupted after round 2; continue with: "
-    )
+    assert result.err.splitlines()[-1].startswith("fedmx: interrupted after round 2; continue")
 
 
 @pytest.mark.needs_mxnet

@@ -95,9 +95,7 @@ def test_after_the_last_round_nothing_is_left(run: Run) -> None:
     assert run.left() is None
 
 
-def test_the_bytes_of_a_resumed_run_include_those_before_and_count_each_round_once(
-    run: Run,
-) -> None:
+def test_the_bytes_of_a_resumed_run_have_those_before_and_each_round_once(run: Run) -> None:
     run.records = [a_record(round) for round in (1, 2, 3)]
     run.add(4, 1.0)
     assert run.line.parts()[3:5] == ["up 4.00 MiB", "down 8.00 MiB"]

@@ -317,9 +317,7 @@ def test_an_error_that_a_users_class_wrote_for_users_stays_as_it_is(folder: Path
         ("import json\njson.loads('x')\n", "JSONDecodeError: Expecting value", 2),
     ],
 )
-def test_a_module_that_fails_is_reported_with_its_line(
-    folder: Path, text: str, message: str, line: int
-) -> None:
+def test_a_failing_module_is_told_by_line(folder: Path, text: str, message: str, line: int) -> None:
     write(folder, "own_e.py", text)
     said = refusal("own_e:Mine", folder)
     assert f"'own_e:Mine' cannot be imported: {message}" in said

@@ -71,9 +71,7 @@ def test_with_the_partition_as_bound_a_client_announces_what_it_gives_it_at_most
     assert len([said for said in rejections if "network.max_samples" in said]) == len(sizes)
 
 
-def test_with_a_number_as_bound_it_holds_for_clients_with_data_of_their_own(
-    certificates: Certificates,
-) -> None:
+def test_a_number_as_bound_holds_for_clients_with_own_data(certificates: Certificates) -> None:
     server = serve(experiment(certificates, 3000, **BY_PARTITION), "run")
     with server:
         assert announcing(server, certificates, 1, 3000) == ""

@@ -256,9 +256,7 @@ def test_a_client_with_data_of_its_own_gets_them_too(
     assert serving.rounds[0].report.clients[0].samples == 30 + len(made.asset_samples["shared"])
 
 
-def test_a_message_that_no_client_of_the_run_needs_is_refused_by_its_announcement(
-    certificates: Certificates,
-) -> None:
+def test_a_message_that_no_client_needs_is_refused_by_its_size(certificates: Certificates) -> None:
     class Announcing(Scripted):
         def be_ready(self) -> Setup:
             self.raw(frame(Kind.MESSAGE, 1, SIZE.pack(100_000_000)))
@@ -321,9 +319,7 @@ def test_a_copy_that_was_damaged_is_one_that_the_client_lacks(tmp_path: Path) ->
     assert copy.find(announced, 3) is None
 
 
-def test_a_file_that_an_earlier_process_left_is_not_sent_unless_it_is_the_asset(
-    tmp_path: Path,
-) -> None:
+def test_a_file_of_an_earlier_process_is_not_sent_unless_it_is_the_asset(tmp_path: Path) -> None:
     sent: list[tuple[str, bytes]] = []
 
     class Sending:
@@ -337,9 +333,7 @@ def test_a_file_that_an_earlier_process_left_is_not_sent_unless_it_is_the_asset(
     assert sent == [("client-0", b"new")]
 
 
-def test_a_server_without_a_least_number_of_updates_waits_for_a_client(
-    certificates: Certificates,
-) -> None:
+def test_a_server_that_needs_no_update_waits_for_a_client(certificates: Certificates) -> None:
     compute = {"model": "2nn", "data": "digits", "normalise": {"scale": 16}}
     text = {"rounds": 1, "clients": 2, "compute": compute}
     network = {"address": "127.0.0.1:0", "insecure": True, "wait_for": 1}

@@ -221,9 +221,7 @@ def test_a_client_that_is_back_gets_its_open_question_or_task_again(sessions) ->
 @pytest.mark.parametrize(
     ("kept", "after", "sent"), [((), 0, True), ((1,), 1, True), ((2,), 1, False), ((), 1, False)]
 )
-def test_a_task_goes_only_to_a_client_with_the_memory_that_it_needs(
-    sessions, kept, after, sent
-) -> None:
+def test_a_task_goes_only_to_a_client_with_the_memory_for_it(sessions, kept, after, sent) -> None:
     sessions.enter(3, kept)
     sessions.send_task(a_task(after=after))
     assert sessions.messages == ([("client-3", Task)] if sent else [])
@@ -236,9 +234,7 @@ def test_a_task_of_an_earlier_round_needs_no_memory(sessions) -> None:
     assert sessions.messages == [("client-3", Task)]
 
 
-def test_a_task_or_a_question_takes_the_place_of_one_that_waits_and_a_verdict_does_not(
-    sessions,
-) -> None:
+def test_a_task_or_question_replaces_one_that_waits_and_a_verdict_does_not(sessions) -> None:
     sessions.enter(3)
     sessions.network.in_place_of_older.clear()
     for message in (a_task(), Question("labels", round=2), Verdict(2, 3, granted=True)):
@@ -468,9 +464,7 @@ def test_the_end_is_told_to_all_who_are_connected_and_to_those_who_come_later(se
     assert sessions.network.closed == [("all", "the run is over: 3 rounds", True)]
 
 
-def test_the_end_waits_for_nobody_when_everybody_knows_it(
-    sessions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_waits_for_nobody_if_all_know_it(sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     waits_s: list[float] = []
     monkeypatch.setattr(
         sessions.network, "next_event", lambda timeout_s, last=None: waits_s.append(timeout_s)

@@ -45,18 +45,14 @@ def joining(server: Server, certificates: Certificates, *features: str) -> objec
 
 
 @pytest.mark.parametrize("feature", [FEATURE, f"fedmx-{SAME_MINOR}"])
-def test_a_client_of_the_same_minor_version_takes_part(
-    certificates: Certificates, feature: str
-) -> None:
+def test_a_client_of_the_minor_version_takes_part(certificates: Certificates, feature: str) -> None:
     with listening(certificates) as server:
         assert isinstance(joining(server, certificates, feature), Setup)
         noted = server.network._sessions.other_versions  # type: ignore[attr-defined]
         assert [SAME_MINOR in text for text in noted.values()] == [True] * (feature != FEATURE)
 
 
-def test_one_of_another_minor_version_is_told_both_and_does_not_come_back(
-    certificates: Certificates,
-) -> None:
+def test_one_of_another_version_is_told_both_and_stays_away(certificates: Certificates) -> None:
     with listening(certificates) as server:
         told = joining(server, certificates, f"fedmx-{OTHER_MINOR}")
         assert isinstance(told, GaveUp)
@@ -76,9 +72,7 @@ class Versioned(Scripted):
     features = frozenset({f"fedmx-{SAME_MINOR}"})
 
 
-def test_another_version_that_took_part_is_in_the_record_of_the_round(
-    certificates: Certificates,
-) -> None:
+def test_another_version_that_took_part_is_in_the_record(certificates: Certificates) -> None:
     server = listening(certificates, last=2)
     with server:
         client = Versioned(server.address, 1, certificates.client("client-1"), honest)

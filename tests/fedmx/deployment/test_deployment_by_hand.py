@@ -211,9 +211,7 @@ def test_who_leaves_the_loop_can_let_the_clients_go(certificates: Certificates) 
         assert [one.reason for one in clients] == ["enough"] * CLIENTS
 
 
-def test_a_hook_that_raises_on_a_client_is_reported_with_its_traceback(
-    certificates: Certificates,
-) -> None:
+def test_a_hook_that_raises_on_a_client_has_its_traceback(certificates: Certificates) -> None:
     server = deployed(certificates, 3, Count(raises=2))
     with server, clients_of(server, certificates, Count(raises=2)):
         rounds = list(server.rounds())
@@ -355,9 +353,7 @@ def test_a_client_without_logic_and_a_way_to_learn_it_says_so(certificates: Cert
         Client(network, logic=logic())
 
 
-def test_a_client_learns_anew_when_another_run_is_at_its_servers_address(
-    certificates: Certificates,
-) -> None:
+def test_a_client_learns_anew_if_another_run_has_the_address(certificates: Certificates) -> None:
     learned: list[str] = []
 
     def learn(setup: Setup) -> tuple[Logic, Compute]:

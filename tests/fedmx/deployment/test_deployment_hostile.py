@@ -157,9 +157,7 @@ def test_what_a_client_calls_its_numbers_does_not_change_what_is_recorded_of_it(
     assert (len(other["update_blake3"]), other["chain"]) == (1, -1.0)
 
 
-def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
-    certificates: Certificates,
-) -> None:
+def test_a_round_of_refused_updates_alone_leaves_the_model(certificates: Certificates) -> None:
     server = listening(certificates, wait_for=2, min_updates=1, wait_limit_s=0.0)
     before = server.weights.tobytes()
     with server, fleet(server, certificates, {0: says(delta=NAN), 1: says(samples=0)}):
@@ -175,9 +173,7 @@ def test_a_round_of_refused_updates_alone_leaves_every_bit_of_the_model(
     assert server.weights.tobytes() != before
 
 
-def test_a_second_update_counts_for_nothing_and_costs_nobody_anything(
-    certificates: Certificates,
-) -> None:
+def test_a_second_update_counts_for_nothing_and_costs_nobody(certificates: Certificates) -> None:
     def twice(client: Scripted) -> None:
         while True:
             update = update_of(client.task())
@@ -199,9 +195,7 @@ def test_a_second_update_counts_for_nothing_and_costs_nobody_anything(
     assert all("again" in reason or "another update" in reason for reason in told)
 
 
-def test_the_newer_of_two_connections_with_one_identity_takes_over(
-    certificates: Certificates,
-) -> None:
+def test_the_newer_connection_of_one_identity_takes_over(certificates: Certificates) -> None:
     newcomers: list[Scripted] = []
     is_listed = threading.Event()
 

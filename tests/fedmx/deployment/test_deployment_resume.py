@@ -116,9 +116,7 @@ def test_a_run_that_is_interrupted_and_resumed_is_the_same_run(
     assert elapsed == sorted(elapsed)
 
 
-def test_a_run_that_brings_too_few_updates_says_of_each_client_why_and_can_be_resumed(
-    tmp_path: Path,
-) -> None:
+def test_a_run_with_too_few_updates_says_why_of_each_client_and_resumes(tmp_path: Path) -> None:
     server = simulation()
     server.logic = replace(server.logic, min_updates=4)
     run = folder(tmp_path)

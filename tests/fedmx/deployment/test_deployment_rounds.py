@@ -100,9 +100,7 @@ class _Fails(ServerSide):
             raise OSError(self.fails.pop())
 
 
-def test_a_client_that_is_back_after_a_round_that_failed_gets_no_task_of_it(
-    certificates: Certificates,
-) -> None:
+def test_a_client_back_after_a_failed_round_gets_no_task_of_it(certificates: Certificates) -> None:
     failed, noticed = threading.Event(), threading.Event()
 
     def at_work(client: Scripted) -> None:
@@ -140,9 +138,7 @@ class Patient(Selector):
         return Plan(((0,),), late=population.in_flight)
 
 
-def test_a_client_in_flight_that_comes_back_between_rounds_is_asked_for_its_update(
-    certificates: Certificates,
-) -> None:
+def test_a_client_in_flight_back_between_rounds_is_asked_again(certificates: Certificates) -> None:
     first_is_over, noticed = threading.Event(), threading.Event()
     server = listening(certificates, last=2, wait_for=2, selector=Patient())
 

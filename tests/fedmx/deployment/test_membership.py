@@ -68,9 +68,7 @@ def test_the_time_to_reconnect_is_one_for_a_task_and_not_for_each_cut(clock: Ser
     assert clients.expire() == []
 
 
-def test_a_client_that_left_may_be_away_for_its_whole_time_and_not_longer(
-    clock: ServerClock,
-) -> None:
+def test_a_client_that_left_may_be_away_for_its_time_and_not_longer(clock: ServerClock) -> None:
     clients = Membership(60.0, clock)
     assert clients.join(3, 10) is None
     assert clients.join(4, 20) is None

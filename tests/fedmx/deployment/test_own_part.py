@@ -65,9 +65,7 @@ def test_a_client_uses_one_of_the_parts_of_its_own_data(file: Path) -> None:
 @pytest.mark.parametrize(
     "data", [{"name": "arrays", "path": "PATH"}, {"name": "own_module:load", "source": "PATH"}]
 )
-def test_a_server_chooses_no_file_of_a_client(
-    data: dict[str, str], file: Path, tmp_path: Path
-) -> None:
+def test_a_server_chooses_no_clients_file(data: dict[str, str], file: Path, tmp_path: Path) -> None:
     """Whether the file is there makes no difference to what the server is told."""
     (tmp_path / "own_module.py").write_text("def load(source): raise AssertionError(source)\n")
     said = set()

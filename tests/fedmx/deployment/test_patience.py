@@ -25,9 +25,7 @@ def silent(client: Scripted) -> None:
 def test_a_silent_client_is_given_up_and_the_others_go_on(
     certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = listening(
-        certificates, last=2, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=0.0
-    )
+    server = listening(certificates, last=2, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=0)
     model = server.weights.copy()
     with (
         caplog.at_level(logging.INFO, "fedmx.server"),

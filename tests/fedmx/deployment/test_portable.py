@@ -141,9 +141,7 @@ def test_it_gives_the_bits_of_a_machine_without_better_instructions_whatever_the
     assert portable.model_path.read_bytes() == restricted.model_path.read_bytes()
 
 
-def test_worker_processes_are_portable(
-    portable: RunFolder, model: tuple[str, str], tmp_path: Path
-) -> None:
+def test_workers_are_portable(portable: RunFolder, model: tuple[str, str], tmp_path: Path) -> None:
     write(tmp_path, "portable", *model)
     by_worker = ran(tmp_path, "--executor", "processes:1")
     assert by_worker.model_path.read_bytes() == portable.model_path.read_bytes()

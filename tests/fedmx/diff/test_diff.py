@@ -117,9 +117,7 @@ def test_a_longer_run_goes_on(sound: RunFolder, planted: Plants) -> None:
             assert part in report.sentence
 
 
-def test_a_flipped_bit_is_named_with_round_client_and_step(
-    sound: RunFolder, planted: Plants
-) -> None:
+def test_a_flipped_bit_is_told_by_round_client_and_step(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=6, victim=4), modules=None)
     assert report.settings == (
         "logic.hooks.0.round: not given against 6",
@@ -253,9 +251,7 @@ def test_records_without_hashes_are_refused(sound: RunFolder, tmp_path: Path) ->
         diff(sound, other, modules=None)
 
 
-def test_the_command_says_it_in_one_sentence(
-    sound: RunFolder, planted: Plants, tmp_path: Path
-) -> None:
+def test_the_command_says_it_in_a_line(sound: RunFolder, planted: Plants, tmp_path: Path) -> None:
     other = planted(round=6, victim=4)
     said = fedmx("diff", sound.path, other.path, "--own-modules", cwd=tmp_path)
     assert said.code == 3, said.err
@@ -263,9 +259,7 @@ def test_the_command_says_it_in_one_sentence(
     assert "round 6, client 4, after Plant.send: 1 of 7,850 values differs" in line
 
 
-def test_connections_are_no_difference_between_a_deployment_and_a_simulation(
-    tmp_path: Path,
-) -> None:
+def test_connections_are_no_difference_of_a_deployment_and_a_simulation(tmp_path: Path) -> None:
     real, simulated = (run_of(tmp_path, deployed=deployed) for deployed in (True, False))
     lines = JsonLines(real.path / "rounds.jsonl")
     records = list(lines.read())

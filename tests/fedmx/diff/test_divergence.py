@@ -154,9 +154,7 @@ def test_what_two_runs_were_given_is_compared(
     assert {getattr(report, other) for other in others} == {()}
 
 
-def test_a_round_before_a_fork_is_not_replayed_and_the_run_before_it_is_named(
-    tmp_path: Path,
-) -> None:
+def test_a_round_before_a_fork_is_not_replayed_and_its_run_is_named(tmp_path: Path) -> None:
     origin = {"run": "parent", "folder": "the-folder-of-the-parent", "round": 4}
     found = diff(made(tmp_path, {**FACTS, "fork": origin}), made(tmp_path, FACTS, other=4))
     assert (found.divergence.round, found.divergence.what) == (4, "update")

@@ -169,9 +169,7 @@ def test_a_frame_has_a_row_for_each_round(run: Any) -> None:
     assert list(frames[0].columns) == list(frames[1].columns)
 
 
-def test_without_pandas_the_error_names_the_package(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pandas_its_package_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for one in (run[0], run[2]):
         with pytest.raises(FedmxError, match=r"fedmx\[pandas"):

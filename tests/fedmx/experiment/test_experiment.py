@@ -321,10 +321,7 @@ def test_an_override_does_not_change_the_given_mapping() -> None:
             "--set learning_rate: is not a key here; did you mean compute.train.learning_rate?",
         ),
         ("rounds.x=1", "--set rounds.x: rounds is a single value and has no keys"),
-        (
-            "logic.selector.x=1",
-            "--set logic.selector.x: no component is named yet; set logic.selector=",
-        ),
+        ("logic.selector.x=1", "--set logic.selector.x: no component is named yet"),
         ("logic.hooks.1=x", "--set logic.hooks.1: logic.hooks has no items; 0 appends one"),
         ("logic.hooks.a=x", "--set logic.hooks.a: logic.hooks has no items; 0 appends one"),
         ("seed=*x", "--set seed: anchors and aliases"),

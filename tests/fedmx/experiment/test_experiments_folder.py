@@ -107,9 +107,7 @@ def selector():
 
 
 def offers(norms):
-    return [
-        Offer(round=3, client=client, samples=10, norm=norm) for client, norm in enumerate(norms)
-    ]
+    return [Offer(3, client, 10, norm) for client, norm in enumerate(norms)]
 
 
 def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(selector) -> None:

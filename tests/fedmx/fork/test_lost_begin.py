@@ -90,9 +90,7 @@ def test_a_fork_goes_on_from_a_newer_checkpoint_and_says_that_its_first_is_lost(
     assert chain(run) == chain(done)
 
 
-def test_no_step_back_leads_from_a_fork_to_the_initial_model(
-    done: RunFolder, tmp_path: Path
-) -> None:
+def test_no_step_back_leads_a_fork_to_the_initial_model(done: RunFolder, tmp_path: Path) -> None:
     run = copy_of(done, tmp_path)
     damage(run.checkpoint_path(3))
     with simulate(RecordedRun.open(run).assembly) as server:

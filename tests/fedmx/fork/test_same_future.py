@@ -75,9 +75,7 @@ def test_the_records_and_the_model_before_the_fork_are_those_of_the_run(parent: 
     assert [one for one in made.clients() if one["round"] < 4] == [
         one for one in parent.clients() if one["round"] < 4
     ]
-    assert all(
-        one != other for one, other in zip(models(made)[3:], models(parent)[3:], strict=True)
-    )
+    assert all(a != b for a, b in zip(models(made)[3:], models(parent)[3:], strict=True))
 
 
 @pytest.mark.parametrize("name", SOME)

@@ -78,9 +78,7 @@ def test_every_participant_has_one_hash_and_the_others_have_none(whole: RunFolde
             assert len(one["update_blake3"]) == (one["client"] in record["participants"])
 
 
-def test_a_run_that_was_stopped_and_resumed_has_the_same_chain(
-    whole: RunFolder, tmp_path: Path
-) -> None:
+def test_a_run_that_was_resumed_has_the_same_chain(whole: RunFolder, tmp_path: Path) -> None:
     folder = run(tmp_path, stop_after=2)
     go_on(RunFolder.open(folder.path))
     assert [one[CHAIN] for one in folder.rounds()] == [one[CHAIN] for one in whole.rounds()]

@@ -91,9 +91,7 @@ def assert_same(server: Server, rounds: Sequence[Round]) -> None:
     assert [one.model_sha256 for one in found] == [one.model_sha256 for one in rounds]
     for now, then in zip(found, rounds, strict=True):
         assert now.report.took_s == then.report.took_s
-        assert [one.times for one in now.report.clients] == [
-            one.times for one in then.report.clients
-        ]
+        assert [x.times for x in now.report.clients] == [x.times for x in then.report.clients]
         assert timeless([now.record()]) == timeless([then.record()])
         told = [(one["status"], one["reason"]) for one in now.client_records()]
         assert told == [(one["status"], one["reason"]) for one in then.client_records()]
@@ -151,9 +149,7 @@ def test_a_late_update_and_one_that_never_comes(certificates: Certificates) -> N
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_over_selection_and_updates_that_nobody_asked_for(
-    certificates: Certificates, grouped: bool
-) -> None:
+def test_over_selection_and_unasked_updates(certificates: Certificates, grouped: bool) -> None:
     def slow(client: Scripted) -> None:
         task = client.task()
         assert not client.expect(Verdict).granted
@@ -230,9 +226,7 @@ def test_an_update_that_counted_and_is_no_clients_work_is_named(certificates: Ce
         again(server, rounds)
 
 
-def test_an_update_that_counted_stays_so_though_its_client_sends_it_again(
-    certificates: Certificates,
-) -> None:
+def test_an_update_that_counted_stays_so_if_it_is_sent_again(certificates: Certificates) -> None:
     sent_away = threading.Event()
 
     def patient(client: Scripted) -> None:
@@ -262,9 +256,7 @@ def test_an_update_that_counted_stays_so_though_its_client_sends_it_again(
         again(server, rounds)
 
 
-def test_a_client_that_lost_its_memory_in_a_round_gets_a_second_task(
-    certificates: Certificates,
-) -> None:
+def test_a_client_that_lost_its_memory_gets_a_second_task(certificates: Certificates) -> None:
     def forgetful(client: Scripted) -> None:
         client.say(update_of(client.task()))
         client.task()

@@ -118,9 +118,7 @@ def test_a_journal_is_read_from_the_file_as_it_was(
 
 
 @given(st.lists(POPULATIONS, min_size=1, max_size=6))
-def test_a_population_is_recorded_as_the_difference_to_the_one_before(
-    populations: list[dict[int, int]],
-) -> None:
+def test_a_population_is_recorded_as_its_difference(populations: list[dict[int, int]]) -> None:
     records, before = [], None
     for number, population in enumerate(populations, start=1):
         records.append(Journal(number, population).record(before))

@@ -144,9 +144,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
         ("no/idea --hook", "no/idea: there is no folder no; "),
     ],
 )
-def test_a_wrong_name_or_kind_is_refused_in_one_line(
-    tmp_path: Path, words: str, problem: str
-) -> None:
+def test_a_wrong_name_or_kind_is_told_in_one_line(tmp_path: Path, words: str, problem: str) -> None:
     assert fedmx("new", *words.split(), cwd=tmp_path).error_text.startswith(problem)
     assert not list(tmp_path.iterdir())
 
@@ -159,9 +157,7 @@ def test_a_name_that_looks_like_another_yaml_type_stays_a_name(tmp_path: Path, n
     assert Experiment.read(tmp_path / name / "experiment.yaml", modules=None).name == name
 
 
-def test_a_project_that_cannot_be_finished_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_project_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: Path, to: Path) -> None:
         raise OSError(28, "No space left on device")
 

@@ -60,9 +60,7 @@ def claim_model(members: Members) -> None:
 
 
 @pytest.mark.parametrize("change", [claim_accuracy, claim_update, claim_model])
-def test_a_changed_record_does_not_fit_the_chain(
-    plain: Path, tmp_path: Path, change: Change
-) -> None:
+def test_a_changed_record_breaks_the_chain(plain: Path, tmp_path: Path, change: Change) -> None:
     path = forged(plain, change, tmp_path / "x.fedmx")
     round = rounds_of(plain) if change is claim_model else 2
     with pytest.raises(PackError, match=f"the records of round {round} do not fit the chain"):
@@ -79,9 +77,7 @@ def verified_after(change: Change, plain: Path, path: Path) -> Verification:
     return found
 
 
-def test_changed_records_with_a_new_chain_are_found_by_running_it_again(
-    plain: Path, tmp_path: Path
-) -> None:
+def test_changed_records_with_a_new_chain_are_found_by_a_run(plain: Path, tmp_path: Path) -> None:
     members = dict(PackFile.read(plain).members)
     accuracy = records(members, "rounds.jsonl")[1]["accuracy"]
     found = verified_after(claim_accuracy, plain, tmp_path / "1.fedmx")
@@ -96,9 +92,7 @@ def test_changed_records_with_a_new_chain_are_found_by_running_it_again(
     assert found.reason == f"round 2: the records of client {client} differ in 'loss'"
 
 
-def test_another_model_with_a_new_chain_is_found_by_running_it_again(
-    plain: Path, tmp_path: Path
-) -> None:
+def test_another_model_with_a_new_chain_is_found_by_a_run(plain: Path, tmp_path: Path) -> None:
     found = verified_after(claim_model, plain, tmp_path / "x.fedmx")
     assert (found.divergence.round, found.divergence.what) == (rounds_of(plain), "fold")
     assert found.divergence.clients == ()

@@ -61,9 +61,7 @@ def test_the_same_members_are_the_same_bytes_on_every_machine() -> None:
 def test_any_zip_program_opens_a_pack() -> None:
     with zipfile.ZipFile(io.BytesIO(CONTENT)) as archive:
         assert archive.testzip() is None
-        assert {name: archive.read(name) for name in archive.namelist() if name != MANIFEST} == (
-            MEMBERS
-        )
+        assert {n: archive.read(n) for n in archive.namelist() if n != MANIFEST} == (MEMBERS)
 
 
 def test_every_single_changed_byte_is_found() -> None:
@@ -76,9 +74,7 @@ def test_every_single_changed_byte_is_found() -> None:
 
 
 @given(st.integers(0, len(CONTENT)), st.binary(max_size=8), st.integers(0, 8))
-def test_bytes_put_in_or_taken_out_anywhere_are_found(
-    place: int, put_in: bytes, taken: int
-) -> None:
+def test_bytes_put_in_or_left_out_anywhere_are_found(place: int, put_in: bytes, taken: int) -> None:
     changed = CONTENT[:place] + put_in + CONTENT[place + taken :]
     if changed != CONTENT:
         with pytest.raises(PackError):

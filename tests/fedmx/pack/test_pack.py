@@ -173,9 +173,7 @@ def experiment_file(folder: Path, hooks: str) -> Path:
     return file
 
 
-def test_packages_modules_and_what_they_import_are_found_without_running_them(
-    tmp_path: Path,
-) -> None:
+def test_packages_modules_and_their_imports_are_found_without_running_them(tmp_path: Path) -> None:
     package = tmp_path / "ideas"
     (package / "inner").mkdir(parents=True)
     (package / "__init__.py").write_text("import beside_it\nfrom . import inner\n")
@@ -206,9 +204,7 @@ def test_packages_modules_and_what_they_import_are_found_without_running_them(
         ("with_null", r"/with_null\.py.*: it is not Python \(.*null"),
     ],
 )
-def test_a_module_that_is_gone_or_no_python_is_named(
-    tmp_path: Path, module: str, named: str
-) -> None:
+def test_a_module_that_is_gone_or_wrong_is_named(tmp_path: Path, module: str, named: str) -> None:
     (tmp_path / "with_null.py").write_bytes(b"x = 1\n\0")
     with pytest.raises(PackError, match=named):
         own_modules(experiment_file(tmp_path, f"['{module}:Hook']"), tmp_path)

@@ -79,9 +79,7 @@ def test_no_code_of_a_pack_runs_without_trust(own: Path, tmp_path: Path) -> None
     assert f"if you trust it: fedmx verify {own} --trust" in done.out
 
 
-def test_with_trust_it_runs_the_modules_of_the_pack_and_no_others(
-    own: Path, tmp_path: Path
-) -> None:
+def test_with_trust_it_runs_the_modules_of_the_pack_alone(own: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     for name in ("mine.py", "shared_by_mine.py"):  # of the same names where the command is typed
         (tmp_path / name).write_text("raise RuntimeError('another module of that name')\n")
@@ -142,9 +140,7 @@ def test_a_pack_that_says_it_is_a_fork_is_neither_unpacked_nor_verified(
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_strangers_cluster_and_number_of_processes_are_not_used(
-    plain: Path, tmp_path: Path
-) -> None:
+def test_a_strangers_cluster_and_processes_are_not_used(plain: Path, tmp_path: Path) -> None:
     ray = "\n  ray: {address: 'ray://203.0.113.1:10001'}\n"
     assert verify(forged(plain, with_facts("\n  ray: null\n", ray), tmp_path / "x.fedmx")).same
 
@@ -195,9 +191,7 @@ def test_a_deployed_run_is_run_again_by_its_journal(tmp_path: Path) -> None:
         assert (found and (found.round, found.what)) == (what and (2, what))
 
 
-def test_a_deployed_run_without_its_journal_is_checked_and_not_run(
-    plain: Path, tmp_path: Path
-) -> None:
+def test_a_deployed_run_without_its_journal_is_not_run(plain: Path, tmp_path: Path) -> None:
     def change(members: Members) -> None:
         with_facts(mode="server")(members)
         del members["journal.jsonl"]
@@ -209,9 +203,7 @@ def test_a_deployed_run_without_its_journal_is_checked_and_not_run(
     assert fedmx("verify", path, cwd=tmp_path).code == 4
 
 
-def test_other_versions_are_told_and_facts_of_any_form_are_borne(
-    plain: Path, tmp_path: Path
-) -> None:
+def test_other_versions_are_told_and_any_facts_are_borne(plain: Path, tmp_path: Path) -> None:
     change = with_facts(numpy="1.2.3", threads={}, start=5)
     found = verify(forged(plain, change, tmp_path / "x.fedmx"))
     assert found.same
@@ -264,9 +256,7 @@ def test_data_that_are_gone_or_others_are_named_with_their_checksum(
     assert text.endswith("(FEDMX_DATA is not set)"), text
     (tmp_path / "data.npz").unlink()
     done = fedmx("verify", path, cwd=tmp_path, FEDMX_DATA=str(tmp_path))
-    assert done.error_text.startswith(
-        f"{start}, which is not here: data.npz: there is no such file"
-    ), done
+    assert done.error_text.startswith(f"{start}, which is not here: data.npz: "), done
     assert done.error_text.endswith(f"(FEDMX_DATA is {tmp_path})")
 
 

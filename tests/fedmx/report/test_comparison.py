@@ -452,9 +452,7 @@ def test_latex_has_all_digits_of_a_large_number_of_rounds(six: list[RunFolder]) 
     assert " & 1234 & " in latex_table([replace(group, runs=(run,))], 0.5)
 
 
-def test_csv_has_a_row_for_each_run_and_for_each_round(
-    six: list[RunFolder], tmp_path: Path
-) -> None:
+def test_csv_has_a_row_for_each_run_and_each_round(six: list[RunFolder], tmp_path: Path) -> None:
     compared = Comparison.of(six, 0.4)
     compared.write_csv(tmp_path / "runs.csv")
     with (tmp_path / "runs.csv").open(newline="") as file:
@@ -524,9 +522,7 @@ def test_the_command_writes_all_files(
         assert name.partition("/")[0] in result.output
 
 
-def test_python_gives_frames_and_axes(
-    six: list[RunFolder], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_has_frames_and_axes(six: list[RunFolder], monkeypatch: pytest.MonkeyPatch) -> None:
     pandas = pytest.importorskip("pandas")
     compared = Comparison.read([run.path for run in six], target=0.4)
     frame = compared.to_pandas()
@@ -548,9 +544,7 @@ def test_python_gives_frames_and_axes(
     assert len(compared.table()) == 6, "rows do not need pandas"
 
 
-def test_every_figure_of_a_page_can_be_saved_without_a_network(
-    six: list[RunFolder], tmp_path: Path
-) -> None:
+def test_each_figure_can_be_saved_without_a_network(six: list[RunFolder], tmp_path: Path) -> None:
     write_report(six, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
     links = re.findall(r'href="data:image/svg\+xml;base64,([^"]+)" download="([^"]+)"', page)
@@ -651,9 +645,7 @@ def test_few_seeds_are_single_lines_and_many_a_band(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rounds", [41, 200])
-def test_a_long_line_has_a_few_markers_each_line_at_other_rounds(
-    tmp_path: Path, rounds: int
-) -> None:
+def test_a_long_line_has_few_markers_at_rounds_of_its_own(tmp_path: Path, rounds: int) -> None:
     runs = [make(tmp_path, rate=f"0.{n}", accuracies=[0.5] * rounds) for n in (1, 2, 3)]
     axes = Figure().add_subplot()
     spots = plot(axes, Comparison.of(runs).groups, MEASURES[0], AXES[0])

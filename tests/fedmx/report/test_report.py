@@ -228,9 +228,7 @@ def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> No
     ("up_bytes", "said"),
     [(4000, "as large (float32"), (4100, "as large"), (8000, "2 x larger (float32")],
 )
-def test_a_direction_without_compression_is_marked(
-    tmp_path: Path, up_bytes: int, said: str
-) -> None:
+def test_an_uncompressed_direction_is_marked(tmp_path: Path, up_bytes: int, said: str) -> None:
     run = make(tmp_path, [record(1, up_bytes=up_bytes, updates=1, tasks=1)])
     run.facts.update(parameters=1000, buffers=0)
     assert said in str(RunSummary.of(run).compression["up_bytes"])

@@ -192,9 +192,7 @@ def drawn_labels(monkeypatch: pytest.MonkeyPatch, labels: list[int], classes: in
     return figure
 
 
-def test_each_cluster_has_its_colour_and_number_below_the_bars(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_cluster_has_colour_and_number_below_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = drawn_labels(monkeypatch, [7, 7, 3, -1, 7, -1]).axes[0]
     from matplotlib.colors import to_hex
 

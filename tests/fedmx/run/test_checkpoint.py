@@ -187,9 +187,7 @@ def test_no_good_checkpoint_at_all_is_an_error_not_a_fresh_start(folder: RunFold
     assert "\n" not in str(caught.value)
 
 
-def test_a_format_from_the_future_is_refused(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_future_format_is_refused(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmx.run.checkpoint.FORMAT", 99)
     path = folder.save_checkpoint(1, state(1))
     monkeypatch.undo()

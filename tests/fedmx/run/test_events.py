@@ -89,9 +89,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_the_caller(tmp_path: Pat
 def test_a_full_disk_is_an_error_in_the_caller_too(tmp_path: Path) -> None:
     with EventLog(tmp_path) as log, open("/dev/full", "wb") as full:
         os.dup2(full.fileno(), log._file.fileno())
-        said = (
-            rf"{log.path.name}: cannot write events \(No space left on device\); free disk space$"
-        )
+        said = rf"{log.path.name}: cannot write events \(No space left on device\)"
         with pytest.raises(RunError, match=said):
             log.add_round(record(1, 0.5))
 

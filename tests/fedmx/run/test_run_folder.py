@@ -125,9 +125,7 @@ def test_an_interruption_leaves_a_whole_run_folder_or_none(
 
 @settings(deadline=None)
 @given(name=st.text(max_size=300))
-def test_no_name_leaves_the_parent_folder(
-    tmp_path_factory: pytest.TempPathFactory, name: str
-) -> None:
+def test_no_name_leaves_the_folder(tmp_path_factory: pytest.TempPathFactory, name: str) -> None:
     parent = tmp_path_factory.mktemp("runs")
     made = RunFolder.create(parent, name, "", {}).path
     assert made.parent == parent
@@ -135,9 +133,7 @@ def test_no_name_leaves_the_parent_folder(
     assert not made.name.startswith((".", "-"))
 
 
-def test_what_is_no_run_is_refused_in_one_line_that_says_why(
-    tmp_path: Path, folder: RunFolder
-) -> None:
+def test_what_is_no_run_is_refused_in_a_line_with_why(tmp_path: Path, folder: RunFolder) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     broken = RunFolder.create(tmp_path, "broken", "", {}).path
@@ -294,9 +290,7 @@ with RunFolder.open(sys.argv[1]).lock():
         process.stdin.close()
 
 
-def test_a_killed_run_is_not_taken_for_the_process_that_has_its_number_now(
-    folder: RunFolder,
-) -> None:
+def test_a_killed_run_is_not_taken_for_the_process_with_its_number_now(folder: RunFolder) -> None:
     lock = folder.path / "lock"
     lock.write_text(f"{2**62}\n")  # of a larger number, by a killed process
     with folder.lock():
@@ -426,18 +420,8 @@ TROUBLES: list[tuple[str, Callable[[Path], object], Act, str]] = [
         lambda run: run.truncate_after(1),
         "cannot remove (Is a directory)",
     ),
-    (
-        "secret.key",
-        a_folder,
-        lambda run: run.draw_secret(),
-        "cannot read the secret of the run (Is",
-    ),
-    (
-        "secret.key",
-        flipped,
-        lambda run: run.draw_secret(),
-        "the secret is damaged; restore it from",
-    ),
+    ("secret.key", a_folder, lambda run: run.draw_secret(), "cannot read the secret of the run ("),
+    ("secret.key", flipped, lambda run: run.draw_secret(), "the secret is damaged; restore it"),
     ("file", text(""), lambda run: kept_key(run.path / "file" / "secret.key"), ""),
     ("file", text(""), lambda run: RunFolder.create(run.path / "file", "x", "", {}), ""),
 ]

@@ -118,9 +118,7 @@ def test_a_client_without_test_samples_is_left_out_of_the_mean() -> None:
         ("compute.evaluate.every=2", [True, False, False]),
     ],
 )
-def test_nothing_about_clients_is_said_where_it_was_not_measured(
-    override: str, unmeasured: list[bool]
-) -> None:
+def test_nothing_unmeasured_is_said_about_clients(override: str, unmeasured: list[bool]) -> None:
     rounds = simulate(experiment().with_overrides([override]))
     assert [round.client_accuracy_mean is None for round in rounds] == unmeasured
 
@@ -143,9 +141,7 @@ def test_a_run_ends_when_the_mean_over_clients_is_enough() -> None:
         ("stop.client_accuracy=1.5", "stop.client_accuracy: must be at most 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_when_the_experiment_is_read(
-    override: str, said: str
-) -> None:
+def test_what_cannot_be_measured_is_refused_when_it_is_read(override: str, said: str) -> None:
     whole = experiment(stop={"client_accuracy": 0.5})
     with pytest.raises(ExperimentError, match=re.escape(said)):
         whole.with_overrides([override])

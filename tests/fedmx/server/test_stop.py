@@ -28,9 +28,7 @@ def ended(**measured: Any) -> Round:
         ("clock_s", 60.0, "clock_elapsed_s", -1),
     ],
 )
-def test_a_limit_that_is_just_reached_ends_the_run(
-    limit: str, value: float, name: str, step: int
-) -> None:
+def test_a_limit_just_reached_ends_the_run(limit: str, value: float, name: str, step: int) -> None:
     stop = Stop(**{limit: value})
     assert stop.reason(ended(**{name: value})) is not None
     assert stop.reason(ended(**{name: math.nextafter(value, value + step)})) is None

@@ -410,9 +410,7 @@ def test_parts_that_need_rounds_that_wait_are_refused(
         )
 
 
-def test_clients_that_have_left_are_lost_at_once_and_others_take_their_places(
-    tmp_path: Path,
-) -> None:
+def test_clients_that_left_are_lost_at_once_and_others_take_their_places(tmp_path: Path) -> None:
     trace = tmp_path / "presence.csv"
     trace.write_text(LEAVING)
     clock = {

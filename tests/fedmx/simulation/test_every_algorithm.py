@@ -160,9 +160,7 @@ def test_a_client_that_is_killed_and_started_again_goes_on_in_the_same_bits(
     assert Result.of(server.weights.tobytes(), rounds) == expected
 
 
-def test_a_client_that_is_started_again_without_its_memory_gets_the_model(
-    fleet, certificates, tmp_path
-) -> None:
+def test_a_client_restarted_without_memory_gets_the_model(fleet, certificates, tmp_path) -> None:
     expected = simulated("hook stc").result
     victim = victim_of(expected)
     server = serve(deployed("hook stc", certificates), "run")

@@ -137,9 +137,7 @@ def hook(name: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_processes_give_the_bits_of_one(
-    kind: str, folder: Path, crew: ProcessBackend
-) -> None:
+def test_many_processes_have_the_bits_of_one(kind: str, folder: Path, crew: ProcessBackend) -> None:
     given = experiment(folder, **KINDS[kind])
     assert outcome(given, crew) == outcome(given)
 
@@ -284,9 +282,7 @@ def test_a_worker_ends_with_its_backend_or_is_killed(
     assert _children(os.getpid()) == before
 
 
-def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
-    folder: Path, crew: ProcessBackend
-) -> None:
+def test_an_error_in_a_hook_comes_back_with_its_trace(folder: Path, crew: ProcessBackend) -> None:
     logic = {**ALL, "hooks": [hook("Fails", whom=1)]}
     with pytest.raises(ClientFailed, match="client 1, round 2: ValueError: this client") as raised:
         outcome(experiment(folder, logic=logic), crew)
@@ -327,9 +323,7 @@ def test_an_object_that_workers_cannot_receive_is_refused_by_name() -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_the_name_alone_starts_a_process_for_each_processor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_name_alone_starts_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     start_copies(monkeypatch.setattr)
     backend = Experiment(**{**TREE, "executor": "processes"}).executor.start()
     try:

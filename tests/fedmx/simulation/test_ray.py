@@ -197,9 +197,7 @@ def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:
     node.kill_raylet()
 
 
-def test_the_data_set_is_read_once_and_mapped_from_the_object_store(
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_the_data_set_is_read_once_and_mapped_from_the_store(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "ray_data.py").write_text(DATA)
     data = {"name": "ray_data:arrays", "log": str(tmp_path / "read")}
     compute = {**TREE["compute"], "data": data}

@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", [KIND, SCAFFOLD])
-def test_several_processes_give_the_bits_of_one(kind: dict[str, Any], folder: Path) -> None:
+def test_many_processes_have_the_bits_of_one(kind: dict[str, Any], folder: Path) -> None:
     given = experiment(folder, **kind)
     backend = ProcessBackend(2)
     try:

@@ -97,9 +97,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     return fedmx(*words, cwd=folder), folder
 
 
-def test_a_report_of_a_sweep_has_the_paired_differences_of_its_arms(
-    whole: tuple[CommandResult, Path],
-) -> None:
+def test_a_report_of_a_sweep_has_its_paired_differences(whole: tuple[CommandResult, Path]) -> None:
     _, folder = whole
     sweep = sweep_in(folder)
     shown = fedmx("report", sweep.path, cwd=folder)
@@ -286,9 +284,7 @@ def test_a_cell_that_fails_at_once_is_tried_with_one_seed(tmp_path: Path) -> Non
     ("vary", "said"),
     [("compute.partition.alpha=0.5,-4", "-4"), ("logic.hooks.0.amr=first,second", "setting 'amr'")],
 )
-def test_a_wrong_part_of_any_cell_is_refused_before_the_first_run(
-    tmp_path: Path, vary: str, said: str
-) -> None:
+def test_a_wrong_part_of_any_cell_is_refused_first(tmp_path: Path, vary: str, said: str) -> None:
     folder = place(tmp_path)
     words = ["sweep", "small.yaml", "--vary", vary, "--own-modules"]
     result = fedmx(*words, "--set", "compute.partition=dirichlet", cwd=folder)
