@@ -227,7 +227,6 @@ def test_what_ran_on_a_gpu_is_said_to_promise_no_bits(
 
 
 def test_a_diff_says_first_that_the_engine_is_another(tmp_path: Path) -> None:
-    one = run_of(tmp_path, rounds=2)
-    found = diff(one, run_of(tmp_path, rounds=2, compute=NUMPY["compute"]))
+    found = diff(run_of(tmp_path, rounds=2), run_of(tmp_path, rounds=2, compute=NUMPY["compute"]))
     assert found.sentence.startswith("another engine, mxnet against numpy;")
     assert found.divergence.round == 1

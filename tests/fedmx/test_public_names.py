@@ -93,6 +93,7 @@ def test_a_users_own_layers_is_named_by_the_import(tmp_path: Path, hiding: str, 
         (path / "__init__.py").write_text("")
     done = run_python(code, tmp_path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"ImportError: {path} hides fedmx's own package 'layers'; rename {hiding}"
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"ImportError: {path} hides fedmx's own package 'layers'; rename {hiding}"
     )

@@ -258,8 +258,7 @@ def test_a_wrong_file_is_reported_with_the_reason(
     found = content.encode() if content == "garbage" else other or None
     client = changed(certificates.client("client-1"), tmp_path, name, found)
     assert client.certificate
-    server = ServerTLS(client.certificate, client.key or Path(), client.ca)
-    for tls in (client, server):
+    for tls in (client, ServerTLS(client.certificate, client.key or Path(), client.ca)):
         with pytest.raises(CertificateError) as caught:
             tls.context()
         assert words in str(caught.value)

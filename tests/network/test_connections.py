@@ -204,8 +204,7 @@ def test_a_stalled_handshake_is_dropped_and_blocks_nobody(certificates: Certific
 
 
 def test_a_client_beyond_the_limit_is_told_and_others_stay() -> None:
-    limits = Limits(max_connections=1)
-    with joined(limits=limits) as (listener, first):
+    with joined(limits=Limits(max_connections=1)) as (listener, first):
         with Connector(listener.address, "client-2", CODEC, backoff=QUICK) as second:
             reason = "1 clients"
             assert reason in await_event(second, Retrying).reason

@@ -304,8 +304,7 @@ def test_an_unwanted_file_is_refused_with_a_reason(tmp_path: Path, source: Path)
     with joined() as (_, connector):
         connector.send_file(source)
         assert "not accepted here" in await_event(connector, FileFailed).reason
-    small = Limits(max_file_bytes=100)
-    with joined(files=tmp_path / "server", limits=small) as (_, connector):
+    with joined(files=tmp_path / "server", limits=Limits(max_file_bytes=100)) as (_, connector):
         connector.send_file(source)
         assert "max_file_bytes" in await_event(connector, FileFailed).reason
         assert not (tmp_path / "server").exists()

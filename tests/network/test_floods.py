@@ -115,8 +115,7 @@ def test_a_peer_that_does_not_read_its_answers_is_paused_and_loses_none() -> Non
             part = raw.recv(1 << 16)
             assert part
             data += part
-            held = connection(listener, "raw").session.answers_bytes
-            assert held <= UNREAD_BYTES + SLICE_BYTES
+            assert connection(listener, "raw").session.answers_bytes <= UNREAD_BYTES + SLICE_BYTES
         assert data == frame(Kind.PONG) * pings
         thread.join(DEADLINE_S)
         raw.close()
@@ -189,8 +188,7 @@ def drained(raw: socket.socket) -> None:
 
 
 def test_a_disconnected_peer_that_keeps_sending_is_cut_off() -> None:
-    limits = Limits(linger_s=3600)
-    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+    with Listener("127.0.0.1:0", CODEC, limits=Limits(linger_s=3600)) as listener:
         raw = raw_session(listener)
         listener.disconnect("raw", "enough", final=True)
         assert await_event(listener, Left).reason == "enough"

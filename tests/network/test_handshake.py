@@ -134,8 +134,7 @@ def test_a_token_mismatch_is_final_on_both_ends(
     client_token: bytes | None, server_token: bytes | None, words: str
 ) -> None:
     client = ClientSession("client-7", CODEC, 0.0, token=client_token)
-    server = ServerSession(CODEC, 0.0, token=server_token)
-    for ended in map(only_end, exchange(client, server)):
+    for ended in map(only_end, exchange(client, ServerSession(CODEC, 0.0, token=server_token))):
         assert words in ended.reason
         assert ended.code == "authentication-failed"
         assert ended.final
@@ -215,8 +214,7 @@ def test_a_version_mismatch_is_refused() -> None:
 
 def test_a_certificate_of_another_identity_is_refused() -> None:
     client = ClientSession("client-7", CODEC, 0.0)
-    server = ServerSession(CODEC, 0.0, certified="client-8")
-    for ended in map(only_end, exchange(client, server)):
+    for ended in map(only_end, exchange(client, ServerSession(CODEC, 0.0, certified="client-8"))):
         assert all(name in ended.reason for name in ("'client-7'", "'client-8'"))
         assert ended.final
 

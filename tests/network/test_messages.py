@@ -254,7 +254,7 @@ GAP_OF_60 = bytes(4) + bytes(59) + b"\x01" + bytes(4)
         (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa5ab", "Note.text: "),
         (
             struct.pack("<I", 14) + b"\x02\x81\xa6counts\x82\x01\x02\x01\x03",
-            "Update.counts: the key 1 comes twice",
+            "the key 1 comes twice",
         ),
         (struct.pack("<I", 16) + b"\x03\x82" + 2 * b"\xa4text\xa1x", "repeated field"),
         (struct.pack("<I", 2) + b"\x03\xde", "Note: "),
@@ -263,7 +263,7 @@ GAP_OF_60 = bytes(4) + bytes(59) + b"\x01" + bytes(4)
         (struct.pack("<I", 5) + b"\x03\x81\xc4\x01t", "Note: a field name must be of type str"),
         (
             struct.pack("<I", 12) + b"\x02\x81\xa6counts\x81\xa1x",
-            "Update.counts: a key must be of type int, not str",
+            "a key must be of type int, not str",
         ),
         (
             struct.pack("<I", 16) + b"\x02\x81\xa6counts\x84\x01\x01\x01\x01\x01\x01",

@@ -67,8 +67,7 @@ class Pairs:
 def test_two_datasets_of_pytorch_become_a_data_set() -> None:
     whole = arrays()
     train = Pairs(*zip(whole["x_train"], whole["y_train"], strict=True))
-    test = Pairs(*zip(whole["x_test"], whole["y_test"], strict=True))
-    data = as_dataset((train, test), "mine")
+    data = as_dataset((train, Pairs(*zip(whole["x_test"], whole["y_test"], strict=True))), "mine")
     for raw, split in ((data.train, "train"), (data.test, "test")):
         np.testing.assert_array_equal(raw.x, whole[f"x_{split}"])
         np.testing.assert_array_equal(raw.y, whole[f"y_{split}"])

@@ -451,8 +451,7 @@ def test_only_labels_at_the_ends_are_far_by_their_numbers() -> None:
     y = np.repeat(np.arange(10), generator(5).integers(2000, 4000, 10))
     found = set()
     for seed in range(8):
-        parts = Biased(0.8).split(y, None, 50, generator(seed))
-        for part in parts:
+        for part in Biased(0.8).split(y, None, 50, generator(seed)):
             labels = np.unique(y[part]).tolist()
             if len(labels) <= 2:
                 found.add("".join(map(str, labels)))

@@ -37,10 +37,8 @@ def test_nine_in_ten_of_a_clients_samples_are_for_training() -> None:
     for number, (mine, tested) in enumerate(zip(train, test, strict=True)):
         x, y = synthetic.client(number)
         assert (len(mine), len(tested)) == (int(0.9 * len(y)), len(y) - int(0.9 * len(y)))
-        rows = np.concatenate([data.train.x[mine], data.test.x[tested]])
-        np.testing.assert_array_equal(rows, x)
-        labels = np.concatenate([data.train.y[mine], data.test.y[tested]])
-        np.testing.assert_array_equal(labels, y)
+        np.testing.assert_array_equal(np.concatenate([data.train.x[mine], data.test.x[tested]]), x)
+        np.testing.assert_array_equal(np.concatenate([data.train.y[mine], data.test.y[tested]]), y)
     assert sum(map(len, test)) == len(data.test)
 
 

@@ -59,8 +59,7 @@ def test_a_step_and_the_running_statistics_are_those_of_the_vector() -> None:
     x = np.array(given["x"], np.float32)
     targets = np.array(given["t"], np.float32)[:, None]
     training = plan(steps=1, batch_size=0, learning_rate=given["rate"])
-    samples = Samples(x, np.zeros(len(x), np.int64))
-    engine.train(samples, training, 1, arrays={"targets": targets})
+    engine.train(Samples(x, np.zeros(len(x), np.int64)), training, 1, arrays={"targets": targets})
     found = {
         one.name.rpartition(".")[2]: values[one.start : one.stop]
         for layout, values in (

@@ -108,8 +108,7 @@ def test_a_run_of_an_older_fedmx_keeps_the_name_of_its_folder_as_its_id(tmp_path
     made = RunFolder.create(tmp_path, "tracked", "name: tracked\n", {})
     assert len(made.facts["run"]) == 32
     assert id_of(made) == made.facts["run"]
-    older = Identity({"started": made.facts["started"]}, Identity.read(made.path).files)
-    older.write(made.path)
+    Identity({"started": made.facts["started"]}, Identity.read(made.path).files).write(made.path)
     assert id_of(RunFolder.open(made.path)) == made.name
 
 
@@ -126,8 +125,7 @@ def runs_in(store: str) -> tuple[Any, list[Any]]:
     from mlflow import MlflowClient
 
     client = MlflowClient(store)
-    experiment = client.get_experiment_by_name("fedmx")
-    return client, list(client.search_runs([experiment.experiment_id]))
+    return client, list(client.search_runs([client.get_experiment_by_name("fedmx").experiment_id]))
 
 
 def history(client: Any, run: Any, metric: str) -> list[tuple[int, float]]:
@@ -201,8 +199,7 @@ def test_a_run_that_fails_has_failed_in_mlflow_too(store: str) -> None:
 
 
 def test_a_run_whose_caller_leaves_it_is_killed_in_mlflow(tmp_path: Path, store: str) -> None:
-    simulation = simulate(experiment(), callbacks=[MLflowLogger(tracking_uri=store)])
-    next(rounds := simulation.rounds())
+    next(rounds := simulate(experiment(), callbacks=[MLflowLogger(tracking_uri=store)]).rounds())
     rounds.close()
     _, (found,) = runs_in(store)
     assert found.info.status == "KILLED"

@@ -41,8 +41,7 @@ def test_a_run_is_shown_in_versions(file: Path, tmp_path: Path) -> None:
     assert result.code == 0, result
     (path,) = (tmp_path / "runs").iterdir()
     records = RunFolder.open(path).rounds()
-    lines = result.err.splitlines()[1:]
-    for record, line in zip(records, lines, strict=True):
+    for record, line in zip(records, result.err.splitlines()[1:], strict=True):
         mean = sum(record["staleness"]) / len(record["staleness"])
         assert f"version {record['round']}/6" in line
         assert f"  staleness {mean:.1f}  {record['in_flight']} in flight  " in line

@@ -300,9 +300,8 @@ def test_certificates_for_many_are_made_in_a_few_lines_and_never_replaced(folder
     assert {path.name: path.read_bytes() for path in (folder / "pki").iterdir()} == made
     assert fedmx("certs", "client", "pki", "20", "21", cwd=folder).code == 0
     shown = fedmx("certs", "show", "pki/server.pem", cwd=folder).out
-    assert "fl.example.org" in shown
-    assert "fedmx private CA" in shown
-    assert "824 days left" in shown
+    for part in ("fl.example.org", "fedmx private CA", "824 days left"):
+        assert part in shown
     assert "a client" in fedmx("certs", "show", "pki/client-21.pem", cwd=folder).out
 
 

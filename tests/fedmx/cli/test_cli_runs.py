@@ -25,8 +25,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     """A run that nothing disturbed, and what the command result, where columns are few."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True, COLUMNS="40")
-    return result, folder
+    return fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True, COLUMNS="40"), folder
 
 
 def finish(folder: Path, whole: Path) -> None:
@@ -228,8 +227,7 @@ def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder:
 @pytest.mark.needs_mxnet
 def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
     (folder / "fail").touch()
-    later = GATE.replace('(HERE / "fail").exists()', "update.round == 2")
-    (folder / "gate.py").write_text(later)
+    (folder / "gate.py").write_text(GATE.replace('(HERE / "fail").exists()', "update.round == 2"))
     said = fedmx(
         "run", "small.yaml", "--own-modules", "--set", "run.folder=my runs", cwd=folder
     ).err

@@ -95,8 +95,7 @@ def lines_as(format: str) -> Iterator[None]:
 @pytest.mark.timeout(300)
 def test_every_line_of_a_run_is_an_object_with_the_text_of_the_line(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
-    result = fedmx("run", "small.yaml", "--log-format", "json", cwd=tmp_path)
-    folder, *rounds = objects(result.err)
+    folder, *rounds = objects(fedmx("run", "small.yaml", "--log-format", "json", cwd=tmp_path).err)
     assert (folder["event"], folder["level"]) == ("run_folder", "info")
     assert (tmp_path / folder["fields"]["path"]).is_dir()
     assert folder["text"] == f"run folder: {folder['fields']['path']}"

@@ -41,8 +41,7 @@ def is_settled(server: Server, client: Scripted) -> bool:
 
 def announcing(server: Server, certificates: Certificates, client: int, samples: int) -> str:
     """Return why a client that announces so many samples is sent away; empty: it is not."""
-    script = {client: Scripted.until_told}
-    with fleet(server, certificates, script, samples=samples) as clients:
+    with fleet(server, certificates, {client: Scripted.until_told}, samples=samples) as clients:
         until(lambda: is_settled(server, clients[client]), lambda: "neither ready nor sent away")
         over = clients[client].over
     until(lambda: is_gone(server, client), lambda: "it is still there")

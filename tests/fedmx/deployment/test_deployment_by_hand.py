@@ -280,8 +280,7 @@ def offered(
     experiment = Experiment.parse(text, **source)
     digest = digest or experiment.digest()
     setup = Setup(run, experiment.to_yaml(), digest, 0, (1, 8, 8), 10)
-    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
-    return RemoteClients(listener, setup, clients=1)
+    return RemoteClients(Listener("127.0.0.1:0", CODEC, tls=certificates.server), setup, clients=1)
 
 
 def refusal(

@@ -117,9 +117,7 @@ def test_a_client_has_so_many_lines_a_minute_and_the_rest_is_counted(
             log.info("client 7", "note", "client 7: line {number}", number=number)
         log.warning("client 8", "note", "client 8: {text}", text="100 % of %s {x}")
         assert caplog.messages == [
-            "client 7: line 0",
-            "client 7: line 1",
-            "client 7: line 2",
+            *(f"client 7: line {n}" for n in range(3)),
             "client 8: 100 % of %s {x}",
         ]
         caplog.clear()

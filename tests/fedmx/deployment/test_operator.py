@@ -72,7 +72,10 @@ def test_an_excluded_client_is_lost_at_once_and_not_asked_until_it_is_included_a
     assert (lost.status, "operator" in lost.reason) == ("lost", True)
     said = [one.record().get("operator", []) for one in rounds]
     assert [[text.split(" ", 1)[1] for text in texts] for texts in said] == [
-        *(["exclude 1"], ["include 1"], [], [])
+        ["exclude 1"],
+        ["include 1"],
+        [],
+        [],
     ]
     assert [one.journal.excluded for one in rounds] == [{}, {1: "excluded by the operator"}, {}, {}]
     # It begins as a new client.

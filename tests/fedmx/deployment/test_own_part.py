@@ -32,8 +32,7 @@ SAMPLES = 24
 def learnt(own: OwnPart, text: str = EXPERIMENT, *overrides: str) -> Compute:
     """Return the compute of client 1 that a server sends this experiment."""
     experiment = Experiment.parse(text, modules=None, overrides=overrides)
-    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10)
-    return own.learn(setup)[1]
+    return own.learn(Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10))[1]
 
 
 def labels_of(own: OwnPart, *overrides: str) -> list[int]:

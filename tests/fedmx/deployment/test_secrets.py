@@ -110,8 +110,7 @@ def test_a_killed_server_keeps_a_secret_no_pack_has(deployment: Deployment, tmp_
     server.kill()
     key = (deployment.run.path / SECRET).read_bytes()
     (tmp_path / "hold").unlink()
-    resumed = deployment.resume()
-    for process in (resumed, *clients):
+    for process in (deployment.resume(), *clients):
         assert process.code() == 0, process.output
 
     run = deployment.run

@@ -286,7 +286,6 @@ def test_no_client_is_given_up_for_a_jump_of_the_clock_or_a_pause_of_the_server(
         honest(client)
 
     server = listening(certificates, wait_for=2, rejoin_s=30.0, patience=Patience(limit_s=30.0))
-    scripts = {0: sees_a_jump, 1: cut_during_a_jump}
-    with server, fleet(server, certificates, scripts):
+    with server, fleet(server, certificates, {0: sees_a_jump, 1: cut_during_a_jump}):
         (first,) = server.rounds()
     assert first.participants == (0, 1)

@@ -51,8 +51,7 @@ def test_the_same_bits_are_no_difference(vector: np.ndarray) -> None:
 def test_what_has_no_place_among_the_numbers_is_told_in_words(
     one: list[float], other: list[float], text: str
 ) -> None:
-    found = compared("update", np.array(one, np.float32), np.array(other, np.float32))
-    assert str(found) == text
+    assert str(compared("update", np.array(one, np.float32), np.array(other, np.float32))) == text
 
 
 def test_codes_shapes_and_single_numbers_are_told_as_they_are() -> None:

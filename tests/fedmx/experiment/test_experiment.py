@@ -318,7 +318,7 @@ def test_an_override_does_not_change_the_given_mapping() -> None:
         ("fraction=1", "--set fraction: unknown key 'fraction'; the keys here are"),
         (
             "learning_rate=1",
-            "--set learning_rate: is not a key here; did you mean compute.train.learning_rate?",
+            "--set learning_rate: is not a key here; did you mean compute.train.learn",
         ),
         ("rounds.x=1", "--set rounds.x: rounds is a single value and has no keys"),
         ("logic.selector.x=1", "--set logic.selector.x: no component is named yet"),

@@ -117,8 +117,7 @@ def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(sel
     norms = np.random.default_rng(2).permutation(20) / 10
     verdicts, _ = selector.on_offers(PendingOffers(offers(norms), ()), None)
     assert {one.client for one in verdicts} == set(range(20))
-    granted = {one.client for one in verdicts if one.granted}
-    assert granted == set(np.argsort(norms)[-10:].tolist())
+    assert {one.client for one in verdicts if one.granted} == set(np.argsort(norms)[-10:].tolist())
 
 
 def test_nothing_is_decided_while_a_client_trains(selector) -> None:
@@ -136,8 +135,7 @@ def test_the_experiments_with_a_knapsack_differ_only_in_the_selector() -> None:
     names = ("knapsack-largest-norms", "knapsack-random", "knapsack-fedcs")
     assert alike([FOLDER / f"{name}.yaml" for name in names], "clock")
     random = as_mnist(FOLDER / "knapsack-random.yaml").logic.selector
-    everyone = Population(dict.fromkeys(range(20), 600))
-    assert len(random.select(everyone, {}, 1, RNG).clients) == 10
+    assert len(random.select(Population(dict.fromkeys(range(20), 600)), {}, 1, RNG).clients) == 10
 
 
 def test_a_deadline_is_refused(selector) -> None:

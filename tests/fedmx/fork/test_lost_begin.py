@@ -56,9 +56,7 @@ def test_a_fork_without_a_checkpoint_is_not_resumed_and_loses_nothing(
     before = contents(run)
     found = fedmx("resume", run.path, cwd=tmp_path)
     assert found.code == 2
-    assert found.err.splitlines()[1:] == [
-        f"fedmx: {run.path}: {LOST}{done.facts['fork']['folder']}, after round 3"
-    ]
+    assert found.err.endswith(f": {LOST}{done.facts['fork']['folder']}, after round 3\n")
     after = contents(run)
     assert {name: after[name] for name in before} == before
 
@@ -98,8 +96,7 @@ def test_no_step_back_leads_a_fork_to_the_initial_model(done: RunFolder, tmp_pat
         last = server.state.round
         assert last > 3
         server.recorder = None  # as if no newer state was kept
-        report = RoundReport(last + 1, 0.1, 2, (), Traffic())
-        broken = BrokenModel("broken", report, at_start=True)
+        broken = BrokenModel("broken", RoundReport(last + 1, 0.1, 2, (), Traffic()), at_start=True)
         with pytest.raises(BrokenModel, match=r"broken; .*000003"):
             server._step_back(broken)
         assert server.state.round == last

@@ -88,8 +88,7 @@ def test_a_run_can_take_up_and_lay_down_every_algorithm(
             fork(averaging, 1, changed)
         return
     taken_up = ended(fork(averaging, 1, changed))
-    laid_down = ended(fork(taken_up, 2, ["logic={}"]))
-    for folder in (taken_up, laid_down):
+    for folder in (taken_up, ended(fork(taken_up, 2, ["logic={}"]))):
         assert [one["round"] for one in folder.rounds()] == [1, 2, 3]
         fates = {one["status"] for one in folder.clients()}
         assert fates <= {"accepted", "declined", "not-selected"}, list(folder.clients())

@@ -156,8 +156,7 @@ def test_a_resumed_run_forgets_the_journal_after_its_checkpoint(folder: RunFolde
 def test_a_changed_record_ends_the_journal_before_it(
     folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content = folder.journal_path.read_bytes()
-    folder.journal_path.write_bytes(content.replace(b'"1": 2', b'"1": 4'))
+    folder.journal_path.write_bytes(folder.journal_path.read_bytes().replace(b'"1": 2', b'"1": 4'))
     assert rounds_of(folder) == [1]
     assert "journal.jsonl:2" in caplog.text
 

@@ -594,8 +594,7 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
         until(
             lambda: live.exists() and json.loads(live.read_text())["waiting"], lambda: server.output
         )
-        texts = [fedmx("status", where, cwd=tmp_path) for where in (run, metrics)]
-        for text in texts:
+        for text in [fedmx("status", where, cwd=tmp_path) for where in (run, metrics)]:
             assert (text.code, text.err) == (0, "")
             assert "0 of 2 are ready" in text.out
             assert "for clients 0, 1, since " in text.out
@@ -688,7 +687,9 @@ def test_the_status_the_metrics_and_the_log_warn_of_certificates_that_end_soon(
         status = status_of_address(endpoint.address)
         told = [text for label, text in status_lines(status, 0.0) if label == "certificate"]
         assert [Path(one["path"]).name for one in status["certificates"]] == [
-            *("server.pem", "ca.pem", "crl.pem")
+            "server.pem",
+            "ca.pem",
+            "crl.pem",
         ]
         assert len(told) == 3
         assert "server.pem expires in 9 days" in told[0]

@@ -118,7 +118,7 @@ def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_pa
     under_way = RunFolder.open(copy)
     with (
         under_way.lock(),
-        pytest.raises(PackError, match=r"the run is not done \(running\); wait until it ends$"),
+        pytest.raises(PackError, match=r"not done \(running\); wait until it ends$"),
     ):
         pack(under_way, tmp_path / "z.fedmx", modules=["mine"])
     copy = shutil.copytree(folder, tmp_path / "copy2")

@@ -189,8 +189,7 @@ def test_a_run_that_has_not_finished_has_no_final_figures(tmp_path: Path) -> Non
 
 def test_means_are_over_the_seeds_that_have_finished(tmp_path: Path) -> None:
     runs = [make(tmp_path, seed=seed, accuracies=(0.2, 0.2 * seed)) for seed in (1, 2)]
-    going = make(tmp_path, seed=3, accuracies=(0.9,), done=False)
-    compared = Comparison.of([*runs, going], 0.15)
+    compared = Comparison.of([*runs, make(tmp_path, seed=3, accuracies=(0.9,), done=False)], 0.15)
     (cell,) = cells_of(compared)["Final accuracy"]
     assert (cell.text, cell.range) == ("30.00 %", "20.00 % to 40.00 %, 2 of 3")
     (cell,) = cells_of(compared)["To 15 %: rounds"]

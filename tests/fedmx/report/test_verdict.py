@@ -167,8 +167,7 @@ def test_the_verdict_of_a_group_counts_its_seeds(tmp_path: Path) -> None:
     assert "after 1 to 3 rounds, 1.00 MiB to 3.00 MiB" in found.words
     assert found.kind == "good"
     assert group_verdict(fine).words == "best 80.00 % to 90.00 %"
-    one_lost = group([0.5, 0.8], [0.8, 0.1, 0.1], [0.1, 0.1])
-    lost = group_verdict(one_lost, 0.8)
+    lost = group_verdict(group([0.5, 0.8], [0.8, 0.1, 0.1], [0.1, 0.1]), 0.8)
     for part in ("2 of 3 seeds went wrong", "never above chance", "in 2 of 3 seeds after 1 to 2 "):
         assert part in lost.words
     assert lost.bad

@@ -418,7 +418,7 @@ TROUBLES: list[tuple[str, Callable[[Path], object], Act, str]] = [
         "checkpoints/round-000002.safetensors",
         a_folder,
         lambda run: run.truncate_after(1),
-        "cannot remove (Is a directory)",
+        "cannot remove (",
     ),
     ("secret.key", a_folder, lambda run: run.draw_secret(), "cannot read the secret of the run ("),
     ("secret.key", flipped, lambda run: run.draw_secret(), "the secret is damaged; restore it"),

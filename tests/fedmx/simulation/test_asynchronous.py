@@ -358,8 +358,7 @@ def test_a_run_that_is_resumed_from_any_checkpoint_ends_in_the_same_bits(
         resumed.restore(read_checkpoint(checkpoints[place]).state)
         rest = list(resumed)
         assert [one.model_sha256 for one in rest] == digests[place + 1 :]
-        later = [one.clock_elapsed_s if one.virtual else 0.0 for one in rest]
-        assert later == times[place + 1 :]
+        assert [one.clock_elapsed_s if one.virtual else 0.0 for one in rest] == times[place + 1 :]
 
 
 def test_a_task_in_flight_is_trained_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,8 +124,7 @@ def test_a_recorded_run_is_replayed_resumed_and_reported(tmp_path: Path, name: s
 def test_a_deployment_refuses_an_attack_in_one_line_with_and_without_tls(
     name: str, certificates: Certificates
 ) -> None:
-    with_tls = {"address": "127.0.0.1:0", "tls": certificates.files}
-    for network in ({}, with_tls):
+    for network in ({}, {"address": "127.0.0.1:0", "tls": certificates.files}):
         with pytest.raises(ExperimentError, match=r"^attack: is for simulations"):
             serve(experiment(attack_named(name), network=network), run="lies")
 

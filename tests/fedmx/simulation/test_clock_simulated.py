@@ -74,8 +74,7 @@ def test_of_those_asked_in_reserve_the_first_count_and_nobody_waits_for_the_othe
 
 def test_of_those_asked_in_reserve_more_come_in_for_those_who_drop_out() -> None:
     logic = {"selector": {"name": "uniform", "count": 6}, "over_select": 2, "min_updates": 0}
-    clock = {"devices": DEVICES, "dropout": 0.4}
-    for round in run(timed(logic, clock, rounds=5)):
+    for round in run(timed(logic, {"devices": DEVICES, "dropout": 0.4}, rounds=5)):
         report = round.report
         lost = len(report.of("lost"))
         assert report.selected == 12
@@ -123,8 +122,7 @@ def test_each_pass_of_a_lane_takes_the_time_of_its_clients_again(uploads) -> Non
 
 def test_a_serial_channel_is_shared_by_the_passes_of_all_lanes() -> None:
     lanes = Fixed(((1,), (2,)), 2)
-    clock = {"devices": Told(), "uploads": "serial"}
-    (round,) = run(timed({"selector": lanes}, clock, rounds=1))
+    (round,) = run(timed({"selector": lanes}, {"devices": Told(), "uploads": "serial"}, rounds=1))
     # 1 trains until 2 and 5 and sends until 3 and 6; 2 until 3 and 7, and sends until 4 and 8.
     assert {c.client: c.times.ended_s for c in round.report.clients} == {1: 6, 2: 8}
 

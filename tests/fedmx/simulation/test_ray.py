@@ -171,8 +171,7 @@ def test_two_nodes_give_the_bits_of_one_process_when_one_is_killed_in_mid_round(
 ) -> None:
     (tmp_path / "ray_parts.py").write_text(PARTS)
     flag = tmp_path / "waits"
-    hook = {"name": "ray_parts:WaitsForItsEnd", "flag": str(flag)}
-    logic = {**TREE["logic"], "hooks": [hook]}
+    logic = {**TREE["logic"], "hooks": [{"name": "ray_parts:WaitsForItsEnd", "flag": str(flag)}]}
     flag.write_text("")
     serial = outcome(experiment(tmp_path, logic=logic))
     on_ray = experiment(tmp_path, logic=logic, executor={"ray": {"address": cluster.address}})
