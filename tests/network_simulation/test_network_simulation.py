@@ -72,10 +72,8 @@ def test_rounds_go_on_with_the_honest_clients_needed(seed: int, trouble: str | N
 def digests(hash_seed: str) -> str:
     command = [sys.executable, "-m", "tests.network_simulation", "--seeds", "0:8", "--digests"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+    done = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
+    return done
 
 
 def test_a_seed_gives_the_same_run_in_every_process() -> None:

@@ -153,14 +153,9 @@ def test_a_papers_model_has_its_size_and_trains_to_the_same_bits(
 
 def test_the_number_of_threads_changes_no_bit_of_a_papers_model() -> None:
     program = "from tests.compute.engines.digests import paper_digests; print(*paper_digests())"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=path(OMP_NUM_THREADS="4"),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == paper_digests()
+    env = path(OMP_NUM_THREADS="4")
+    said = subprocess.check_output([sys.executable, "-c", program], env=env, text=True)
+    assert said.split() == paper_digests()
 
 
 def test_the_knapsack_cnn_drops_whole_channels() -> None:

@@ -125,6 +125,11 @@ CASES = {
 }
 
 
+def batches_of(engine: MXNetEngine, case: Case, plan: Any, seed: int) -> Any:
+    given = {"references": dict(case.references), "arrays": dict(case.arrays)}
+    return engine.batches(DATA, plan, seed, **given)
+
+
 def engine_of(case: Case, compiled: bool) -> MXNetEngine:
     build = two_layers if compiled else lambda: PlainBlock(two_layers)
     loss = case.loss
@@ -141,9 +146,7 @@ def test_a_loss_is_its_equation_and_its_gradient_the_difference(name: str, compi
     case = CASES[name]
     engine = engine_of(case, compiled)
     w = engine.weights.astype(np.float64)
-    batches = engine.batches(
-        DATA, plan(batch_size=0), 1, references=dict(case.references), arrays=dict(case.arrays)
-    )
+    batches = batches_of(engine, case, plan(batch_size=0), 1)
     (batch,) = batches
     gradient = engine.batch_gradient(batch).copy()
     steps = 1e-5 * np.eye(w.size)
@@ -190,10 +193,7 @@ def test_mini_batches_get_the_rows_of_their_own_samples(name: str) -> None:
     engine = engine_of(case, compiled=True)
     losses = case.equation(engine.weights.astype(np.float64))
     for steps in (None, 2):  # with two steps, references compute only the rows of these
-        standing = plan(batch_size=4, steps=steps, learning_rate=0.0)
-        batches = engine.batches(
-            DATA, standing, 7, references=dict(case.references), arrays=dict(case.arrays)
-        )
+        batches = batches_of(engine, case, plan(batch_size=4, steps=steps, learning_rate=0.0), 7)
         for batch in batches:
             engine.step(batch)
         expected = [losses[batch.rows].mean() for batch in batches]

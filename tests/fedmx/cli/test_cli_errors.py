@@ -211,12 +211,6 @@ def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
         assert result.err.startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
 
 
-def test_the_version_is_told(folder: Path) -> None:
-    from fedmx.version import __version__
-
-    assert fedmx("--version", cwd=folder).out == f"fedmx {__version__}\n"
-
-
 LOADED = """
 import sys
 import fedmx.cli
@@ -227,7 +221,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("words", ["--help", "list", "list hooks", "data list", "certs ca pki"])
+@pytest.mark.parametrize("words", ["data list", "certs ca pki"])
 def test_what_needs_no_model_does_not_wait_for_mxnet(folder: Path, words: str) -> None:
     result = fedmx(*words.split(), cwd=folder, code=LOADED)
     assert (result.code, result.err) == (0, "False\n")

@@ -91,7 +91,7 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
-        ("compute.train.learning_rate", ["learning_rate: key", "number above 0", "default: 0.1"]),
+        ("compute.train.learning_rate", ["compute.train.learning_rate: key", "default: 0.1"]),
         ("learning_rate", ["compute.train.learning_rate: key"]),
         ("compute.train", ["compute.train: section", "compute.train.epochs: count (default: 1)"]),
         ("stop", ["stop: section", "    Test loss to get down to."]),

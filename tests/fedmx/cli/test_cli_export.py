@@ -151,10 +151,8 @@ numpy.save("logits.npy", session.run(None, {"input": ((x / 16 - 0.3) / 0.4).asty
 print(session.get_modelmeta().custom_metadata_map["input"])
 assert not {"mxnet", "fedmx"} & set(sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("float32 (n, 1, 28, 28): (x / 16 - 0.3) / 0.4, where x are")
+    done = subprocess.check_output([sys.executable, "-c", code], cwd=here, text=True)
+    assert done.startswith("float32 (n, 1, 28, 28): (x / 16 - 0.3) / 0.4, where x are")
     logits, y = np.load(here / "logits.npy"), np.load(here / "own.npz")["y_test"]
     recorded = RunFolder.open(the_run(here)).rounds()[-1]
     assert (logits.argmax(1) == y).mean() == pytest.approx(recorded["accuracy"])
@@ -171,9 +169,8 @@ def test_a_safetensors_file_has_the_runs_bits_and_says_what_it_is(here: Path) ->
         notes = file.metadata()
     assert (notes["model"], notes["settings"], notes["round"]) == ("lenet5", '{"classes": 10}', "2")
     assert notes["run"] == the_run(here).name
-    assert set(notes) == {
-        *("format", "model", "settings", "input", "output", "run", "round", "fedmx")
-    }
+    keys = ("format", "model", "settings", "input", "output", "run", "round", "fedmx")
+    assert set(notes) == set(keys)
 
 
 def test_a_state_dict_comes_with_its_modules_source_which_is_printed(
@@ -195,13 +192,9 @@ def test_a_state_dict_comes_with_its_modules_source_which_is_printed(
 
 @pytest.mark.parametrize("kind", [*FORMATS, "run", "model", "checkpoint"])
 def test_a_run_begins_from_what_was_exported_bit_for_bit(here: Path, kind: str) -> None:
-    run = the_run(here)
-    files = {
-        "run": run,
-        "model": run / "model.safetensors",
-        "checkpoint": run / "checkpoints" / "round-000002.safetensors",
-    }
-    start = start_of(files.get(kind) or FORMATS[kind]).start
+    files = {"run": "", "model": "model.safetensors"}
+    files["checkpoint"] = "checkpoints/round-000002.safetensors"
+    start = start_of(the_run(here) / files[kind] if kind in files else FORMATS[kind]).start
     expected = np.concatenate([value.reshape(-1) for value in in_order(final_weights(here))])
     assert np.array_equal(start.weights, expected)
 
@@ -344,14 +337,8 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, lengt
     given = Experiment(rounds=1, clients=1, compute=compute)
     layout = Assembly(given, shape=(1, 8, 8), classes=10).engine.layout
     weights = np.arange(sum(one.stop - one.start for one in layout), dtype=np.float32)
-    header = {
-        one.name: {
-            "dtype": "F32",
-            "shape": one.shape,
-            "data_offsets": [4 * one.start, 4 * one.stop],
-        }
-        for one in layout
-    }
+    offsets = {one.name: {"data_offsets": [4 * one.start, 4 * one.stop]} for one in layout}
+    header = {one.name: {"dtype": "F32", "shape": one.shape, **offsets[one.name]} for one in layout}
     path = tmp_path / "a.safetensors"
     text = json.dumps(header).ljust(length).encode()
     path.write_bytes(struct.pack("<Q", length) + text + weights.tobytes())
@@ -448,11 +435,8 @@ def test_word_vectors_from_a_file_are_exported_without_the_texts(
     for kind in FORMATS:
         assert command(["export", str(run), "--to", kind, "--own-modules"]) == 0
     assert "int64 tokens (n, 25)" in capsys.readouterr().out
-    for file, name in (
-        ("lstm.safetensors", "vectors"),
-        ("lstm_torch.safetensors", "embedding1.weight"),
-    ):
-        vectors = load_file(file)[name]
+    for file, name in (("lstm", "vectors"), ("lstm_torch", "embedding1.weight")):
+        vectors = load_file(f"{file}.safetensors")[name]
         assert vectors.shape == (8, 3)
         assert vectors[[0, 2, 4]].tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
     (here / "texts-are-here").touch()

@@ -58,18 +58,11 @@ class Drift(ServerSide):
 
 def simulation() -> Server:
     training = Training(epochs=2, batch_size=4, learning_rate=0.1)
-    logic = Logic(
-        compute().engine.layout,
-        selector=Uniform(0.5),
-        hooks=[Residual()],
-        training=training,
-        seed=11,
-    )
+    how = {"selector": Uniform(0.5), "hooks": [Residual()], "training": training, "seed": 11}
+    logic = Logic(compute().engine.layout, **how)
+    executor = SerialExecutor(logic, MXNetEngine(tiny, (4,), 3), samples_of)
     numbers = {client: len(samples_of(client)) for client in range(4)}
-    clients = SimulatedClients(
-        SerialExecutor(logic, MXNetEngine(tiny, (4,), 3), samples_of), numbers
-    )
-    return Server(clients, logic, compute(), last_round=ROUNDS)
+    return Server(SimulatedClients(executor, numbers), logic, compute(), last_round=ROUNDS)
 
 
 def folder(parent: Path) -> RunFolder:

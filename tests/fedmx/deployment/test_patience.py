@@ -49,30 +49,16 @@ def test_a_silent_client_does_not_hold_up_a_survey(certificates: Certificates) -
         client.expect(Question)
         client.until_told()
 
-    server = listening(
-        certificates,
-        wait_for=2,
-        patience=Patience(limit_s=4.0),
-        rejoin_s=0.0,
-        selector=Surveyed(1.0),
-    )
+    how = {"patience": Patience(limit_s=4.0), "rejoin_s": 0.0, "selector": Surveyed(1.0)}
+    server = listening(certificates, wait_for=2, **how)
     with server, fleet(server, certificates, {0: answering, 1: asked}):
         (round,) = server.rounds()
     assert round.participants == (0,)
     assert any(one.startswith("client 1") and "4 s" in one for one in round.rejected_connections)
 
 
-TREE: dict[str, Any] = {
-    "name": "patient",
-    "rounds": 1,
-    "clients": 6,
-    "compute": {
-        "model": "logistic",
-        "data": "digits",
-        "normalise": {"scale": 16},
-        "train": {"steps": 1},
-    },
-}
+COMPUTE = {"model": "logistic", "data": "digits", "normalise": {"scale": 16}}
+TREE: dict[str, Any] = {"name": "patient", "rounds": 1, "clients": 6, "compute": COMPUTE}
 PRIVATE: dict[str, Any] = {
     "privacy": {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1},
     "logic": {

@@ -72,17 +72,9 @@ def make(
     run = RunFolder.create(parent, name, text, {"seed": seed, "mode": "simulation"})
     losses = [1 - accuracy for accuracy in accuracies] if losses is None else losses
     for number, (accuracy, loss) in enumerate(zip(accuracies, losses, strict=True), start=1):
-        run.append_round(
-            {
-                "round": number,
-                "accuracy": accuracy,
-                "loss": loss,
-                "train_loss": train_losses[number - 1] if train_losses else None,
-                "up_bytes": 2**20,
-                "down_bytes": 2**20,
-                "seconds": 1.0,
-            }
-        )
+        record = {"round": number, "accuracy": accuracy, "loss": loss, "seconds": 1.0}
+        record["train_loss"] = train_losses[number - 1] if train_losses else None
+        run.append_round({**record, "up_bytes": 2**20, "down_bytes": 2**20})
     if done:
         run.finish("done")
     return run

@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> RunFolder:
     for number in range(1, ROUNDS + 1):
         accuracy = 0.1 * number
         folder.append_round(
-            {"round": number, "accuracy": accuracy, "virtual": False, "name": "é,\n"}
+            {"round": number, "accuracy": accuracy, "loss": 2.0, "virtual": False, "name": "é,\n"}
         )
         folder.append_clients(
             {"round": number, "client": client, "status": "accepted", "up_bytes": 1234}

@@ -65,9 +65,10 @@ def test_a_checkpoint_is_written_every_so_many_rounds_and_after_the_last(every, 
     assert written == [("checkpoint", number, {"at": number}, Keep(3)) for number in due]
 
 
-@pytest.mark.parametrize(
-    "name", ["accuracy", "loss", "round", "chain", "checksum", "stepped_back", "suspended"]
-)
+RECORDED = ["accuracy", "loss", "round", "chain", "checksum", "stepped_back", "suspended"]
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_a_hooks_number_does_not_vanish_behind_one_of_the_record(name) -> None:
     report = RoundReport(3, 0.1, 2, (), Traffic(), numbers={"epsilon": 0.5, name: 0.9})
     with pytest.raises(FedmxError, match=rf"^round 3: a hook records {name}, .*another name$"):
