@@ -45,7 +45,7 @@ def joining(server: Server, certificates: Certificates, *features: str) -> objec
 
 
 @pytest.mark.parametrize("feature", [FEATURE, f"fedmx-{SAME_MINOR}"])
-def test_a_client_of_the_minor_version_takes_part(certificates: Certificates, feature: str) -> None:
+def test_one_of_the_same_minor_version_takes_part(certificates: Certificates, feature: str) -> None:
     with listening(certificates) as server:
         assert isinstance(joining(server, certificates, feature), Setup)
         noted = server.network._sessions.other_versions  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ def test_a_run_with_damaged_records_is_not_forked(
     assert list(tmp_path.iterdir()) == [run]
 
 
-def test_records_beside_the_chain_are_not_taken_over(parent: RunFolder, tmp_path: Path) -> None:
+def test_records_against_the_chain_are_not_taken_over(parent: RunFolder, tmp_path: Path) -> None:
     run = Path(shutil.copytree(parent.path, tmp_path / "run"))
     clients = JsonLines(run / "clients.jsonl")
     last = [one["client"] for one in clients.read() if one["round"] == 2][-1]

@@ -191,7 +191,7 @@ def test_a_deployed_run_is_run_again_by_its_journal(tmp_path: Path) -> None:
         assert (found and (found.round, found.what)) == (what and (2, what))
 
 
-def test_a_deployed_run_without_its_journal_is_not_run(plain: Path, tmp_path: Path) -> None:
+def test_a_deployed_run_without_journal_is_checked_alone(plain: Path, tmp_path: Path) -> None:
     def change(members: Members) -> None:
         with_facts(mode="server")(members)
         del members["journal.jsonl"]

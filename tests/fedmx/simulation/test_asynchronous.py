@@ -275,10 +275,8 @@ def run_on_equal_devices(logic: Logic, clients: Mapping[int, Quadratic]) -> list
 
 def asynchronous(refill_at: int, clients: Mapping[int, Quadratic]) -> list[ServerState]:
     preset = fedbuff(concurrency=4, buffer=4, refill_at=refill_at)
-    logic = a_logic(
-        preset.selector, aggregator=preset.aggregator, hooks=preset.hooks, clients=len(clients)
-    )
-    return run_on_equal_devices(logic, clients)
+    how = {"aggregator": preset.aggregator, "hooks": preset.hooks, "clients": len(clients)}
+    return run_on_equal_devices(a_logic(preset.selector, **how), clients)
 
 
 def test_a_buffer_that_is_filled_at_once_is_fedavg_bit_for_bit() -> None:
@@ -319,22 +317,16 @@ LOGICS: dict[str, dict[str, Any]] = {
 }
 
 
-def an_experiment(clock: str, logic: str, **more: Any) -> Experiment:
-    return Experiment(
-        seed=4,
-        rounds=10,
-        clients=12,
-        compute={
-            "model": "logistic",
-            "data": "digits",
-            "normalise": {"scale": 16},
-            "partition": "iid",
-            "train": {"epochs": 1, "batch_size": 20, "learning_rate": 0.1},
-        },
-        logic=LOGICS[logic],
-        clock=CLOCKS[clock],
-        **more,
-    )
+COMPUTE = {
+    **{"model": "logistic", "data": "digits", "normalise": {"scale": 16}},
+    "train": {"epochs": 1, "batch_size": 20, "learning_rate": 0.1},
+}
+
+
+def an_experiment(clock: str | dict[str, Any], logic: str) -> Experiment:
+    given = {"compute": COMPUTE, "logic": LOGICS[logic]}
+    given["clock"] = CLOCKS[clock] if isinstance(clock, str) else clock
+    return Experiment(seed=4, rounds=10, clients=12, **given)
 
 
 @pytest.mark.parametrize(
@@ -398,27 +390,15 @@ def test_parts_that_need_rounds_that_wait_are_refused(
 ) -> None:
     parts = {"selector": "concurrent", "aggregator": "fedbuff", **logic}
     with pytest.raises(ExperimentError, match=named):
-        simulate(
-            Experiment(
-                rounds=1,
-                clients=12,
-                compute={"model": "logistic", "data": "digits"},
-                logic=parts,
-                clock=clock,
-            )
-        )
+        simulate(Experiment(rounds=1, clients=12, compute=COMPUTE, logic=parts, clock=clock))
 
 
 def test_clients_that_left_are_lost_at_once_and_others_take_their_places(tmp_path: Path) -> None:
     trace = tmp_path / "presence.csv"
     trace.write_text(LEAVING)
-    clock = {
-        "devices": TIERS,
-        "availability": {"name": "trace", "path": str(trace), "repeat": True},
-    }
-    CLOCKS["a trace"] = clock
-    rounds = list(simulate(an_experiment("a trace", "fedbuff")))
-    del CLOCKS["a trace"]
+    there = {"name": "trace", "path": str(trace), "repeat": True}
+    clock = {"devices": TIERS, "availability": there}
+    rounds = list(simulate(an_experiment(clock, "fedbuff")))
     assert len(rounds) == 10
     assert [row for one in rounds for row in one.report.clients if row.status == "lost"]
     for one in rounds:
@@ -428,15 +408,12 @@ def test_clients_that_left_are_lost_at_once_and_others_take_their_places(tmp_pat
 
 
 @pytest.mark.parametrize("logic", ["fedbuff", "fedasync"])
-def test_the_clock_counts_the_time_before_anybody_was_there(
-    logic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_clock_counts_the_time_before_anybody_was_there(logic: str, tmp_path: Path) -> None:
     trace = tmp_path / "presence.csv"
     lines = (f"{client},0,off\n{client},{50 + client},on\n" for client in range(12))
     trace.write_text("client,time,state\n" + "".join(lines))
     clock = {"devices": TIERS, "availability": {"name": "trace", "path": str(trace)}}
-    monkeypatch.setitem(CLOCKS, "a trace", clock)
-    rounds = list(simulate(an_experiment("a trace", logic)))
+    rounds = list(simulate(an_experiment(clock, logic)))
     assert [one.report.waited_s for one in rounds] == [50.0] + 9 * [0.0]
     ended_s = 50.0 + np.cumsum([one.report.took_s for one in rounds])
     np.testing.assert_allclose([one.clock_elapsed_s for one in rounds], ended_s)

@@ -65,7 +65,7 @@ def unwalked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unwalked")
 @pytest.mark.parametrize("selector", ["uniform", "round-robin"])
-def test_two_thousand_million_clients_cost_as_the_cohort(made: list[int], selector: str) -> None:
+def test_two_thousand_million_clients_cost_their_cohort(made: list[int], selector: str) -> None:
     logic = {"selector": {"name": selector, "count": COHORT}, "hooks": ["stc"]}
     with simulate(experiment(MANY, logic=logic)) as simulation:
         rounds = list(simulation)
