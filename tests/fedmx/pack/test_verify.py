@@ -260,7 +260,7 @@ def test_data_that_are_gone_or_others_are_named_with_their_checksum(
 
 
 def test_a_portable_run_is_run_again_on_the_portable_instructions(tmp_path: Path) -> None:
-    folder = run(tmp_path, "[]", "--set", "compute.bits=portable")
+    folder = run(tmp_path, "[]", "--set", "compute.bits=portable", "--set", "rounds=2")
     done = fedmx("pack", folder, "-o", "x.fedmx", cwd=tmp_path)
     assert done.code == 0, done.err
     found = verify(tmp_path / "x.fedmx")  # this process runs on the CPU's own
