@@ -130,9 +130,7 @@ def test_variables_that_may_decide_bits_are_named_and_those_of_portable_instruct
     assert list(bits.variables().items()) == sorted(given.items())
 
 
-def test_the_cores_are_those_of_the_process_or_of_the_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_cores_are_those_of_the_process_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0: {1, 4, 5}}[process])
     assert bits.cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
@@ -149,9 +147,7 @@ def test_numpys_blas_has_one_thread_for_a_while() -> None:
     assert [library.get_num_threads() for library in libraries] == before
 
 
-def test_a_users_own_filters_of_warnings_are_kept(
-    flags: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_filters_of_warnings_are_kept(flags: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONWARNINGS", "error::FutureWarning")
     environment = bits.portable_environment()
     assert environment["PYTHONWARNINGS"] == f"error::FutureWarning,{bits.NUMPYS_NOTICE}"

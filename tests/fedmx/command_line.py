@@ -90,12 +90,7 @@ def fedmx(
 
 
 def copied(
-    function: str,
-    *words: str | Path,
-    cwd: Path,
-    typed: str = "",
-    page: bool = False,
-    **more: str,
+    function: str, *words: str | Path, cwd: Path, typed: str = "", page: bool = False, **more: str
 ) -> CommandResult:
     """Run a function, as ``module:name``, in a copy of a process that has everything loaded."""
     with (
@@ -122,11 +117,7 @@ class Started(ForkedProcess):
     """A command under way, as `subprocess.Popen` has it; its outputs are pipes."""
 
     def __init__(
-        self,
-        words: Sequence[str],
-        folder: Path,
-        environment: Mapping[str, str],
-        starts_anew: bool,
+        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], starts_anew: bool
     ) -> None:
         (ours_out, out), (ours_err, err) = os.pipe(), os.pipe()
         with open(os.devnull, "rb") as nothing:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedmx import RemoteClients, Round, Server
+from fedmx import Round, Server
 from fedmx.deployment.client_sessions import identity
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.processes import until
@@ -45,7 +45,6 @@ class Fleet:
         self, server: Server, client: int, memory: Path, modules: Path | None = None
     ) -> None:
         """Kill a client; when the server has seen that it is gone, start it in a new process."""
-        assert isinstance(server.network, RemoteClients)
         listener = server.network.listener
         self._running[client].kill()
         # A task that was on its way to the dead client would have been sent, and counted, twice.

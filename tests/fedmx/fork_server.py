@@ -91,8 +91,7 @@ class ForkServer:
 
     def ask(self, request: Mapping[str, Any], files: Sequence[int] = ()) -> Any:
         self._asked = asked = self._asked + 1
-        numbered = json.dumps({**request, "number": asked})
-        socket.send_fds(self._socket, [numbered.encode()], files)
+        socket.send_fds(self._socket, [json.dumps({**request, "number": asked}).encode()], files)
         while True:  # Ctrl-C may have interrupted the wait for an earlier reply
             number, reply = json.loads(self._socket.recv(MAX_REQUEST_BYTES))
             if number == asked:

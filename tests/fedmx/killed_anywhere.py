@@ -27,14 +27,7 @@ from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-CALLS = {
-    "open",
-    "os.rename",
-    "os.remove",
-    "os.mkdir",
-    "os.truncate",
-    "os.chmod",
-}  # they are audited
+CALLS = {"open", "os.rename", "os.remove", "os.mkdir", "os.truncate", "os.chmod"}  # are audited
 NO_CALLS = ("fold", "hooks", "the round", "open report.html")  # the page is a stand-in
 NEED_NO_ROOM = ("os.remove", "os.truncate", "os.chmod", "fsync killed", "pwrite lock")
 ADVICE = ("make it writable", "disk space")
@@ -338,8 +331,7 @@ class Killed:
             clients = [deployment.client(number, CLIENTS) for number in range(1, CLIENTS)]
             words = deployment.client_words(0, CLIENTS)
             self._until_nothing_new(
-                "an update",
-                lambda **how: Doomed(self.folder, *words, counts="/memory/", **how),
+                "an update", lambda **how: Doomed(self.folder, *words, counts="/memory/", **how)
             )
             server.kill()  # its round has waited for that client
             clients.append(deployment.client(0, CLIENTS))

@@ -24,8 +24,12 @@ TREE: dict[str, Any] = {
 }
 ALL = {"selector": {"name": "uniform", "fraction": 1.0}}
 DEVICES = {"deadline_s": 4, "devices": "lognormal", "uploads": "serial"}
+SOME = {"selector": {"name": "uniform", "fraction": 0.7}}
+LOGISTIC = {**TREE["compute"], "model": "logistic"}
+KRUM = {"name": "krum", "byzantine": 0}
+MIXING = {"name": "nearest-neighbour-mixing", "byzantine": 1, "rule": KRUM}
 KINDS: dict[str, dict[str, Any]] = {
-    "fedavg": {"logic": {"selector": {"name": "uniform", "fraction": 0.7}}},
+    "fedavg": {"logic": SOME},
     "asked": {
         "logic": {
             "selector": {"name": "power-of-choice", "count": 2, "candidates": 4},
@@ -38,10 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {"preset": {"name": "astraea", "gamma": 2, "rebalance": 3.0, "augment": True}}
     },
     "passes": {
-        "logic": {
-            "preset": {"name": "astraea", "gamma": 2, "mediator_epochs": 3},
-            "hooks": ["stc"],
-        },
+        "logic": {"preset": {"name": "astraea", "gamma": 2, "mediator_epochs": 3}, "hooks": ["stc"]}
     },
     "online knapsack": {
         "logic": {"preset": {"name": "online-kp", "L0": 1e-9, "U": 1e-8}, "min_updates": 0},
@@ -67,31 +68,17 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {"preset": {"name": "scaffold", "fraction": 0.7}},
     },
     "batch norm": {"compute": {**TREE["compute"], "model": "kind_models:Normed"}},
-    "assets": {
-        "logic": {
-            "selector": {"name": "uniform", "fraction": 0.7},
-            "hooks": [{"name": "fedshare", "warm_up": 2}],
-        }
-    },
-    "liars": {
-        "attack": {"name": "min-max", "clients": 0.34},
-        "logic": {"selector": {"name": "uniform", "fraction": 0.7}},
-    },
+    "assets": {"logic": {**SOME, "hooks": [{"name": "fedshare", "warm_up": 2}]}},
+    "liars": {"attack": {"name": "min-max", "clients": 0.34}, "logic": SOME},
     "nested": {
         "logic": {
             "selector": {"name": "uniform", "fraction": 1.0},
-            "aggregator": {
-                **{"name": "bucketing", "size": 2},
-                "rule": {
-                    **{"name": "nearest-neighbour-mixing", "byzantine": 1},
-                    "rule": {"name": "krum", "byzantine": 0},
-                },
-            },
+            "aggregator": {"name": "bucketing", "size": 2, "rule": MIXING},
             "min_updates": 6,
         }
     },
     "tree of noise": {
-        "compute": {**TREE["compute"], "model": "logistic"},
+        "compute": LOGISTIC,
         "privacy": {"name": "dp-ftrl", "clip": 0.5, "delta": 1e-2, "noise": 1.1, "restart": 2},
         "logic": {
             "preset": {"name": "fedavg", "weights": "uniform"},
@@ -101,7 +88,7 @@ KINDS: dict[str, dict[str, Any]] = {
         },
     },
     "hidden labels": {
-        "compute": {**TREE["compute"], "model": "logistic"},
+        "compute": LOGISTIC,
         "privacy": {
             **{"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0},
             **{"label_epsilon": 2.0, "labels": 20},
@@ -112,18 +99,9 @@ KINDS: dict[str, dict[str, Any]] = {
         },
     },
     "round memory": {
-        "logic": {
-            "selector": {"name": "uniform", "fraction": 0.7},
-            "hooks": ["kind_parts:Shares"],
-            "trainer": "kind_parts:Counts",
-        }
+        "logic": {**SOME, "hooks": ["kind_parts:Shares"], "trainer": "kind_parts:Counts"}
     },
-    "secure sum": {
-        "logic": {
-            "selector": {"name": "uniform", "fraction": 0.7},
-            "hooks": ["kind_secure_sum:SecureSum"],
-        }
-    },
+    "secure sum": {"logic": {**SOME, "hooks": ["kind_secure_sum:SecureSum"]}},
 }
 MODELS = """
 from mxnet.gluon import nn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
 from fedmx.run import gather_facts
 from fedmx.run.checkpoint import Keep
+from fedmx.run.records import JsonLines
 from fedmx.simulation.executors.parallel import Backend
 from tests.fedmx import kinds
 from tests.fedmx.fork_server import write_no_page
@@ -74,6 +76,21 @@ def run_of(
     text = json.dumps({**TREE, **changed})
     given = Experiment.parse(text, "runs.yaml", folder=modules, modules=None)
     return record(given, folder, modules=modules, deployed=deployed)
+
+
+def changed_records(
+    run: RunFolder, folder: Path, file: str, *, last: bool = False, **values: Any
+) -> RunFolder:
+    """A copy of a run in whose records of round 3, or in the last of them, something is another."""
+    path = Path(shutil.copytree(run.path, folder / "other"))
+    lines = JsonLines(path / file)
+    records = list(lines.read())
+    of_round = [one for one in records if one["round"] == 3]
+    lines.path.unlink()
+    for one in of_round[-1:] if last else of_round:
+        one.update(values)
+    lines.append(records)
+    return RunFolder.open(path)
 
 
 HALVING = """

@@ -113,8 +113,7 @@ def test_the_quickstart_runs_on_numpy_where_mxnet_is_missing(tmp_path: Path) -> 
 
 def test_weights_of_one_engine_begin_a_run_of_another(numpy_run: Path, tmp_path: Path) -> None:
     given = ["rounds=1", "compute.train.steps=0", f"compute.start={numpy_run}"]
-    experiment = Experiment.read(ROOT / "examples/quickstart.yaml", given)
-    (first,) = simulate(experiment)
+    (first,) = simulate(Experiment.read(ROOT / "examples/quickstart.yaml", given))
     last = json.loads((numpy_run / "rounds.jsonl").read_text().splitlines()[-1])
     assert first.accuracy == pytest.approx(last["accuracy"], abs=0.005)
 
@@ -131,8 +130,6 @@ def test_a_named_model_is_exported_from_any_engine_with_its_bits(
         Assembly(Experiment.read(ROOT / "examples/quickstart.yaml", [start])).start
         for start in given
     )
-    assert one is not None
-    assert other is not None
     assert one.weights.tobytes() == other.weights.tobytes()
 
 
@@ -222,8 +219,7 @@ def test_what_ran_on_a_gpu_is_said_to_promise_no_bits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     one, other = (run_of(tmp_path, rounds=2, compute=NUMPY["compute"]) for _ in range(2))
-    facts = {**one.facts, "device": "cuda (some GPU)"}
-    Identity(facts).write(one.path)
+    Identity({**one.facts, "device": "cuda (some GPU)"}).write(one.path)
     one = RunFolder.open(one.path)
     assert "cuda (some GPU), on which bits are not promised" in diff(one, other).sentence
     replay(one)
@@ -231,9 +227,6 @@ def test_what_ran_on_a_gpu_is_said_to_promise_no_bits(
 
 
 def test_a_diff_says_first_that_the_engine_is_another(tmp_path: Path) -> None:
-    one = run_of(tmp_path, rounds=2)
-    other = run_of(tmp_path, rounds=2, compute=NUMPY["compute"])
-    found = diff(one, other)
+    found = diff(run_of(tmp_path, rounds=2), run_of(tmp_path, rounds=2, compute=NUMPY["compute"]))
     assert found.sentence.startswith("another engine, mxnet against numpy;")
-    assert found.divergence is not None
     assert found.divergence.round == 1

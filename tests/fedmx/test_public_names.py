@@ -61,8 +61,7 @@ def test_dir_and_all_list_the_names_of_the_stub() -> None:
 
 
 def test_the_stub_exports_each_name_to_type_checkers() -> None:
-    others = [node for node in STUB.body[1:] if not isinstance(node, ast.ImportFrom)]
-    assert others == []
+    assert [node for node in STUB.body[1:] if not isinstance(node, ast.ImportFrom)] == []
     aliases = [alias for node in IMPORTS for alias in node.names]
     assert [alias.name for alias in aliases if alias.asname != alias.name] == []
 
@@ -95,6 +94,7 @@ def test_a_users_own_layers_is_named_by_the_import(tmp_path: Path, hiding: str, 
         (path / "__init__.py").write_text("")
     done = run_python(code, tmp_path)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"ImportError: {path} hides fedmx's own package 'layers'; rename {hiding}"
+    assert (
+        done.stderr.splitlines()[-1]
+        == f"ImportError: {path} hides fedmx's own package 'layers'; rename {hiding}"
     )

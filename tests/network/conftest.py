@@ -33,6 +33,12 @@ class Certificates:
             self.folder / "server.pem", self.folder / "server.key", self.folder / "ca.pem"
         )
 
+    @property
+    def files(self) -> dict[str, str]:
+        """The server's, as `network.tls` names them."""
+        tls = self.server
+        return {"ca": str(tls.ca), "certificate": str(tls.certificate), "key": str(tls.key)}
+
     def client(self, identity: str) -> ClientTLS:
         if not (self.folder / f"{identity}.pem").exists():
             make_client_certificate(self.folder, identity)

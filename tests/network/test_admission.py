@@ -23,32 +23,6 @@ def filled(number: int, address: str = HERE, now: float = 0.0, most: int = 0) ->
     return admission
 
 
-def test_the_stalest_handshake_is_evicted_first() -> None:
-    admission = filled(4)
-    assert admission.full
-    admission.step(0, 0.5)  # it is active, so it is no longer the stalest
-    assert admission.evict(1.0) == 1
-    assert not admission.full
-    admission.arrive(9, HERE, 1.0)
-    assert [admission.evict(2.0) for _ in range(5)] == [2, 3, 0, 9, None]
-
-
-def test_a_slow_client_is_not_evicted_in_place_of_an_active_attacker() -> None:
-    admission: Admission[str] = Admission(Limits(max_handshakes=4))
-    admission.arrive("honest", THERE, 0.0)
-    for number in range(3):
-        admission.arrive(f"stranger {number}", HERE, 0.9)
-    assert admission.evict(1.0) is None
-    assert admission.evict(0.9 + 2 * GRACE_S) == "stranger 0"
-
-
-def test_a_recent_step_protects_from_eviction() -> None:
-    admission = filled(4)
-    assert admission.evict(0.99 * GRACE_S) is None
-    assert len(admission) == 4
-    assert admission.evict(GRACE_S) == 0
-
-
 def test_a_newcomer_goes_first_only_before_a_party_with_more_handshakes_than_its_own() -> None:
     admission = filled(3)
     assert admission.goes_first(THERE)
@@ -56,14 +30,6 @@ def test_a_newcomer_goes_first_only_before_a_party_with_more_handshakes_than_its
     assert admission.goes_first(THERE), "2 of its own, and 3 of the other"
     admission.arrive(9, THERE, 0.0)
     assert not admission.goes_first(THERE), "3 of its own, and 3 of the other"
-
-
-def test_the_address_with_the_most_handshakes_is_evicted_first() -> None:
-    admission: Admission[str] = Admission(Limits(max_handshakes=6))
-    admission.arrive("honest", THERE, 0.0)  # it is the oldest
-    for number in range(5):
-        admission.arrive(f"stranger {number}", HERE, 1.0)
-    assert [admission.evict(9.0) for _ in range(4)] == [f"stranger {n}" for n in range(4)]
 
 
 @pytest.mark.parametrize(

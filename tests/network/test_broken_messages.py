@@ -8,7 +8,7 @@ import socket
 import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +31,7 @@ from layers.network.events import Arrived, SessionEvent
 from layers.network.handshake import ClientSession
 from layers.network.inbox import FEATURE, LEAST_FILLED_BYTES
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, drained
+from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, dial, drained
 
 SLOW = Backoff(first_s=60, longest_s=60)
 WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
@@ -77,24 +77,18 @@ class Ends:
         return int(getattr(self.proxy.connections[connection], self.way))
 
 
-def run(
-    way: str,
-    cuts: list[int],
-    test: Callable[[Ends], None],
-    *,
-    token: bytes | None = b"secret",
-    silent: bool = False,
-    limits: Limits | None = None,
-) -> None:
-    with Listener("127.0.0.1:0", CODEC, token=token, limits=limits) as listener:
-        places = [(way, cut) for cut in cuts]
-        with (
-            CuttingProxy(listener, places, silent) as proxy,
-            Connector(
-                proxy.address, "client-1", CODEC, token=token, backoff=QUICK, limits=limits
-            ) as connector,
-        ):
-            test(Ends(way, proxy, connector))
+@contextlib.contextmanager
+def broken(
+    way: str, cuts: list[int], *, silent: bool = False, limits: Limits | None = None
+) -> Iterator[Ends]:
+    with (
+        Listener("127.0.0.1:0", CODEC, token=b"secret", limits=limits) as listener,
+        CuttingProxy(listener, [(way, cut) for cut in cuts], silent) as proxy,
+        Connector(
+            proxy.address, "client-1", CODEC, token=b"secret", backoff=QUICK, limits=limits
+        ) as connector,
+    ):
+        yield Ends(way, proxy, connector)
 
 
 @pytest.mark.parametrize("way", ["up", "down"])
@@ -102,7 +96,7 @@ def run(
     "cut", [LEAST_FILLED_BYTES + REST, 1_000_000, 2_500_001, WHOLE - 300_000, WHOLE]
 )
 def test_only_the_missing_bytes_are_sent_again(way: str, cut: int) -> None:
-    def test(ends: Ends) -> None:
+    with broken(way, [cut]) as ends:
         ends.break_off()
         ends.send(Task(1, WEIGHTS))
         arrived = await_event(ends.receiver, Received)
@@ -113,14 +107,12 @@ def test_only_the_missing_bytes_are_sent_again(way: str, cut: int) -> None:
         assert await_event(ends.receiver, Received).message == Note("and nothing twice")
         assert ends.passed(1) <= WHOLE - cut + REST
 
-    run(way, [cut], test)
-
 
 @pytest.mark.parametrize("way", ["up", "down"])
 def test_it_is_continued_after_each_of_several_cuts(way: str) -> None:
     cuts = [1_000_000, 900_000, REST // 2, 2_000_000]
 
-    def test(ends: Ends) -> None:
+    with broken(way, cuts) as ends:
         for _ in range(len(cuts)):
             ends.opened()
             ends.send(Task(1, WEIGHTS))
@@ -133,13 +125,11 @@ def test_it_is_continued_after_each_of_several_cuts(way: str) -> None:
         sent = sum(ends.passed(connection) for connection in range(len(cuts) + 1))
         assert sent <= WHOLE + REST * (len(cuts) + 1)
 
-    run(way, cuts, test)
-
 
 def test_it_is_continued_if_the_server_has_not_seen_the_cut() -> None:
     """The newer connection replaces the older one and keeps its received bytes."""
 
-    def test(ends: Ends) -> None:
+    with broken("up", [3_000_000], silent=True) as ends:
         ends.opened()
         ends.send(Task(1, WEIGHTS))
         await_event(ends.connector, Disconnected)
@@ -150,14 +140,11 @@ def test_it_is_continued_if_the_server_has_not_seen_the_cut() -> None:
         await_event(ends.listener, Received)
         assert ends.passed(1) <= WHOLE - 3_000_000 + REST
 
-    run("up", [3_000_000], test, silent=True)
-
 
 def raw_session(listener: Listener) -> tuple[socket.socket, ClientSession]:
     """A bare socket, and the session of a client before its hello."""
     session = ClientSession("client-1", CODEC, 0.0, token=b"secret", features=frozenset({FEATURE}))
-    host, port = listener.address.rsplit(":", 1)
-    raw = socket.create_connection((host, int(port)), timeout=20)
+    raw = dial(listener)
     session.receive_data(raw.recv(1 << 16), 0.0)
     return raw, session
 
@@ -200,20 +187,18 @@ def test_another_message_of_the_same_size_starts_again(way: str) -> None:
     other = WEIGHTS.copy()
     other[1000] += 1
 
-    def test(ends: Ends) -> None:
+    with broken(way, [3_000_000]) as ends:
         ends.break_off()
         ends.send(Task(1, other))
         assert np.array_equal(await_event(ends.receiver, Received).message.weights, other)
         ends.send(Task(1, WEIGHTS))
         assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
 
-    run(way, [3_000_000], test)
-
 
 def test_a_server_that_does_not_wait_for_its_client_starts_again() -> None:
     """The client's PARTIAL frame is too late, and is ignored for later messages, too."""
 
-    def test(ends: Ends) -> None:
+    with broken("down", [3_000_000]) as ends:
         ends.opened()
         ends.send(Task(1, WEIGHTS))
         ends.cut()
@@ -222,11 +207,9 @@ def test_a_server_that_does_not_wait_for_its_client_starts_again() -> None:
             ends.send(Task(1, WEIGHTS))
             assert np.array_equal(await_event(ends.connector, Received).message.weights, WEIGHTS)
 
-    run("down", [3_000_000], test)
-
 
 def test_a_small_message_in_between_changes_nothing() -> None:
-    def test(ends: Ends) -> None:
+    with broken("up", [3_000_000]) as ends:
         ends.break_off()
         ends.send(Note("I am back"))
         ends.send(Task(1, WEIGHTS))
@@ -235,8 +218,6 @@ def test_a_small_message_in_between_changes_nothing() -> None:
         ends.send(Note("the end"))
         await_event(ends.receiver, Received)
         assert ends.passed(1) <= WHOLE - 3_000_000 + REST
-
-    run("up", [3_000_000], test)
 
 
 def test_it_is_continued_over_tls(certificates: Certificates) -> None:
@@ -257,13 +238,11 @@ def test_it_is_continued_over_tls(certificates: Certificates) -> None:
 
 
 def test_an_expired_part_is_dropped() -> None:
-    def test(ends: Ends) -> None:
+    with broken("up", [3_000_000], limits=Limits(keep_s=1e-9)) as ends:
         ends.break_off()
         ends.send(Task(1, WEIGHTS))
         assert np.array_equal(await_event(ends.receiver, Received).message.weights, WEIGHTS)
         assert ends.passed(1) >= WHOLE
-
-    run("up", [3_000_000], test, limits=Limits(keep_s=1e-9))
 
 
 def test_a_part_that_is_not_continued_is_freed() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import os
 import shutil
-import socket
 import ssl
 import stat
 from pathlib import Path
@@ -40,7 +39,7 @@ from layers.network import (
 )
 from layers.network.tls import explain
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import CODEC, QUICK, await_event
+from tests.network.wire_messages import CODEC, QUICK, await_event, dial
 
 
 def load(path: Path) -> x509.Certificate:
@@ -54,70 +53,35 @@ def valid_on(
     ca = load(certificates.folder / "ca.pem")
     ca_key = load_pem_private_key((certificates.folder / "ca.key").read_bytes(), None)
     key = ec.generate_private_key(ec.SECP256R1())
-    now = datetime.datetime.now(datetime.timezone.utc)
-    day = datetime.timedelta(days=1)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")]))
-        .issuer_name(ca.subject)
-        .public_key(key.public_key())
-        .serial_number(7)
-        .not_valid_before(now + first * day)
-        .not_valid_after(now + last * day)
-        .sign(ca_key, hashes.SHA256())  # type: ignore[arg-type]
-    )
+    now, day = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=1)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "late")])
+    builder = x509.CertificateBuilder(ca.subject, subject, key.public_key(), 7)
+    builder = builder.not_valid_before(now + first * day).not_valid_after(now + last * day)
+    certificate = builder.sign(ca_key, hashes.SHA256())  # type: ignore[arg-type]
     (folder / "late.pem").write_bytes(certificate.public_bytes(Encoding.PEM))
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "late.key").write_bytes(secret)
+    (folder / "late.key").write_bytes(pem(key))
     return ClientTLS(folder / "late.pem", folder / "late.key", certificates.folder / "ca.pem")
-
-
-def test_certificates_have_the_right_extensions(tmp_path: Path) -> None:
-    ca = load(make_ca(tmp_path).certificate)
-    names = ["example.org", "10.1.2.3", "::1"]
-    server = load(make_server_certificate(tmp_path, names).certificate)
-    client = load(make_client_certificate(tmp_path, "client-7").certificate)
-    for certificate in (server, client):
-        certificate.verify_directly_issued_by(ca)
-        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
-        assert not constraints.ca
-    usages = {
-        certificate: list(
-            certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        )
-        for certificate in (server, client)
-    }
-    assert usages[server] == [ExtendedKeyUsageOID.SERVER_AUTH]
-    assert usages[client] == [ExtendedKeyUsageOID.CLIENT_AUTH]
-    alternatives = server.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert alternatives.get_values_for_type(x509.DNSName) == ["example.org"]
-    addresses = alternatives.get_values_for_type(x509.IPAddress)
-    assert [str(address) for address in addresses] == ["10.1.2.3", "::1"]
-    (common_name,) = client.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    assert common_name.value == "client-7"
-    assert isinstance(client.public_key(), ec.EllipticCurvePublicKey)
-    assert isinstance(client.public_key().curve, ec.SECP256R1)  # type: ignore[union-attr]
 
 
 def extension(certificate: x509.Certificate, kind: type) -> x509.Extension:
     return certificate.extensions.get_extension_for_class(kind)
 
 
-def test_key_usage_is_restricted(tmp_path: Path) -> None:
+def test_certificates_have_the_right_names_and_extensions(tmp_path: Path) -> None:
     ca = load(make_ca(tmp_path).certificate)
-    server = load(make_server_certificate(tmp_path).certificate)
+    names = ["example.org", "10.1.2.3", "::1"]
+    server = load(make_server_certificate(tmp_path, names).certificate)
+    usual = load(make_server_certificate(tmp_path, file_name="usual").certificate)
     client = load(make_client_certificate(tmp_path, "client-7").certificate)
-    for certificate, allowed in (
-        (ca, {"key_cert_sign", "crl_sign"}),
-        (server, {"digital_signature"}),
-        (client, {"digital_signature"}),
-    ):
+    signing = {"key_cert_sign", "crl_sign"}
+    for certificate in (ca, server, usual, client):
         found = extension(certificate, x509.KeyUsage)
-        names = ("digital_signature", "content_commitment", "key_encipherment", "key_agreement")
-        names += ("data_encipherment", "key_cert_sign", "crl_sign")
-        assert {name for name in names if getattr(found.value, name)} == allowed
-        assert found.critical
+        usages = ("digital_signature", "content_commitment", "key_encipherment", "key_agreement")
+        usages += ("data_encipherment", *signing)
+        allowed = signing if certificate is ca else {"digital_signature"}
+        assert {name for name in usages if getattr(found.value, name)} == allowed
         constraints = extension(certificate, x509.BasicConstraints)
+        assert found.critical
         assert constraints.critical
         assert constraints.value.ca is (certificate is ca)
         assert constraints.value.path_length == (0 if certificate is ca else None)
@@ -125,19 +89,26 @@ def test_key_usage_is_restricted(tmp_path: Path) -> None:
         assert not identifier.critical
         expected = x509.SubjectKeyIdentifier.from_public_key(certificate.public_key())
         assert identifier.value.digest == expected.digest
-    for certificate in (server, client):
-        assert not extension(certificate, x509.ExtendedKeyUsage).critical
+        assert isinstance(certificate.public_key().curve, ec.SECP256R1)  # type: ignore[union-attr]
+    ours = extension(ca, x509.SubjectKeyIdentifier).value.digest
+    for certificate, usage in ((server, "SERVER_AUTH"), (client, "CLIENT_AUTH")):
+        certificate.verify_directly_issued_by(ca)
+        extended = extension(certificate, x509.ExtendedKeyUsage)
+        assert list(extended.value) == [getattr(ExtendedKeyUsageOID, usage)]
         authority = extension(certificate, x509.AuthorityKeyIdentifier)
+        assert authority.value.key_identifier == ours
+        assert not extended.critical
         assert not authority.critical
-        assert (
-            authority.value.key_identifier == extension(ca, x509.SubjectKeyIdentifier).value.digest
-        )
-    assert not extension(server, x509.SubjectAlternativeName).critical
-    assert server.subject.rfc4514_string() == "CN=localhost"
-    alternatives = extension(server, x509.SubjectAlternativeName).value
-    addresses = alternatives.get_values_for_type(x509.IPAddress)
-    assert alternatives.get_values_for_type(x509.DNSName) == ["localhost"]
-    assert [str(address) for address in addresses] == ["127.0.0.1", "::1"]
+    assert client.subject.rfc4514_string() == "CN=client-7"
+    assert usual.subject.rfc4514_string() == "CN=localhost"
+    for certificate, host, addresses in (
+        (server, "example.org", ["10.1.2.3", "::1"]),
+        (usual, "localhost", ["127.0.0.1", "::1"]),
+    ):
+        alternatives = extension(certificate, x509.SubjectAlternativeName)
+        assert not alternatives.critical
+        assert alternatives.value.get_values_for_type(x509.DNSName) == [host]
+        assert list(map(str, alternatives.value.get_values_for_type(x509.IPAddress))) == addresses
 
 
 def test_a_certificate_is_valid_from_ten_minutes_ago_for_its_days(tmp_path: Path) -> None:
@@ -167,17 +138,13 @@ def test_a_host_name_may_be_longer_than_a_common_name(tmp_path: Path) -> None:
 def test_files_get_their_mode_and_their_folder_with_its_parents(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        files = make_ca(tmp_path / "new" / "pki")
+        made = [make_ca(folder := tmp_path / "new" / "pki"), make_server_certificate(folder)]
+        made.append(make_client_certificate(folder, "client-7"))
     finally:
         os.umask(before)
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (files.certificate, files.key)]
-    assert modes == [0o644, 0o600]
-
-
-def test_private_keys_are_readable_only_by_their_owner(tmp_path: Path) -> None:
-    files = [make_ca(tmp_path), make_server_certificate(tmp_path)]
-    files.append(make_client_certificate(tmp_path, "client-7"))
-    assert {stat.S_IMODE(file.key.stat().st_mode) for file in files} == {0o600}
+    for files in made:
+        modes = [stat.S_IMODE(path.stat().st_mode) for path in (files.certificate, files.key)]
+        assert modes == [0o644, 0o600]
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
@@ -190,23 +157,19 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-@pytest.mark.parametrize("identity", ["", "../escape", "a b", "-x", "é"])
-def test_an_invalid_identity_gets_no_certificate(tmp_path: Path, identity: str) -> None:
-    make_ca(tmp_path)
-    with pytest.raises(CertificateError, match="identity"):
-        make_client_certificate(tmp_path, identity)
-
-
 def test_a_certificate_needs_a_ca_a_name_and_a_day(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="make one first"):
         make_client_certificate(tmp_path, "client-7")
     make_ca(tmp_path)
-    with pytest.raises(CertificateError, match="at least one name"):
-        make_server_certificate(tmp_path, [])
-    with pytest.raises(CertificateError, match="neither a host name nor an IP"):
-        make_server_certificate(tmp_path, ["x" * 300])
-    with pytest.raises(CertificateError, match="at least 1 day"):
-        make_client_certificate(tmp_path, "client-7", days=0)
+    for make, words in (
+        (lambda: make_server_certificate(tmp_path, []), "at least one name"),
+        (lambda: make_server_certificate(tmp_path, ["x" * 300]), "neither a host name nor an IP"),
+        (lambda: make_client_certificate(tmp_path, "client-7", days=0), "at least 1 day"),
+        (lambda: make_client_certificate(tmp_path, "../escape"), "identity"),
+        (lambda: make_client_certificate(tmp_path, "é"), "identity"),
+    ):
+        with pytest.raises(CertificateError, match=words):
+            make()
 
 
 def pem(
@@ -257,52 +220,45 @@ def test_a_folder_that_cannot_be_made_or_is_missing_is_named(tmp_path: Path) -> 
         make_crl(tmp_path / "absent")
 
 
-def changed(tls: ClientTLS, tmp_path: Path, what: str, other: Certificates) -> ClientTLS:
+def changed(tls: ClientTLS, tmp_path: Path, name: str, content: bytes | None) -> ClientTLS:
     """The same files, with one error."""
-    assert tls.certificate
-    assert tls.key
-    copies = [tmp_path / path.name for path in (tls.certificate, tls.key, tls.ca)]
-    for path, copy in zip((tls.certificate, tls.key, tls.ca), copies, strict=True):
-        shutil.copy(path, copy)
-    certificate, key, ca = copies
-    match what:
-        case "no certificate":
-            certificate.unlink()
-        case "no key":
-            key.unlink()
-        case "no ca":
-            ca.unlink()
-        case "garbage":
-            certificate.write_text("not a certificate")
-        case "garbage key":
-            key.write_text("not a key")
-        case "other key":
-            shutil.copy(other.client("client-9").key or "", key)
-        case "other ca":
-            shutil.copy(other.folder / "ca.pem", ca)
-    return ClientTLS(certificate, key, ca)
+    copies = []
+    for path in (tls.certificate, tls.key, tls.ca):
+        assert path
+        copies.append(Path(shutil.copy(path, tmp_path)))
+        if path.name == name:
+            copies[-1].unlink()
+            if content is not None:
+                copies[-1].write_bytes(content)
+    return ClientTLS(*copies)
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("name", "content", "words"),
     [
-        ("no certificate", "cannot be read (No such file"),
-        ("no key", "cannot be read (No such file"),
-        ("no ca", "cannot be read (No such file"),
-        ("garbage", "is not a certificate in PEM"),
-        ("garbage key", "is not an unencrypted private key"),
-        ("other key", "does not belong to the certificate"),
-        ("other ca", "was not signed by the CA"),
+        ("client-1.pem", None, "cannot be read (No such file"),
+        ("client-1.key", None, "cannot be read (No such file"),
+        ("ca.pem", None, "cannot be read (No such file"),
+        ("client-1.pem", "garbage", "is not a certificate in PEM"),
+        ("client-1.key", "garbage", "is not an unencrypted private key"),
+        ("client-1.key", "a stranger's", "does not belong to the certificate"),
+        ("ca.pem", "a stranger's", "was not signed by the CA"),
     ],
 )
 def test_a_wrong_file_is_reported_with_the_reason(
-    certificates: Certificates, strangers: Certificates, tmp_path: Path, what: str, words: str
+    certificates: Certificates,
+    strangers: Certificates,
+    tmp_path: Path,
+    name: str,
+    content: str | None,
+    words: str,
 ) -> None:
-    client = changed(certificates.client("client-1"), tmp_path, what, strangers)
+    strangers.client("client-1")
+    other = content and (strangers.folder / name).read_bytes()
+    found = content.encode() if content == "garbage" else other or None
+    client = changed(certificates.client("client-1"), tmp_path, name, found)
     assert client.certificate
-    assert client.key
-    server = ServerTLS(client.certificate, client.key, client.ca)
-    for tls in (client, server):
+    for tls in (client, ServerTLS(client.certificate, client.key or Path(), client.ca)):
         with pytest.raises(CertificateError) as caught:
             tls.context()
         assert words in str(caught.value)
@@ -310,13 +266,14 @@ def test_a_wrong_file_is_reported_with_the_reason(
         assert "\n" not in str(caught.value)
 
 
-def test_a_certificate_without_its_key_is_refused(certificates: Certificates) -> None:
-    tls = certificates.client("client-1")
+def test_a_certificate_that_is_not_valid_yet_or_no_longer_is_refused(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    own = certificates.client("client-1")
     with pytest.raises(CertificateError, match="give both"):
-        ClientTLS(tls.certificate, None, tls.ca).context()
-
-
-def test_an_expired_certificate_is_refused(certificates: Certificates, tmp_path: Path) -> None:
+        ClientTLS(own.certificate, None, own.ca).context()
+    with pytest.raises(CertificateError, match=r"late\.pem is valid only from"):
+        valid_on(certificates, tmp_path, 1, 9).context()
     tls = valid_on(certificates, tmp_path)
     with pytest.raises(CertificateError, match="expired on"):
         tls.context()
@@ -324,22 +281,8 @@ def test_an_expired_certificate_is_refused(certificates: Certificates, tmp_path:
     context.load_verify_locations(tls.ca)
     context.load_cert_chain(tls.certificate or "", tls.key)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
-        host, port = listener.address.split(":")
-        with (
-            socket.create_connection((host, int(port)), timeout=20) as raw,
-            pytest.raises(ssl.SSLError, match="expired"),
-            context.wrap_socket(raw, server_hostname=host) as wrapped,
-        ):
-            wrapped.recv(1)
+        assert "expired" in tls_alert(listener, context)
         assert "has expired" in await_event(listener, ConnectionRejected).reason
-
-
-def test_a_certificate_that_is_not_valid_yet_is_refused(
-    certificates: Certificates, tmp_path: Path
-) -> None:
-    tls = valid_on(certificates, tmp_path, first=1, last=9)
-    with pytest.raises(CertificateError, match=r"late\.pem is valid only from"):
-        tls.context()
 
 
 def test_under_mutual_tls_the_identity_must_match_the_certificate(
@@ -353,73 +296,54 @@ def test_under_mutual_tls_the_identity_must_match_the_certificate(
             gave_up = await_event(thief, GaveUp)
         assert gave_up.final
         assert all(name in gave_up.reason for name in ("'client-1'", "'client-2'"))
-        refused = await_event(listener, ConnectionRejected)
-        assert refused.peer == "client-2"
+        assert await_event(listener, ConnectionRejected).peer == "client-2"
         assert not listener.peers
 
 
 def test_a_certificate_of_another_ca_is_refused_on_either_side(
     certificates: Certificates, strangers: Certificates
 ) -> None:
+    stranger = strangers.client("client-1")
+    assert "not trusted" in gave_up(certificates.server, stranger)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(certificates.folder / "ca.pem")
+    context.load_cert_chain(stranger.certificate or "", stranger.key)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
-        with Connector(
-            listener.address, "client-1", CODEC, tls=strangers.client("client-1")
-        ) as connector:
-            gave_up = await_event(connector, GaveUp)
-        assert gave_up.final
-        assert "not trusted" in gave_up.reason
-        stranger = strangers.client("client-1")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.load_verify_locations(certificates.folder / "ca.pem")
-        context.load_cert_chain(stranger.certificate or "", stranger.key)
-        await_event(listener, ConnectionRejected)
         assert "unknown ca" in tls_alert(listener, context)
         assert "not trusted" in await_event(listener, ConnectionRejected).reason
 
 
 def tls_alert(listener: Listener, context: ssl.SSLContext) -> str:
     """The server's TLS alert to a client; under TLS 1.3 it arrives at the first read."""
-    host, port = listener.address.split(":")
     with (
-        socket.create_connection((host, int(port)), timeout=20) as raw,
+        dial(listener) as raw,
         pytest.raises(ssl.SSLError) as caught,
-        context.wrap_socket(raw, server_hostname=host) as wrapped,
+        context.wrap_socket(raw, server_hostname="127.0.0.1") as wrapped,
     ):
         wrapped.recv(1)
     return str(caught.value)
 
 
-def test_a_client_without_a_certificate_learns_that_one_is_required(
-    certificates: Certificates,
-) -> None:
-    nothing = ClientTLS(None, None, certificates.folder / "ca.pem")
+def gave_up(server: ServerTLS | None, client: ClientTLS) -> str:
+    """Why a client with these files gives up for good."""
     with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
-        Connector(listener.address, "client-1", CODEC, tls=nothing) as connector,
+        Listener("127.0.0.1:0", CODEC, tls=server) as listener,
+        Connector(listener.address, "client-1", CODEC, tls=client) as connector,
     ):
-        gave_up = await_event(connector, GaveUp)
-        assert gave_up.final
-        assert "is missing" in gave_up.reason
+        ended = await_event(connector, GaveUp)
+        assert ended.final
+        await_event(listener, ConnectionRejected)
+        return ended.reason.replace(listener.address, "SERVER")
 
 
-def test_a_server_name_mismatch_is_refused(certificates: Certificates) -> None:
-    name = "elsewhere"
-    if not (certificates.folder / f"{name}.pem").exists():
-        make_server_certificate(certificates.folder, ["10.1.2.3"], file_name=name)
-    tls = type(certificates.server)(
-        certificates.folder / f"{name}.pem",
-        certificates.folder / f"{name}.key",
-        certificates.folder / "ca.pem",
-    )
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=tls) as listener,
-        Connector(
-            listener.address, "client-1", CODEC, tls=certificates.client("client-1")
-        ) as connector,
-    ):
-        gave_up = await_event(connector, GaveUp)
-        assert gave_up.final
-        assert "not for that name" in gave_up.reason
+def test_a_client_learns_what_its_server_requires(certificates: Certificates) -> None:
+    client, ca = certificates.client("client-1"), certificates.folder / "ca.pem"
+    assert "is missing" in gave_up(certificates.server, ClientTLS(None, None, ca))
+    assert "SERVER does not speak TLS" in gave_up(None, client)
+    if not (certificates.folder / "elsewhere.pem").exists():
+        make_server_certificate(certificates.folder, ["10.1.2.3"], file_name="elsewhere")
+    own, key = (certificates.folder / f"elsewhere.{kind}" for kind in ("pem", "key"))
+    assert "not for that name" in gave_up(ServerTLS(own, key, ca), client)
 
 
 @pytest.mark.parametrize("code", [62, 64])  # of OpenSSL: host name, IP address
@@ -427,17 +351,6 @@ def test_the_server_is_named_whose_certificate_is_for_another_name(code: int) ->
     error = ssl.SSLCertVerificationError(1, "certificate verify failed")
     error.verify_code, error.verify_message = code, "mismatch"
     assert "example.org:1 is not for that name (mismatch)" in explain(error, "example.org:1")
-
-
-def test_both_ends_report_that_only_the_client_uses_tls(certificates: Certificates) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(
-            listener.address, "client-1", CODEC, tls=certificates.client("client-1")
-        ) as connector,
-    ):
-        assert f"{listener.address} does not speak TLS" in await_event(connector, GaveUp).reason
-        assert "speaks TLS" in await_event(listener, ConnectionRejected).reason
 
 
 def test_both_ends_report_that_only_the_server_uses_tls(certificates: Certificates) -> None:

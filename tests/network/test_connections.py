@@ -44,7 +44,7 @@ from layers.network.handshake import ServerSession
 from layers.network.listener import TAKEOVERS
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes
-from tests.network.test_floods import until
+from tests.network.test_floods import raw_session, until
 from tests.network.wire_messages import (
     CODEC,
     QUICK,
@@ -52,6 +52,7 @@ from tests.network.wire_messages import (
     Task,
     Update,
     await_event,
+    joined,
     raw_connection,
     read_to_end,
 )
@@ -62,16 +63,6 @@ def last_words(data: bytes) -> str:
     *_, last = FrameReader().feed(data)
     words = CONTROL.decode(last.payload)  # type: ignore[union-attr]
     return str(getattr(words, "text", None) or words.reason)
-
-
-def raw_session(listener: Listener, identity: str = "raw") -> socket.socket:
-    """A bare socket with an open session."""
-    raw = raw_connection(listener)
-    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
-    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
-    assert raw.recv(1 << 16)
-    await_event(listener, Joined)
-    return raw
 
 
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
@@ -121,11 +112,7 @@ def test_a_payload_is_encoded_once_for_many() -> None:
 
 
 def test_garbage_is_refused_and_others_stay() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "good", CODEC) as good,
-    ):
-        await_event(listener, Joined)
+    with joined("good") as (listener, good):
         raw = raw_connection(listener)
         raw.sendall(b"GET / HTTP/1.1\r\n\r\n")
         assert "no frame" in last_words(read_to_end(raw))
@@ -169,26 +156,29 @@ def test_an_incomplete_frame_is_reported() -> None:
         assert "in the middle of a frame" in left.reason
 
 
-def test_a_length_beyond_the_limit_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        (frame(Kind.MESSAGE, 1, SIZE.pack(2**62)), "max_message_bytes"),
+        (
+            frame(Kind.MESSAGE, 1, SIZE.pack(8))
+            + frame(Kind.DATA, 1, struct.pack("<I", 4) + b"\x03\x81\xc0\xc0"),
+            "must be of type str, not nil",
+        ),
+    ],
+    ids=["too long", "malformed"],
+)
+def test_a_message_that_is_too_long_or_malformed_ends_the_session(sent: bytes, words: str) -> None:
     with Listener("127.0.0.1:0", CODEC, limits=Limits(max_message_bytes=1000)) as listener:
         raw = raw_session(listener)
-        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(2**62)))
-        assert "max_message_bytes" in last_words(read_to_end(raw))
+        raw.sendall(sent)
+        assert words in last_words(read_to_end(raw))
         raw.close()
-        refused = await_event(listener, ConnectionRejected)
-        assert (refused.peer, await_event(listener, Left).peer) == ("raw", "raw")
-        assert "max_message_bytes" in refused.reason
-
-
-def test_a_malformed_message_never_reaches_the_caller() -> None:
-    with Listener("127.0.0.1:0", CODEC) as listener:
-        raw = raw_session(listener)
-        data = struct.pack("<I", 4) + b"\x03\x81\xc0\xc0"
-        raw.sendall(frame(Kind.MESSAGE, 1, SIZE.pack(len(data))) + frame(Kind.DATA, 1, data))
-        assert "must be of type str, not nil" in last_words(read_to_end(raw))
-        raw.close()
-        assert await_event(listener, ConnectionRejected).peer == "raw"
-        assert isinstance(listener.next_event(20), Left)
+        refused, left = listener.next_event(20), listener.next_event(20)
+        assert isinstance(refused, ConnectionRejected)
+        assert isinstance(left, Left)
+        assert refused.peer == left.peer == "raw"
+        assert words in refused.reason
 
 
 def test_a_stalled_handshake_is_dropped_and_blocks_nobody(certificates: Certificates) -> None:
@@ -214,13 +204,7 @@ def test_a_stalled_handshake_is_dropped_and_blocks_nobody(certificates: Certific
 
 
 def test_a_client_beyond_the_limit_is_told_and_others_stay() -> None:
-    limits = Limits(max_connections=1)
-    with (
-        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
-        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as first,
-    ):
-        await_event(listener, Joined)
-        await_event(first, Connected)
+    with joined(limits=Limits(max_connections=1)) as (listener, first):
         with Connector(listener.address, "client-2", CODEC, backoff=QUICK) as second:
             reason = "1 clients"
             assert reason in await_event(second, Retrying).reason
@@ -243,17 +227,13 @@ def test_a_connection_is_closed_right_after_the_peers_goodbye() -> None:
 
 def test_an_unproven_identity_cannot_be_taken_over() -> None:
     with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC) as first,
+        joined() as (listener, first),
+        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as second,
     ):
-        await_event(listener, Joined)
-        await_event(first, Connected)
-        with Connector(listener.address, "client-1", CODEC, backoff=QUICK) as second:
-            assert "is connected already" in await_event(second, Retrying).reason
-            refused = await_event(listener, ConnectionRejected)
-            assert refused.peer == "client-1"
-            first.send(Note("still me"))
-            assert await_event(listener, Received).message == Note("still me")
+        assert "is connected already" in await_event(second, Retrying).reason
+        assert await_event(listener, ConnectionRejected).peer == "client-1"
+        first.send(Note("still me"))
+        assert await_event(listener, Received).message == Note("still me")
 
 
 def test_a_proven_identity_replaces_its_older_connection() -> None:
@@ -273,19 +253,14 @@ def test_a_proven_identity_replaces_its_older_connection() -> None:
 
 
 def test_a_successor_has_a_name_of_its_own_until_it_takes_over() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC, token=b"secret", successors=True) as listener,
-        Connector(listener.address, "client-1", CODEC, token=b"secret") as first,
-    ):
-        await_event(listener, Joined)
-        await_event(first, Connected)
+    with joined(token=b"secret", successors=True) as (listener, first):
         with Connector(listener.address, "client-1", CODEC, token=b"secret") as refused:
-            joined = await_event(listener, Joined)
-            assert joined.successor_of == "client-1"
+            newcomer = await_event(listener, Joined)
+            assert newcomer.successor_of == "client-1"
             await_event(refused, Connected)
-            listener.disconnect(joined.peer, "unfit", final=True)
+            listener.disconnect(newcomer.peer, "unfit", final=True)
             assert await_event(refused, GaveUp).reason == "unfit"
-        assert await_event(listener, Left).peer == joined.peer
+        assert await_event(listener, Left).peer == newcomer.peer
         first.send(Note("still here"))
         assert await_event(listener, Received).peer == "client-1"
         with Connector(listener.address, "client-1", CODEC, token=b"secret") as second:
@@ -294,8 +269,8 @@ def test_a_successor_has_a_name_of_its_own_until_it_takes_over() -> None:
             second.send(Note("ready"))
             assert await_event(listener, Received).peer == successor.peer
             listener.take_over(successor.peer)
-            left, joined = await_event(listener, Left), await_event(listener, Joined)
-            assert (left.peer, joined.peer, joined.successor_of) == ("client-1", "client-1", None)
+            left, now = await_event(listener, Left), await_event(listener, Joined)
+            assert (left.peer, now.peer, now.successor_of) == ("client-1", "client-1", None)
             assert successor.address in left.reason
             assert await_event(first, GaveUp).final
             assert listener.peers == {"client-1"}
@@ -332,18 +307,11 @@ def test_closing_sends_what_is_queued() -> None:
     connector.close()
 
 
-def test_a_flood_stops_at_the_limit_and_continues_when_there_is_room(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_flood_stops_at_the_limit_and_goes_on_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
     count_sockets(monkeypatch)
     limits = Limits(max_queued_bytes=3_000_000)
     array = np.ones(250_000, np.float32)
-    with (
-        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(listener, Joined)
-        await_event(connector, Connected)
+    with joined(limits=limits) as (listener, connector):
         for number in range(40):
             connector.send(Task(number, array))
         # The sender cannot send everything while nobody takes events.
@@ -406,11 +374,7 @@ def test_a_message_that_just_fills_a_write_is_reported_as_sent(more: int) -> Non
     least = CODEC.encode(Note("x" * 100_000)).size - 100_000  # a long text has a longer header
     note = Note("x" * (size - least))
     assert CODEC.encode(note).size == size
-    with (
-        Listener("127.0.0.1:0", CODEC, heartbeat_s=3600) as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(listener, Joined)
+    with joined(heartbeat_s=3600) as (listener, connector):
         sent_bytes = listener.send("client-1", note)
         assert await_event(listener, Sent, 20) == Sent("client-1", "Note", sent_bytes)
         assert await_event(connector, Received).message == note
@@ -476,11 +440,7 @@ def test_wrong_settings_are_refused(make) -> None:  # type: ignore[no-untyped-de
 
 def test_an_endpoint_leaves_no_thread_behind(certificates: Certificates) -> None:
     before = threading.active_count()
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
-        Connector(listener.address, "client-1", CODEC, tls=certificates.client("client-1")),
-    ):
-        await_event(listener, Joined)
+    with joined(tls=certificates):
         assert threading.active_count() == before + 2
     assert threading.active_count() == before
 
@@ -534,21 +494,6 @@ def test_calls_in_a_row_share_one_wake_up_of_the_loop_and_a_failing_one_stops_no
     thread.stop()
 
 
-def test_a_failing_call_stops_no_other_that_was_queued_with_it() -> None:
-    thread = LoopThread("test")
-    goes_on = threading.Event()
-    thread.loop.call_soon_threadsafe(goes_on.wait)
-    order: list[int] = []
-    thread.soon(order.append, 1)
-    thread.soon(failing, ConnectionResetError("cable cut"))
-    thread.soon(order.append, 2)
-    goes_on.set()
-    for _ in range(3):
-        thread.run(asyncio.sleep(0))
-    assert order == [1, 2]
-    thread.stop()
-
-
 def test_closing_waits_only_so_long_for_a_peer_that_does_not_read() -> None:
     with Listener("127.0.0.1:0", CODEC, heartbeat_s=3600) as listener:
         raw = raw_session(listener)
@@ -578,12 +523,10 @@ def test_only_the_silence_of_a_peer_that_was_read_ends_its_session() -> None:
                 connection.release(Hold.MEMORY)
             timer = connection._timer
             connection._tick()
-            assert timer is not None
             timer.cancel()
             timer = connection._timer
             return not connection.session.ended, timer.when() - loop.time() if timer else math.inf
 
-        assert listener._thread is not None
         for how in ({"late": True}, {"unread": True}):
             goes_on, due_s = listener._thread.run(tick(**how))
             assert goes_on
@@ -633,11 +576,7 @@ def test_processes_that_fight_for_an_identity_do_not_replace_each_other_for_ever
 
 
 def test_a_small_message_that_overtakes_a_large_one_has_the_higher_number() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(listener, Joined)
+    with joined() as (listener, connector):
         listener.send("client-1", Task(1, np.zeros(4_000_000, np.float32)))
         listener.send("client-1", Note("small"))
         first, second = (await_event(connector, Received) for _ in range(2))

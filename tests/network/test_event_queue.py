@@ -33,14 +33,6 @@ def drain(events: EventQueue, last: int | None = None) -> list[tuple[str, int]]:
     return taken
 
 
-def test_a_peer_with_a_thousand_events_delays_another_by_one() -> None:
-    events, _ = queue()
-    for number in range(1000):
-        events.put(message("loud", number), "loud")
-    events.put(message("quiet", 0), "quiet")
-    assert [events.get(0.0).peer for _ in range(3)] == ["loud", "quiet", "loud"]  # type: ignore[union-attr]
-
-
 @given(st.lists(st.sampled_from("abc")), st.integers(0, 30))
 def test_peers_take_turns_and_keep_their_order(order: list[str], mark: int) -> None:
     events, _ = queue()
@@ -96,17 +88,6 @@ def test_a_caller_waits_for_an_event_as_long_as_it_says(
     ]
 
 
-def test_an_event_that_stays_queued_disturbs_no_turn_of_others() -> None:
-    events, _ = queue()
-    for peer, number in [("a", 0), *((peer, number) for number in range(3) for peer in "bc")]:
-        events.put(message(peer, number), peer)
-    last = events.last()
-    events.put(message("a", 1), "a")
-    expected = [("a", 0), ("b", 0), ("c", 0), ("b", 1), ("c", 1), ("b", 2), ("c", 2)]
-    assert drain(events, last) == expected
-    assert drain(events) == [("a", 1)]
-
-
 def test_dropped_messages_of_a_peer_leave_its_other_events_and_give_back_their_room() -> None:
     resumed: list[str] = []
     released: list[int] = []
@@ -131,16 +112,6 @@ def test_dropped_messages_of_a_peer_leave_its_other_events_and_give_back_their_r
     assert len(events) == 0
     events.put(message("revoked", 31), "revoked")
     assert drain(events) == [("revoked", 31)], "as for any new peer"
-
-
-def test_events_after_the_given_number_stay_queued() -> None:
-    events, _ = queue()
-    events.put(message("a", 1), "a")
-    last = events.last()
-    events.put(message("a", 2), "a")
-    events.put(message("b", 3), "b")
-    assert drain(events, last) == [("a", 1)]
-    assert sorted(drain(events)) == [("a", 2), ("b", 3)]
 
 
 def test_a_peer_above_its_event_limit_is_paused_alone_until_half() -> None:

@@ -59,8 +59,7 @@ def test_an_end_is_told_from_fourteen_days_before_once_a_day_and_when_it_has_com
 def test_a_replaced_file_is_a_new_end() -> None:
     reminder = Reminder()
     for at in (NOW, NOW + days(1), NOW + days(400)):
-        end = Expiry("certificate", Path("server.pem"), at)
-        told = reminder.due([end], NOW - days(5))
+        told = reminder.due([Expiry("certificate", Path("server.pem"), at)], NOW - days(5))
         assert len(told) == (at < NOW + days(9))
 
 

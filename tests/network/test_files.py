@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,11 +20,9 @@ from layers.network import (
     Connected,
     Connector,
     Disconnected,
-    ExpectedFile,
     FileFailed,
     FileReceived,
     FileSent,
-    Joined,
     Left,
     Limits,
     Listener,
@@ -34,12 +31,13 @@ from layers.network import (
     TransferError,
     file_wire_size,
 )
-from layers.network.control import CONTROL, FileAccept, FileOffer, FileStart, Hello
+from layers.network.control import CONTROL, FileAccept, FileOffer, FileStart
 from layers.network.files import Outgoing
 from layers.network.frames import FrameReader, Kind, frame
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes
-from tests.network.wire_messages import CODEC, QUICK, Note, await_event, expected, raw_connection
+from tests.network.test_floods import raw_session, until
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event, expected, joined
 
 SIZE = 5 * CHUNK_BYTES + 17
 
@@ -62,19 +60,10 @@ def test_a_file_arrives_whole_in_either_direction(
     count_sockets(monkeypatch)
     source = tmp_path / "any name.bin"
     source.write_bytes(os.urandom(size))
-    with (
-        Listener(
-            "127.0.0.1:0", CODEC, tls=certificates.server, files=tmp_path / "server"
-        ) as listener,
-        Connector(
-            listener.address,
-            "client-1",
-            CODEC,
-            tls=certificates.client("client-1"),
-            files=tmp_path / "client",
-        ) as connector,
+    with joined(tls=certificates, into=tmp_path / "client", files=tmp_path / "server") as (
+        listener,
+        connector,
     ):
-        await_event(listener, Joined)
         connector.send_file(source)
         up = await_event(listener, FileReceived)
         assert up.path == tmp_path / "server" / "client-1" / "any name.bin"
@@ -104,20 +93,20 @@ def wait_for(kind: Kind, raw: socket.socket, reader: FrameReader) -> None:
 def cut_off(listener: Listener, source: Path, kept: int) -> None:
     """Send the first bytes of a file with a bare socket, then break the connection."""
     outgoing = Outgoing.measure(source)
-    raw = raw_connection(listener)
-    hello = Hello(1, "client-1", [], bytes(32), 1 << 30, 8, b"")
-    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    content = source.read_bytes()[:kept]
+    with raw_session(listener, "client-1") as raw:
+        begin_file(raw, FileOffer(outgoing.name, outgoing.size, outgoing.sha256))
+        for start in range(0, kept, CHUNK_BYTES):
+            raw.sendall(frame(Kind.FILE_DATA, 1, content[start : start + CHUNK_BYTES]))
+    await_event(listener, Left)
+
+
+def begin_file(raw: socket.socket, offer: FileOffer) -> FrameReader:
     reader = FrameReader()
-    wait_for(Kind.WELCOME, raw, reader)
-    offer = FileOffer(outgoing.name, outgoing.size, outgoing.sha256)
     raw.sendall(frame(Kind.FILE_OFFER, 1, bytes(CONTROL.encode(offer))))
     wait_for(Kind.FILE_ACCEPT, raw, reader)
     raw.sendall(frame(Kind.FILE_START, 1, bytes(CONTROL.encode(FileStart(0)))))
-    content = source.read_bytes()[:kept]
-    for start in range(0, kept, CHUNK_BYTES):
-        raw.sendall(frame(Kind.FILE_DATA, 1, content[start : start + CHUNK_BYTES]))
-    raw.close()
-    await_event(listener, Left)
+    return reader
 
 
 @pytest.mark.parametrize("kept", [0, 1, CHUNK_BYTES, 3 * CHUNK_BYTES + 5, SIZE - 1])
@@ -143,11 +132,7 @@ def test_a_part_of_another_file_is_discarded(tmp_path: Path, source: Path) -> No
     for left_over in (os.urandom(CHUNK_BYTES), os.urandom(2 * SIZE)):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model.bin.part").write_bytes(left_over)
-        with (
-            Listener("127.0.0.1:0", CODEC, files=folder.parent) as listener,
-            Connector(listener.address, "client-1", CODEC) as connector,
-        ):
-            await_event(connector, Connected)
+        with joined(files=folder.parent) as (listener, connector):
             connector.send_file(source)
             received = await_event(listener, FileReceived)
             assert received.path.read_bytes() == source.read_bytes()
@@ -243,11 +228,7 @@ def test_a_file_survives_its_receiver_being_killed(
 
 
 def test_an_existing_file_is_not_sent_again(tmp_path: Path, source: Path) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(files=tmp_path / "server") as (listener, connector):
         for _ in range(2):
             connector.send_file(source)
             await_event(connector, FileSent)
@@ -256,11 +237,7 @@ def test_an_existing_file_is_not_sent_again(tmp_path: Path, source: Path) -> Non
 
 
 def test_a_file_with_a_wrong_digest_is_not_stored(tmp_path: Path, source: Path) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(files=tmp_path / "server") as (listener, connector):
         true = Outgoing.measure(source)
         false = Outgoing(true.path, true.name, true.size, bytes(32))
         connector._soon(connector._transfers.queue, connector.address, false)
@@ -274,11 +251,7 @@ def test_a_file_with_a_wrong_digest_is_not_stored(tmp_path: Path, source: Path) 
 def test_a_file_that_shrinks_while_being_sent_is_cancelled(tmp_path: Path, source: Path) -> None:
     outgoing = Outgoing.measure(source)
     os.truncate(source, 2 * CHUNK_BYTES)
-    with (
-        Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(files=tmp_path / "server") as (listener, connector):
         connector._soon(connector._transfers.queue, connector.address, outgoing)
         for end in (connector, listener):
             assert "became shorter" in await_event(end, FileFailed).reason
@@ -295,16 +268,14 @@ def open_files() -> set[Path]:
     return found
 
 
-def test_sending_a_file_holds_no_descriptor(tmp_path: Path, source: Path) -> None:
-    with Listener("127.0.0.1:0", CODEC) as listener:
-        raw = raw_connection(listener)
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
-        hello = Hello(1, "slow", [], bytes(32), 1 << 30, 8, b"")
-        raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
-        await_event(listener, Joined)
-        large = tmp_path / "large"
-        with large.open("wb") as file:
-            file.truncate(64 << 20)  # more than any socket takes at once
+def test_sending_a_file_holds_no_descriptor(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    with large.open("wb") as file:
+        file.truncate(64 << 20)  # more than any socket takes at once
+    with (
+        Listener("127.0.0.1:0", CODEC) as listener,
+        raw_session(listener, "slow", buffer=1 << 12) as raw,
+    ):
         listener.send_file("slow", large)
         reader = FrameReader()
         wait_for(Kind.FILE_OFFER, raw, reader)
@@ -312,19 +283,11 @@ def test_sending_a_file_holds_no_descriptor(tmp_path: Path, source: Path) -> Non
         raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(CONTROL.encode(accept))))
         wait_for(Kind.FILE_START, raw, reader)
         assert raw.recv(4096)  # the first bytes; this end reads no more
-        ends = time.monotonic() + 20
-        while large in open_files():
-            assert time.monotonic() < ends, "it is held open"
-            time.sleep(0.01)
-        raw.close()
+        until(lambda: large not in open_files())
 
 
 def test_a_disk_error_is_reported_and_ends_only_the_transfer(tmp_path: Path, source: Path) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(files=tmp_path / "server") as (listener, connector):
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (CHUNK_BYTES + 7, hard))
         try:
@@ -338,19 +301,10 @@ def test_a_disk_error_is_reported_and_ends_only_the_transfer(tmp_path: Path, sou
 
 
 def test_an_unwanted_file_is_refused_with_a_reason(tmp_path: Path, source: Path) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as nowhere,
-        Connector(nowhere.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined() as (_, connector):
         connector.send_file(source)
         assert "not accepted here" in await_event(connector, FileFailed).reason
-    small = Limits(max_file_bytes=100)
-    with (
-        Listener("127.0.0.1:0", CODEC, files=tmp_path / "server", limits=small) as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(files=tmp_path / "server", limits=Limits(max_file_bytes=100)) as (_, connector):
         connector.send_file(source)
         assert "max_file_bytes" in await_event(connector, FileFailed).reason
         assert not (tmp_path / "server").exists()
@@ -364,11 +318,7 @@ def test_an_unsafe_file_name_is_refused_on_both_ends(
 ) -> None:
     with pytest.raises(TransferError, match="file name"):
         Outgoing.measure(source, name)
-    with (
-        Listener("127.0.0.1:0", CODEC, files=tmp_path / "server") as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(files=tmp_path / "server") as (listener, connector):
         with pytest.raises(TransferError, match="file name"):
             connector.send_file(source, name)
         offer = Outgoing(source, name, 1, bytes(32))
@@ -392,19 +342,11 @@ def test_a_file_beyond_its_announced_size_is_not_stored(tmp_path: Path, source: 
     folder = tmp_path / "server"
     with Listener("127.0.0.1:0", CODEC, files=folder) as listener:
         true = Outgoing.measure(source)
-        raw = raw_connection(listener)
-        hello = Hello(1, "client-1", [], bytes(32), 1 << 30, 8, b"")
-        raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
-        reader = FrameReader()
-        wait_for(Kind.WELCOME, raw, reader)
-        offer = FileOffer(true.name, 100, true.sha256)
-        raw.sendall(frame(Kind.FILE_OFFER, 1, bytes(CONTROL.encode(offer))))
-        wait_for(Kind.FILE_ACCEPT, raw, reader)
-        raw.sendall(frame(Kind.FILE_START, 1, bytes(CONTROL.encode(FileStart(0)))))
-        raw.sendall(frame(Kind.FILE_DATA, 1, source.read_bytes()[:101]))
-        wait_for(Kind.FILE_REFUSED, raw, reader)
-        assert "unexpected bytes" in await_event(listener, FileFailed).reason
-        raw.close()
+        with raw_session(listener, "client-1") as raw:
+            reader = begin_file(raw, FileOffer(true.name, 100, true.sha256))
+            raw.sendall(frame(Kind.FILE_DATA, 1, source.read_bytes()[:101]))
+            wait_for(Kind.FILE_REFUSED, raw, reader)
+            assert "unexpected bytes" in await_event(listener, FileFailed).reason
         await_event(listener, Left)
     assert not (folder / "client-1" / "model.bin").exists()
 
@@ -415,19 +357,10 @@ def test_file_wire_size_equals_the_bytes_written(
 ) -> None:
     file = tmp_path / "file.bin"
     file.write_bytes(bytes(size))
-    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
-    with listener:
-        tls = certificates.client("one")
-        with Connector(listener.address, "one", CODEC, tls=tls, files=tmp_path / "in") as connector:
-            while not isinstance(event := listener.next_event(30), Joined):
-                assert event is not None
-            digest = hashlib.sha256(file.read_bytes()).digest()
-            connector.expect([ExpectedFile(file.name, size, digest)])
-            listener.send_file("one", file)
-            while not isinstance(event := listener.next_event(30), FileSent):
-                assert event is not None
-                assert not isinstance(event, FileFailed)
-            while not isinstance(connector.next_event(30), FileReceived):
-                pass
-            traffic = listener.traffic()
+    with joined(tls=certificates, into=tmp_path / "in") as (listener, connector):
+        connector.expect([expected(file, file.name)])
+        listener.send_file("client-1", file)
+        await_event(listener, FileSent)
+        await_event(connector, FileReceived)
+        traffic = listener.traffic()
     assert traffic.file_bytes_sent + traffic.file_bytes_received == file_wire_size(file.name, size)

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.network import Connector, FileFailed, Joined, Left, Limits, Listener, Received
+from layers.network import FileFailed, Joined, Left, Limits, Listener, Received
 from layers.network.connection import LINGER_BYTES, SLICE_BYTES, UNREAD_BYTES, Connection, Hold
 from layers.network.control import CONTROL, FileAccept, FileOffer, Hello
 from layers.network.event_queue import PEER_SHARE, VALUE_BYTES
 from layers.network.files import Outgoing
 from layers.network.frames import HEADER_BYTES, SIZE, Kind, frame
-from tests.network.wire_messages import CODEC, Note, Task, await_event
+from tests.network.wire_messages import CODEC, Note, Task, await_event, joined
 
 DEADLINE_S = 60.0  # only to fail
 
@@ -67,11 +67,7 @@ def sending(raw: socket.socket, data: bytes) -> threading.Thread:
 
 def test_a_peer_with_untaken_messages_is_paused_and_loses_none() -> None:
     limits = Limits(max_queued_events=8)
-    with (
-        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
-        Connector(listener.address, "quiet", CODEC) as quiet,
-    ):
-        await_event(listener, Joined)
+    with joined("quiet", limits=limits) as (listener, quiet):
         raw = raw_session(listener)
         thread = sending(raw, notes(5000))
         until(lambda: Hold.CALLER in connection(listener, "raw")._holds)
@@ -97,11 +93,7 @@ def test_small_values_count_with_their_memory() -> None:
     payload = CODEC.encode(task)
     assert payload.size < 8 * values
     limits = Limits(max_queued_bytes=16 * 8 * values * VALUE_BYTES)  # 8 of these for one peer
-    with (
-        Listener("127.0.0.1:0", CODEC, limits=limits) as listener,
-        Connector(listener.address, "many", CODEC) as many,
-    ):
-        await_event(listener, Joined)
+    with joined("many", limits=limits) as (listener, many):
         until(lambda: many._open)
         for _ in range(16):
             many.send(payload)
@@ -123,8 +115,7 @@ def test_a_peer_that_does_not_read_its_answers_is_paused_and_loses_none() -> Non
             part = raw.recv(1 << 16)
             assert part
             data += part
-            held = connection(listener, "raw").session.answers_bytes
-            assert held <= UNREAD_BYTES + SLICE_BYTES
+            assert connection(listener, "raw").session.answers_bytes <= UNREAD_BYTES + SLICE_BYTES
         assert data == frame(Kind.PONG) * pings
         thread.join(DEADLINE_S)
         raw.close()
@@ -184,8 +175,7 @@ def test_a_file_accepted_repeatedly_is_read_at_most_twice(
         reading = threading.Thread(target=drained, args=(raw,))
         reading.start()
         raw.sendall(frame(Kind.FILE_ACCEPT, 1, bytes(accept)) * 1000)
-        failed = await_event(listener, FileFailed)
-        assert "accepted too often" in failed.reason
+        assert "accepted too often" in await_event(listener, FileFailed).reason
         raw.shutdown(socket.SHUT_WR)
         await_event(listener, Left)
         reading.join()
@@ -198,8 +188,7 @@ def drained(raw: socket.socket) -> None:
 
 
 def test_a_disconnected_peer_that_keeps_sending_is_cut_off() -> None:
-    limits = Limits(linger_s=3600)
-    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
+    with Listener("127.0.0.1:0", CODEC, limits=Limits(linger_s=3600)) as listener:
         raw = raw_session(listener)
         listener.disconnect("raw", "enough", final=True)
         assert await_event(listener, Left).reason == "enough"

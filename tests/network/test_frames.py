@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.network import ConnectionTraffic, MalformedFrame, wire_size
+from layers.network import MalformedFrame, wire_size
 from layers.network.frames import (
     CHUNK_BYTES,
     CHUNKED,
@@ -97,9 +97,7 @@ def test_arbitrary_bytes_are_frames_or_refused(data: bytes) -> None:
         (Kind.FILE_DATA, 0, 2**32 - 1),
     ],
 )
-def test_an_invalid_header_is_refused_before_its_payload(
-    kind: int, flags: int, length: int
-) -> None:
+def test_a_wrong_header_is_refused_before_its_payload(kind: int, flags: int, length: int) -> None:
     with pytest.raises(MalformedFrame):
         list(FrameReader().feed(HEADER.pack(kind, flags, 0, length)))
 
@@ -111,10 +109,6 @@ def test_the_longest_and_the_shortest_allowed_payload_arrives(kind: Kind, length
     sent = (kind, 3, bytes(range(256)) * (length // 256) + bytes(length % 256))
     wire = HEADER.pack(kind, 0, 3, length) + sent[2]
     assert joined(read(FrameReader(), wire)) == [sent]
-
-
-def test_a_connection_without_bytes_has_no_traffic_of_any_kind() -> None:
-    assert Meter().read() == ConnectionTraffic()
 
 
 @given(st.integers(1, 3 * CHUNK_BYTES + 1) | st.sampled_from([CHUNK_BYTES, 2 * CHUNK_BYTES]))

@@ -52,12 +52,9 @@ LIMITED = MessageCodec({1: Task, 3: Note}, max_bytes={Note: 1000})
 
 @pytest.mark.parametrize("direct", [False, True], ids=["copied", "read in place"])
 @pytest.mark.parametrize("pieces", [1, 5, CHUNK_BYTES])
-def test_a_message_too_large_for_its_type_is_refused_by_its_first_bytes(
-    direct: bool, pieces: int
-) -> None:
+def test_a_message_too_large_for_its_type_is_refused_at_once(direct: bool, pieces: int) -> None:
     client = ClientSession("client-7", LIMITED, 0.0)
-    server = ServerSession(LIMITED, 0.0)
-    exchange(client, server)
+    exchange(client, ServerSession(LIMITED, 0.0))
     payload = bytes(CODEC.encode(Note("x" * CHUNK_BYTES * 2)))
     events = client.receive_data(
         frame(Kind.MESSAGE, 1, SIZE.pack(200_000_000)) + HEADER.pack(Kind.DATA, 0, 1, CHUNK_BYTES),
@@ -102,8 +99,7 @@ def test_a_message_that_no_memory_is_left_for_is_refused() -> None:
         ServerSession(CODEC, 0.0, limits=Limits(max_message_bytes=1 << 62)),
     )
     exchange(client, server)
-    announced = frame(Kind.MESSAGE, 1, SIZE.pack(1 << 62))
-    assert server.receive_data(announced, 0.0) == []
+    assert server.receive_data(frame(Kind.MESSAGE, 1, SIZE.pack(1 << 62)), 0.0) == []
     events = server.receive_data(HEADER.pack(Kind.DATA, 0, 1, CHUNK_BYTES), 0.0)
     assert only_end(events).code == "limit-exceeded"
     assert f"{1 << 62} bytes" in only_end(events).reason

@@ -42,7 +42,6 @@ class Answering:
             case Opened():
                 self.open += 1
             case Arrived(message=Note(text)):
-                assert connection.session.terms is not None
                 connection.send(CODEC.encode(Note(f"{text}, {connection.session.terms.identity}")))
                 connection.finish("done", True)
 

@@ -6,7 +6,7 @@ import re
 import struct
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, make_dataclass
 from typing import Any, Literal, Union
 
 import msgpack
@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import MalformedMessage, MessageCodec, MessageTypeError, codec, payload
-from layers.network.payload import _KINDS_BY_BYTE, number_in
+from layers.network.payload import number_in
 from layers.network.schema import DTYPES
 from tests.network.wire_messages import CODEC, Inner, Note, Task, Update
 
@@ -58,15 +58,10 @@ updates = st.builds(
 
 
 def same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray):
-        return (
-            isinstance(other, np.ndarray)
-            and one.dtype == other.dtype
-            and one.shape == other.shape
-            and one.tobytes() == other.tobytes()
-        )
     if type(one) is not type(other):
         return False
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     if hasattr(one, "__dataclass_fields__"):
         return all(same(getattr(one, n), getattr(other, n)) for n in one.__dataclass_fields__)
     if isinstance(one, dict):
@@ -127,8 +122,7 @@ def test_every_truncated_or_extended_message_is_refused(message: Task) -> None:
 def test_an_array_is_not_copied_on_either_end() -> None:
     weights = np.arange(1000, dtype=np.float32)
     payload = CODEC.encode(Task(1, weights))
-    shared = np.frombuffer(payload.buffers[-1], dtype=np.float32)
-    assert np.shares_memory(shared, weights)
+    assert np.shares_memory(np.frombuffer(payload.buffers[-1], dtype=np.float32), weights)
     received = bytearray(bytes(payload))
     task = CODEC.decode(received)
     assert np.shares_memory(task.weights, np.frombuffer(received, dtype=np.uint8))
@@ -161,9 +155,8 @@ def test_an_array_of_any_layout_arrives_with_its_values_and_shape(array: np.ndar
     assert np.array_equal(received, array)
 
 
-def test_nan_is_not_checked_here() -> None:
-    update = CODEC.decode(bytes(CODEC.encode(Update("c", True, loss=float("nan")))))
-    assert np.isnan(update.loss)
+ENDLESS: dict[str, Any] = {}
+ENDLESS["again"] = ENDLESS
 
 
 @pytest.mark.parametrize(
@@ -183,19 +176,16 @@ def test_nan_is_not_checked_here() -> None:
         (Task(1, np.ones(1), slots={"h": {"x": [1]}}), "Task.slots['h']['x']"),
         (Task(1, np.ones(17 * (1,))), "Task.weights: 17 dimensions, 16 at the most"),
         (Task(1, np.ones(1), inner=Note("x")), "Task.inner must be of type Inner"),
+        (Task(1, np.ones(1), slots={"h": ENDLESS}), "deep"),
+        (Update("c", True, loss=np.bool_(True)), "loss"),
+        (Update("c", True, loss=np.str_("3")), "loss"),
+        (Update("c", True, loss=np.datetime64("2020-01-01")), "loss"),
     ],
 )
 def test_a_value_of_the_wrong_type_is_not_sent(message: Any, words: str) -> None:
     with pytest.raises(MessageTypeError) as caught:
         CODEC.encode(message)
     assert words in str(caught.value)
-
-
-def test_a_message_that_contains_itself_is_not_sent() -> None:
-    slot: dict[str, Any] = {}
-    slot["again"] = slot
-    with pytest.raises(MessageTypeError, match="deep"):
-        CODEC.encode(Task(1, np.ones(1), slots={"h": slot}))
 
 
 NOTE = {"text": "x"}
@@ -206,13 +196,8 @@ def ext(code: int, ndim: int, offset: int, *shape: int) -> msgpack.ExtType:
 
 
 def task(weights: Any, **changes: Any) -> dict[str, Any]:
-    return {
-        "round": 1,
-        "weights": weights,
-        "inner": {"rate": 0.5, "names": []},
-        "slots": {},
-        **changes,
-    }
+    inner = {"rate": 0.5, "names": []}
+    return {"round": 1, "weights": weights, "inner": inner, "slots": {}, **changes}
 
 
 def padded(data: bytes) -> bytes:
@@ -257,40 +242,23 @@ GAP_OF_60 = bytes(4) + bytes(59) + b"\x01" + bytes(4)
         (struct.pack("<I", 8) + b"\x03\x81\xa4text\xc1", "must be str, not invalid"),
         (struct.pack("<I", 7) + b"\x03\x81\xa4text", "Note.text: the header ends too early"),
         (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa5ab", "Note.text: "),
-        (
-            struct.pack("<I", 14) + b"\x02\x81\xa6counts\x82\x01\x02\x01\x03",
-            "Update.counts: the key 1 comes twice",
-        ),
+        (struct.pack("<I", 14) + b"\x02\x81\xa6counts\x82\x01\x02\x01\x03", "key 1 comes twice"),
+        (struct.pack("<I", 16) + b"\x03\x82" + 2 * b"\xa4text\xa1x", "repeated field"),
         (struct.pack("<I", 2) + b"\x03\xde", "Note: "),
         (struct.pack("<I", 1) + b"\x03", "Note: the header ends too early"),
         (struct.pack("<I", 2) + b"\xc0\x80", "message number must be of type int, not nil"),
         (struct.pack("<I", 5) + b"\x03\x81\xc4\x01t", "Note: a field name must be of type str"),
-        (
-            struct.pack("<I", 12) + b"\x02\x81\xa6counts\x81\xa1x",
-            "Update.counts: a key must be of type int, not str",
-        ),
-        (
-            struct.pack("<I", 16) + b"\x02\x81\xa6counts\x84\x01\x01\x01\x01\x01\x01",
-            "Update.counts announces 4 items, more than there are bytes",
-        ),
-        (
-            struct.pack("<I", 12) + b"\x02\x81\xa6deltas\x93\xc0\xc0",
-            "Update.deltas announces 3 items, more than there are bytes",
-        ),
+        (struct.pack("<I", 12) + b"\x02\x81\xa6counts\x81\xa1x", "key must be of type int, not"),
+        (struct.pack("<I", 16) + b"\x02\x81\xa6counts\x84" + 6 * b"\x01", "announces 4 items"),
+        (struct.pack("<I", 12) + b"\x02\x81\xa6deltas\x93\xc0\xc0", "announces 3 items"),
         (encoded({"f" * 78: 1}, number=3), f"unknown or repeated field '{'f' * 78}'"),
         (encoded({"f" * 79: 1}, number=3), f"unknown or repeated field '{'f' * 76}..."),
         (struct.pack("<I", 10) + b"\x03\x81\xa4text\xa1x\xc0", "the header's last field"),
         (struct.pack("<I", 9) + b"\x03\x81\xa4text\xa1x" + bytes(9), "ends in the padding"),
         (struct.pack("<I", 9) + b"\x03\x81\xa4text\xa1x" + bytes(51), "ends in the padding"),
         (struct.pack("<I", 5) + b"\x03\xdf\xff\xff\xff", "Note: "),
-        (
-            struct.pack("<I", 7) + b"\x03\xdf\xff\xff\xff\xff",
-            "header of 7 bytes in a message of 10",
-        ),
-        (
-            struct.pack("<I", 14) + b"\x03\xdf\xff\xff\xff\xff",
-            "header of 14 bytes in a message of 1",
-        ),
+        (struct.pack("<I", 7) + b"\x03\xdf\xff\xff\xff\xff", "header of 7 bytes in a message"),
+        (struct.pack("<I", 14) + b"\x03\xdf\xff\xff\xff\xff", "header of 14 bytes in a"),
         (struct.pack("<I", 6) + b"\x03\xdf\xff\xff\xff\xff", "more than there are bytes"),
         (struct.pack("<I", 2**31) + b"\x03", "header of 2147483648 bytes in a message of 5"),
         (b"\0\0\0\0", "a header of 0 bytes in a message of 4"),
@@ -303,12 +271,6 @@ def test_a_malformed_message_is_refused_with_the_reason(data: bytes, words: str)
     with pytest.raises(MalformedMessage) as caught:
         CODEC.decode(data)
     assert words in str(caught.value)
-
-
-def test_a_repeated_key_is_refused() -> None:
-    packed = b"\x03\x82" + 2 * (msgpack.packb("text") + msgpack.packb("x"))
-    with pytest.raises(MalformedMessage, match="repeated field"):
-        CODEC.decode(struct.pack("<I", len(packed)) + packed)
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -400,16 +362,6 @@ def test_choices_and_rows_of_fixed_length_are_checked_on_both_ends(
     assert words in str(refused.value)
 
 
-def test_the_first_byte_of_a_value_says_its_kind_as_in_the_msgpack_specification() -> None:
-    last = {  # of each range of first bytes
-        **{0x7F: "int", 0x8F: "map", 0x9F: "list", 0xBF: "str", 0xC0: "nil", 0xC1: "invalid"},
-        **{0xC3: "bool", 0xC6: "bytes", 0xC9: "array", 0xCB: "float", 0xD3: "int", 0xD8: "array"},
-        **{0xDB: "str", 0xDD: "list", 0xDF: "map", 0xFF: "int"},
-    }
-    expected = [next(kind for end, kind in last.items() if byte <= end) for byte in range(256)]
-    assert expected == _KINDS_BY_BYTE
-
-
 def test_too_many_values_are_refused_before_they_are_built() -> None:
     many = {"counts": dict.fromkeys(range(600_000), 0)}
     header = {"client": "c", "accepted": True, "loss": None, **many, "deltas": [], "note": b""}
@@ -417,9 +369,7 @@ def test_too_many_values_are_refused_before_they_are_built() -> None:
         CODEC.decode(encoded(header, number=2))
 
 
-def test_both_ends_count_the_values_of_a_message_in_the_same_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_both_ends_count_the_values_of_a_message_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     message = Update("c", True, 0.5, {1: 2, 3: 4}, [np.ones(1), np.ones(0)])
     # The number, the message, 6 names and 6 values, 2 keys and 2 values, and 2 arrays.
     data, values = bytes(CODEC.encode(message)), 2 + 12 + 4 + 2
@@ -493,9 +443,8 @@ def test_an_array_of_another_dtype_than_annotated_is_refused_on_both_ends() -> N
         codec.decode(good)
 
 
-@dataclass(frozen=True)
-class Loose:
-    anything: Any
+def record(name: str, **fields: Any) -> type:
+    return make_dataclass(name, fields.items(), frozen=True)
 
 
 @dataclass
@@ -504,30 +453,9 @@ class Mutable:
 
 
 @dataclass(frozen=True)
-class Ambiguous:
-    either: list[int] | tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TwoTables:
-    either: dict[str, int] | dict[str, str]
-
-
-@dataclass(frozen=True)
-class TwoKeys:
-    either: dict[str, int] | dict[int, int]
-
-
-@dataclass(frozen=True)
 class Derived:
     round: int
     twice: int = field(init=False, default=0)
-
-
-@pytest.mark.parametrize("number", [-1, 1 << 16, "1", None])
-def test_a_number_that_does_not_fit_two_bytes_is_refused_in_a_table(number: Any) -> None:
-    with pytest.raises(MessageTypeError, match=re.escape(repr(number))):
-        MessageCodec({number: Fitting})
 
 
 @dataclass(frozen=True)
@@ -560,53 +488,33 @@ def test_a_container_is_read_as_the_type_that_is_named() -> None:
     assert bytes(codec.encode(others)) == bytes(codec.encode(sent))
 
 
-def test_a_type_has_one_number() -> None:
-    with pytest.raises(MessageTypeError, match="Fitting has two numbers"):
-        MessageCodec({1: Fitting, 2: Fitting})
-
-
-@dataclass(frozen=True)
-class Numbered:
-    one: Literal[1, 2]
-
-
-@dataclass(frozen=True)
-class TableOrRecord:
-    either: dict[str, int] | Fitting
-
-
-@dataclass(frozen=True)
-class Imaginary:
-    vector: npt.NDArray[np.complex64]
-
-
-@dataclass(frozen=True)
-class Unknown:
-    value: "NotImported"  # type: ignore[name-defined]  # noqa: F821, UP037
-
-
 @pytest.mark.parametrize(
-    ("cls", "words"),
+    ("table", "words"),
     [
-        (Loose, "Loose: a field of type"),
-        (Mutable, "Mutable must be a frozen dataclass"),
-        (Ambiguous, "Ambiguous: list[int] | tuple[str, ...] has two members"),
-        (TwoTables, "TwoTables: dict[str, int] | dict[str, str] has two members"),
-        (TwoKeys, "TwoKeys: dict[str, int] | dict[int, int] has two members"),
-        (TableOrRecord, "has two members"),
-        (Derived, "Derived: a field with init=False"),
-        (Numbered, "Numbered: a field of type typing.Literal[1, 2]"),
-        (Imaginary, "Imaginary: arrays of complex64"),
-        (Unknown, "Unknown: a type hint cannot be resolved (name 'NotImported' is not defined)"),
-        (dict, "<class 'dict'> must be a frozen dataclass"),
-        (int, "<class 'int'> must be a frozen dataclass"),
-        (dict[str, int], "dict[str, int] must be a frozen dataclass"),
+        *(({number: Fitting}, repr(number)) for number in (-1, 1 << 16, "1", None)),
+        ({1: Fitting, 2: Fitting}, "Fitting has two numbers"),
+        ({1: record("Loose", one=Any)}, "Loose: a field of type"),
+        ({1: Mutable}, "Mutable must be a frozen dataclass"),
+        *(
+            ({1: record("Two", one=either)}, f"Two: {either} has two members")
+            for either in (
+                list[int] | tuple[str, ...],
+                dict[str, int] | dict[str, str],
+                dict[str, int] | dict[int, int],
+            )
+        ),
+        ({1: record("Two", one=dict[str, int] | Fitting)}, "has two members"),
+        ({1: Derived}, "Derived: a field with init=False"),
+        ({1: record("N", one=Literal[1, 2])}, "N: a field of type typing.Literal[1, 2]"),
+        ({1: record("Imaginary", one=npt.NDArray[np.complex64])}, "Imaginary: arrays of complex64"),
+        ({1: record("No", one="Gone")}, "No: a type hint cannot be resolved (name 'Gone'"),
+        ({1: dict}, "<class 'dict'> must be a frozen dataclass"),
+        ({1: dict[str, int]}, "dict[str, int] must be a frozen dataclass"),
     ],
 )
-def test_an_unsupported_type_is_refused_in_a_table(cls: type, words: str) -> None:
-    with pytest.raises(MessageTypeError) as caught:
-        MessageCodec({1: cls})
-    assert words in str(caught.value)
+def test_an_unsupported_type_or_number_is_refused_in_a_table(table: Any, words: str) -> None:
+    with pytest.raises(MessageTypeError, match=re.escape(words)):
+        MessageCodec(table)
 
 
 Loop = Union[None, int, "Loop"]
@@ -637,33 +545,13 @@ def test_an_alias_may_contain_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scalar", "value"),
-    [
-        (np.float32(0.5), 0.5),
-        (np.float64(1e300), 1e300),
-        (np.float16(2.0), 2.0),
-        (np.int64(-3), -3.0),
-        (np.uint8(7), 7.0),
-    ],
+    "scalar", [np.float32(0.5), np.float64(1e300), np.float16(2.0), np.int64(-3), np.uint8(7)]
 )
-def test_a_numpy_number_becomes_a_python_number(scalar, value) -> None:
-    sent = Update("c", True, loss=scalar, counts={1: np.int64(9)})
+def test_a_numpy_number_becomes_a_python_number(scalar: Any) -> None:
+    value = float(scalar)
+    sent = Update("c", True, loss=scalar, counts={1: np.int64(9)})  # type: ignore[dict-item]
     assert bytes(CODEC.encode(sent)) == bytes(CODEC.encode(Update("c", True, value, {1: 9})))
-    back = CODEC.decode(memoryview(bytes(CODEC.encode(sent))))
-    assert type(back.loss) is float
-    assert back.loss == value
-    assert type(back.counts[1]) is int
-
-
-@pytest.mark.parametrize("scalar", [np.bool_(True), np.str_("x"), np.float32(1.5), np.int32(4)])
-def test_a_numpy_scalar_in_a_slot_becomes_a_python_value(scalar) -> None:
-    sent = Task(1, np.zeros(1, np.float32), slots={"hook": {"value": scalar}})
-    value = CODEC.decode(memoryview(bytes(CODEC.encode(sent)))).slots["hook"]["value"]
-    assert type(value) is type(scalar.item())
-    assert value == scalar.item()
-
-
-def test_a_numpy_scalar_of_the_wrong_kind_is_refused() -> None:
-    for scalar in (np.bool_(True), np.str_("3"), np.datetime64("2020-01-01")):
-        with pytest.raises(MessageTypeError, match="loss"):
-            CODEC.encode(Update("c", True, loss=scalar))
+    for one in (scalar, np.bool_(True), np.str_("x")):
+        slots = {"hook": {"value": one}}
+        task = CODEC.decode(bytes(CODEC.encode(Task(1, np.zeros(1), slots=slots))))
+        assert same(task.slots["hook"]["value"], one.item())

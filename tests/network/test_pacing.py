@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pytest
 
-from layers.network import Connected, Connector, Joined, Listener, Received, Sent
+from layers.network import Connector, Joined, Listener, Received, Sent
 from layers.network.connection import MOST_BYTES
 from layers.network.frames import (
     CHUNK_BYTES,
@@ -26,7 +26,7 @@ from layers.network.frames import (
 from layers.network.outbox import Outbox, OutgoingFile
 from layers.network.pacing import COUNTED_BYTES, TURN_BYTES, Pacer
 from layers.network.payload import Payload
-from tests.network.wire_messages import CODEC, Note, Task, await_event
+from tests.network.wire_messages import CODEC, Note, Task, await_event, joined
 
 A_TURN = TURN_BYTES // COUNTED_BYTES
 MIB = 1 << 20
@@ -87,9 +87,8 @@ def test_a_connection_that_fails_holds_up_no_other() -> None:
 
 
 def test_a_message_that_may_not_begin_holds_up_no_control_frame() -> None:
-    outbox, content = Outbox(Meter()), memoryview(bytes(1000))
-    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
-    outbox.message(Payload((content,), 1000, "Note"))
+    outbox = outbox_of(1 << 20)
+    queue(outbox, 1000)
     outbox.may_begin = lambda size: False
     assert outbox.take(100_000) == []
     outbox.control(Kind.PING)
@@ -98,6 +97,16 @@ def test_a_message_that_may_not_begin_holds_up_no_control_frame() -> None:
     outbox.may_begin = lambda size: size == 1000
     assert sum(map(len, outbox.take(100_000))) > 1000
     assert outbox.idle
+
+
+def outbox_of(max_open_bytes: int) -> Outbox:
+    outbox = Outbox(Meter())
+    outbox.max_open_bytes, outbox.max_streams = max_open_bytes, 8
+    return outbox
+
+
+def queue(outbox: Outbox, size: int) -> int:
+    return outbox.message(Payload((memoryview(bytes(size)),), size, "Note"))
 
 
 def sent_frames(outbox: Outbox) -> list[tuple[Kind, int, int]]:
@@ -111,9 +120,8 @@ def sent_frames(outbox: Outbox) -> list[tuple[Kind, int, int]]:
 
 
 def test_control_frames_go_before_all_chunks_and_are_no_longer_queued() -> None:
-    outbox = Outbox(Meter())
-    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
-    stream = outbox.message(Payload((memoryview(bytes(1000)),), 1000, "Note"))
+    outbox = outbox_of(1 << 20)
+    stream = queue(outbox, 1000)
     outbox.control(Kind.PING)
     outbox.control(Kind.FILE_DONE, 7)
     assert outbox.control_bytes == 2 * HEADER_BYTES
@@ -127,10 +135,9 @@ def test_control_frames_go_before_all_chunks_and_are_no_longer_queued() -> None:
 
 
 def test_messages_are_announced_only_within_the_receivers_limit_of_unfinished_bytes() -> None:
-    outbox = Outbox(Meter())
-    outbox.max_open_bytes, outbox.max_streams = 5 * CHUNK_BYTES, 8
+    outbox = outbox_of(5 * CHUNK_BYTES)
     sizes = [2 * CHUNK_BYTES, 3 * CHUNK_BYTES, 1, 5 * CHUNK_BYTES, 1]
-    streams = [outbox.message(Payload((memoryview(bytes(size)),), size, "Note")) for size in sizes]
+    streams = [queue(outbox, size) for size in sizes]
     left: dict[int, int] = {}
     announced: list[int] = []
     for kind, stream, length in sent_frames(outbox):
@@ -145,9 +152,7 @@ def test_messages_are_announced_only_within_the_receivers_limit_of_unfinished_by
 
 
 def test_a_file_that_starts_again_or_is_dropped_is_not_sent_on() -> None:
-    outbox = Outbox(Meter())
-    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
-    size = CHUNK_BYTES + 9
+    outbox, size = outbox_of(1 << 20), CHUNK_BYTES + 9
 
     def file(stream: int, offset: int) -> OutgoingFile:
         return OutgoingFile(stream, size, offset, lambda offset, size: bytes(size))
@@ -156,7 +161,7 @@ def test_a_file_that_starts_again_or_is_dropped_is_not_sent_on() -> None:
     outbox.file(file(6, 0))
     outbox.file(file(7, size))  # the receiver has all of it
     outbox.file(file(5, 0))
-    stream = outbox.message(Payload((memoryview(bytes(10)),), 10, "Note"))
+    stream = queue(outbox, 10)
     outbox.drop_file(6)
     assert sent_frames(outbox) == [
         (Kind.MESSAGE, stream, SIZE.size),
@@ -168,10 +173,9 @@ def test_a_file_that_starts_again_or_is_dropped_is_not_sent_on() -> None:
 
 
 def test_a_message_that_waits_is_dropped_with_all_others() -> None:
-    outbox = Outbox(Meter())
-    outbox.max_open_bytes, outbox.max_streams = 1 << 20, 4
+    outbox = outbox_of(1 << 20)
     outbox.may_begin = lambda size: False
-    outbox.message(Payload((memoryview(bytes(1000)),), 1000, "Note"))
+    queue(outbox, 1000)
     outbox.drop()
     outbox.may_begin = None
     assert outbox.idle
@@ -216,9 +220,7 @@ def test_a_server_begins_few_messages_in_each_turn_of_its_loop(
     assert max(map(begun.count, begun)) <= 2
 
 
-def test_no_small_piece_is_written_between_the_chunks_of_a_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_no_small_piece_is_between_the_chunks_of_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, write = list[int](), Transport.write
 
     def noted(transport: asyncio.Transport, data: bytes) -> None:
@@ -227,12 +229,7 @@ def test_no_small_piece_is_written_between_the_chunks_of_a_message(
         write(transport, data)
 
     monkeypatch.setattr(Transport, "write", noted)
-    with (
-        Listener("127.0.0.1:0", CODEC, heartbeat_s=60) as listener,
-        Connector(listener.address, "client-1", CODEC) as client,
-    ):
-        await_event(listener, Joined)
-        await_event(client, Connected)  # the listener writes its WELCOME after `Joined`
+    with joined(heartbeat_s=60) as (listener, client):
         sizes.clear()
         values = np.arange(MIB, dtype=np.float32)
         listener.send("client-1", Task(1, values))

@@ -24,7 +24,7 @@ from layers.network import (
     Retrying,
 )
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import CODEC, QUICK, Note, await_event
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event, joined
 
 
 def test_a_client_reconnects_when_its_server_restarts() -> None:
@@ -91,27 +91,16 @@ def test_a_client_reports_an_internal_error(caplog: pytest.LogCaptureFixture) ->
     assert "StopIteration" in caplog.text  # with its traceback
 
 
-def test_a_client_does_not_reconnect_after_a_final_goodbye() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
-    ):
-        await_event(listener, Joined)
-        listener.disconnect("client-1", "the experiment is over", final=True)
-        assert await_event(listener, Left).reason == "the experiment is over"
-        assert await_event(connector, GaveUp) == GaveUp("the experiment is over", True)
-
-
-def test_a_client_reconnects_after_a_goodbye() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC, backoff=QUICK) as connector,
-    ):
-        await_event(listener, Joined)
-        listener.disconnect("client-1", "come back later")
-        assert await_event(listener, Left).reason == "come back later"
-        assert await_event(connector, Disconnected).reason == "come back later"
-        await_event(listener, Joined)
+@pytest.mark.parametrize("final", [False, True])
+def test_a_client_reconnects_after_a_goodbye_unless_it_is_final(final: bool) -> None:
+    with joined() as (listener, connector):
+        listener.disconnect("client-1", "enough", final=final)
+        assert await_event(listener, Left).reason == "enough"
+        if final:
+            assert await_event(connector, GaveUp) == GaveUp("enough", True)
+        else:
+            assert await_event(connector, Disconnected).reason == "enough"
+            await_event(listener, Joined)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +125,7 @@ def test_backoff_settings_are_validated(refused, accepted) -> None:
 def test_delays_grow_to_a_limit_and_are_the_same_for_the_same_seed() -> None:
     backoff = Backoff(first_s=1, factor=2, longest_s=8, jitter=0.5, seed=3)
     series = [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
-    again = [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
-    assert series == again
+    assert series == [delay for delay, _ in zip(backoff.delays_s(), range(9), strict=False)]
     for delay, longest in zip(series, [1, 2, 4, 8, 8, 8, 8, 8, 8], strict=True):
         assert longest / 2 <= delay <= longest
 
@@ -177,27 +165,17 @@ def test_an_impostor_at_the_servers_port_does_not_end_a_client_that_was_connecte
             await_event(client, Connected)
 
 
-NO_HOSTS = pytest.mark.parametrize(
-    "host", ["a..b", "x" * 70, "ü" * 70], ids=["dots", "long", "long umlauts"]
-)
-
-
-@NO_HOSTS
-def test_a_client_gives_up_on_an_invalid_host(host: str) -> None:
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "ü" * 70])
+def test_a_client_gives_up_on_an_invalid_host_and_a_server_refuses_it(host: str) -> None:
     address = f"{host}:9000"
     with Connector(address, "client-1", CODEC, insecure=True, backoff=QUICK) as connector:
         gave_up = await_event(connector, GaveUp)
         assert connector.next_event() is None
     assert gave_up.final
-    assert gave_up.reason.startswith(f"{address}: unknown host")
-
-
-@NO_HOSTS
-def test_a_server_at_an_invalid_host_is_refused(host: str) -> None:
-    address = f"{host}:9000"
-    with pytest.raises(AddressError, match="unknown host") as caught:
+    with pytest.raises(AddressError) as refused:
         Listener(address, CODEC, insecure=True).start()
-    assert str(caught.value).startswith(address)
+    for reason in (gave_up.reason, str(refused.value)):
+        assert reason.startswith(f"{address}: unknown host")
 
 
 def test_a_host_that_the_system_does_not_know_may_be_known_later() -> None:
@@ -207,8 +185,7 @@ def test_a_host_that_the_system_does_not_know_may_be_known_later() -> None:
     assert str(caught.value).startswith(f"{address}: unknown host (")
     with Connector(address, "client-1", CODEC, insecure=True, backoff=QUICK) as connector:
         for _ in range(2):
-            reason = await_event(connector, Retrying).reason
-            assert reason.startswith(f"{address}: unknown host (")
+            assert await_event(connector, Retrying).reason.startswith(f"{address}: unknown host (")
 
 
 def test_an_address_of_another_machine_is_no_place_to_listen() -> None:
@@ -241,7 +218,7 @@ def test_a_wrong_address_is_refused_before_anything_is_opened(address: str, word
 def test_a_port_in_use_is_reported() -> None:
     with (
         Listener("127.0.0.1:0", CODEC) as listener,
-        pytest.raises(AddressError, match="choose another port") as caught,
+        pytest.raises(AddressError, match="another port") as caught,
     ):
         Listener(listener.address, CODEC).start()
     assert listener.address in str(caught.value)

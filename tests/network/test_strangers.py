@@ -43,7 +43,7 @@ from layers.network.limits import CLIENT_PATIENCE
 from layers.network.tls import AlertingSSLObject
 from tests.network.conftest import Certificates
 from tests.network.test_floods import until
-from tests.network.wire_messages import CODEC, QUICK, await_event
+from tests.network.wire_messages import CODEC, QUICK, await_event, dial, read_to_end
 
 # Deadlines are so long that only eviction ends a handshake.
 FEW = Limits(max_handshakes=8, handshake_s=3600.0)
@@ -142,8 +142,7 @@ def test_each_step_of_a_handshake_makes_it_the_least_stale(certificates: Certifi
 
         def connected() -> socket.socket:
             before = len(admission)
-            host, port = listener.address.split(":")
-            raw = socket.create_connection((host, int(port)), timeout=20)
+            raw = dial(listener)
             until(lambda: len(admission) > before)
             return stack.enter_context(raw)
 
@@ -172,12 +171,12 @@ def test_a_client_does_not_wait_in_line_with_those_of_another_party_for_tls(
         Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener,
         contextlib.ExitStack() as stack,
     ):
-        host, port = listener.address.split(":")
         for _ in range(4):
-            raw = socket.create_connection((host, int(port)), timeout=20)
+            raw = dial(listener)
             stack.enter_context(one_byte(raw))
         until(lambda: listener._acceptor._securing.full and listener._acceptor._turn.locked())
-        raw = socket.create_connection((host, int(port)), 20, ("127.0.0.2", 0))
+        address = "127.0.0.1", int(listener.address.rpartition(":")[2])
+        raw = socket.create_connection(address, 20, ("127.0.0.2", 0))
         tls = stack.enter_context(silent_after_tls(certificates)(raw))
         assert tls.recv(4096), "the greeting"
         rejected = await_event(listener, ConnectionRejected)
@@ -188,26 +187,22 @@ def test_a_client_does_not_wait_in_line_with_those_of_another_party_for_tls(
 def test_an_evicted_handshake_is_reported(certificates: Certificates) -> None:
     limits = Limits(max_handshakes=1, handshake_s=3600)
     for tls in (None, certificates.server):
-        with Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener:
-            host, port = listener.address.split(":")
-            with socket.create_connection((host, int(port)), timeout=20) as first:
-                with socket.create_connection((host, int(port)), timeout=20):
-                    rejected = await_event(listener, ConnectionRejected)
-                assert rejected.address == "{}:{}".format(*first.getsockname())
-                assert "evicted" in rejected.reason
-                assert not rejected.told
-                with contextlib.suppress(ConnectionResetError):
-                    while first.recv(4096):  # the greeting, then the end
-                        pass
+        with (
+            Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener,
+            dial(listener) as first,
+        ):
+            with dial(listener):
+                rejected = await_event(listener, ConnectionRejected)
+            assert rejected.address == "{}:{}".format(*first.getsockname())
+            assert "evicted" in rejected.reason
+            assert not rejected.told
+            read_to_end(first)  # the greeting, then the end
 
 
-def test_a_peer_that_keeps_sending_after_a_failed_tls_handshake_is_cut_off(
-    certificates: Certificates,
-) -> None:
+def test_a_peer_that_sends_on_after_a_failed_tls_is_cut_off(certificates: Certificates) -> None:
     patient = Limits(handshake_s=3600)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=patient) as listener:
-        host, port = listener.address.split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as raw:
+        with dial(listener) as raw:
             raw.sendall(b"\x16\x03\x01\x00\x05hello")  # starts like TLS, but is no ClientHello
             assert raw.recv(4096)[0] == TLS_ALERT
             with pytest.raises(ConnectionError):
@@ -234,18 +229,15 @@ class WatchedTLS(ServerTLS):
 
 
 @pytest.mark.parametrize("more", [0, 64 << 20], ids=["leaves", "goes on"])
-def test_a_failed_tls_handshake_is_freed_without_the_cycle_collector(
-    certificates: Certificates, more: int
-) -> None:
+def test_a_failed_tls_handshake_is_freed_at_once(certificates: Certificates, more: int) -> None:
     tls = certificates.server
     watched = WatchedTLS(tls.certificate, tls.key, tls.ca)
     patient = Limits(handshake_s=3600)
     BEGUN.clear()
     with Listener("127.0.0.1:0", CODEC, tls=watched, limits=patient) as listener:
-        host, port = listener.address.split(":")
         gc.disable()
         try:
-            with socket.create_connection((host, int(port)), timeout=20) as raw:
+            with dial(listener) as raw:
                 raw.sendall(b"\x16\x03\x01\x00\x05hello")
                 assert raw.recv(4096)[0] == TLS_ALERT
                 with contextlib.suppress(ConnectionError):
@@ -279,13 +271,10 @@ def test_closing_while_clients_connect_logs_no_error(caplog: pytest.LogCaptureFi
 
 def test_under_pressure_each_step_has_a_short_deadline() -> None:
     limits = Limits(max_handshakes=4, handshake_s=3600)
-    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener:
-        host, port = listener.address.split(":")
-        with contextlib.ExitStack() as stack:
-            for _ in range(3):  # three of four
-                stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
-            rejected = await_event(listener, ConnectionRejected)
-            assert "within 1 s" in rejected.reason
+    with Listener("127.0.0.1:0", CODEC, limits=limits) as listener, contextlib.ExitStack() as stack:
+        for _ in range(3):  # three of four
+            stack.enter_context(dial(listener))
+        assert "within 1 s" in await_event(listener, ConnectionRejected).reason
 
 
 def test_a_client_waits_longer_for_a_handshake_than_its_server() -> None:
@@ -321,8 +310,7 @@ def test_a_client_without_a_free_descriptor_is_told_and_others_stay(
         for connector in inside:
             await_event(connector, Connected)
             await_event(listener, Joined)
-        late = client(3)
-        reason = await_event(late, Retrying).reason
+        reason = await_event(client(3), Retrying).reason
         assert "3 clients" in reason
         crowded = listener.next_event(20)
         assert isinstance(crowded, Crowded)
@@ -347,9 +335,8 @@ def test_attackers_cannot_hold_all_descriptors(
         Listener("127.0.0.1:0", CODEC, tls=tls, limits=limits) as listener,
         contextlib.ExitStack() as stack,
     ):
-        host, port = listener.address.split(":")
         for _ in range(20):
-            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
+            stack.enter_context(dial(listener))
         ends = time.monotonic() + 20
         while len(listener._acceptor._admission) < 20:
             assert time.monotonic() < ends
@@ -358,29 +345,12 @@ def test_attackers_cannot_hold_all_descriptors(
         await_in(listener, certificates, True)
 
 
-def test_some_descriptors_stay_free_for_the_rest_of_the_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_some_descriptors_stay_free_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as probe:
         used = probe.fileno()
     for limit, kept in ((256, 64), (1024, 64), (100, 25)):
         monkeypatch.setattr(address, "file_limit", lambda limit=limit: limit)
         assert free_descriptors() == limit - kept - used
-
-
-def test_the_acceptor_keeps_nothing_of_a_closed_connection() -> None:
-    with Listener("127.0.0.1:0", CODEC) as listener:
-        tasks = len(listener._acceptor._tasks)
-        with Connector(listener.address, "client-1", CODEC):
-            await_event(listener, Joined)
-            (kept,) = map(weakref.ref, listener._connections)
-        await_event(listener, Left)
-        ends = time.monotonic() + 20
-        while kept() is not None:  # without another connection
-            assert time.monotonic() < ends
-            gc.collect()
-            time.sleep(0.01)
-        assert len(listener._acceptor._tasks) == tasks
 
 
 @pytest.mark.parametrize("failure", [ConnectionResetError(), OSError(), OSError(104, "reset")])

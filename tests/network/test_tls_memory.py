@@ -6,8 +6,7 @@ import contextlib
 import gc
 import socket
 import ssl
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +38,7 @@ from tests.network.conftest import Certificates
 from tests.network.test_admission import HERE, THERE
 from tests.network.test_floods import notes, until
 from tests.network.test_memory import tls_session
-from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event
+from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, joined
 
 AT_ONCE = 4
 STRANGERS = 20
@@ -70,13 +69,6 @@ def connected(address: str, number: int, content: bytes) -> Iterator[list[socket
         yield opened
 
 
-def await_that(condition: Callable[[], object]) -> None:
-    ends = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
-
-
 @pytest.fixture
 def handshakes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The most handshakes with TLS at a time, and the buffer of each."""
@@ -101,7 +93,7 @@ def test_few_handshakes_do_tls_at_a_time_each_with_a_small_buffer_and_a_client_j
         Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener,
         connected(listener.address, STRANGERS, HELLO),
     ):
-        await_that(lambda: len(listener._acceptor._admission) == STRANGERS)
+        until(lambda: len(listener._acceptor._admission) == STRANGERS)
         tls = certificates.client("client-1")
         with Connector(listener.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector:
             await_event(connector, Connected)
@@ -122,14 +114,14 @@ def test_strangers_that_have_left_leave_nothing_and_memory_is_returned(
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener:
         known = listener._acceptor
         with connected(listener.address, STRANGERS, HELLO):
-            await_that(lambda: known._peak == STRANGERS)
+            until(lambda: known._peak == STRANGERS)
             assert len(known._securing) == AT_ONCE
             assert returned == []
-        await_that(lambda: returned)
-        await_that(lambda: not known._admission)
+        until(lambda: returned)
+        until(lambda: not known._admission)
         assert len(known._securing) == 0
         gc.collect()  # other tests of this process may have left some in cycles
-        await_that(lambda: not [one for one in gc.get_objects() if type(one) is _Securing])
+        until(lambda: not [one for one in gc.get_objects() if type(one) is _Securing])
 
 
 def test_the_bytes_before_a_verified_certificate_are_limited(certificates: Certificates) -> None:
@@ -147,13 +139,7 @@ def test_the_bytes_before_a_verified_certificate_are_limited(certificates: Certi
 
 
 def test_a_verified_client_is_not_limited(certificates: Certificates) -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
-        Connector(
-            listener.address, "client-1", CODEC, tls=certificates.client("client-1")
-        ) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined(tls=certificates) as (listener, connector):
         note = Note("x" * 10 * HANDSHAKE_BYTES)
         connector.send(note)
         assert await_event(listener, Received).message == note
@@ -257,9 +243,7 @@ def test_bytes_to_send_are_encrypted_part_by_part_without_a_copy_of_the_rest() -
     assert (tls._write_backlog, tls._write_buffer_size) == ([], 0)
 
 
-def test_messages_right_before_the_end_of_a_tls_connection_are_received(
-    certificates: Certificates,
-) -> None:
+def test_messages_right_before_the_end_of_tls_are_received(certificates: Certificates) -> None:
     tls = certificates.client("client-1")
     limits = Limits(max_queued_events=10_000)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener:
@@ -271,23 +255,6 @@ def test_messages_right_before_the_end_of_a_tls_connection_are_received(
             assert await_event(listener, Received, 20).peer == "client-1"
         assert "without a goodbye" in await_event(listener, Left, 20).reason
         raw.close()
-
-
-@pytest.mark.skipif(not _Securing.in_parts, reason="this Python gives OpenSSL all bytes at once")
-@pytest.mark.parametrize(
-    ("paused", "transport", "waits"),
-    [
-        (True, SimpleNamespace(is_closing=lambda: False), True),
-        (True, SimpleNamespace(is_closing=lambda: True), False),
-        (True, None, False),
-        (False, SimpleNamespace(is_closing=lambda: False), False),
-    ],
-)
-def test_bytes_wait_unencrypted_while_the_socket_takes_none_and_stays_open(
-    paused: bool, transport: Any, waits: bool
-) -> None:
-    tls: Any = SimpleNamespace(_ssl_writing_paused=paused, _app_transport=transport)
-    assert _Securing._must_wait(tls) is waits
 
 
 @pytest.mark.skipif(not _Securing.in_parts, reason="this Python gives OpenSSL all bytes at once")

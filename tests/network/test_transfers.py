@@ -18,12 +18,10 @@ import pytest
 
 from layers.network import (
     CHUNK_BYTES,
-    Connector,
     FileFailed,
     FileReceived,
     FileSent,
     GaveUp,
-    Joined,
     Left,
     Limits,
     Listener,
@@ -36,7 +34,7 @@ from layers.network.files import BLOCK_BYTES, PART, Incoming, Outgoing
 from layers.network.frames import Kind, frame
 from layers.network.transfers import MAX_WAITING, PeerFiles, Transfers
 from tests.network.test_floods import raw_session, until
-from tests.network.wire_messages import CODEC, Note, await_event, expected
+from tests.network.wire_messages import CODEC, Note, await_event, expected, joined
 
 
 @pytest.mark.parametrize("what", ["name", "size", "digest"])
@@ -49,11 +47,7 @@ def test_a_client_leaves_a_server_that_offers_an_unexpected_file(tmp_path: Path,
         "size": replace(right, size=right.size + 1),
         "digest": replace(right, sha256=bytes(32)),
     }[what]
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
-    ):
-        await_event(listener, Joined)
+    with joined("one", into=tmp_path / "in") as (listener, connector):
         connector.expect([other])
         for number in range(40):
             with contextlib.suppress(NotConnected):
@@ -87,11 +81,7 @@ def test_a_file_is_received_on_one_stream_at_a_time(tmp_path: Path) -> None:
 def test_an_offer_waits_until_the_expected_files_are_known(tmp_path: Path) -> None:
     source = tmp_path / "file.bin"
     source.write_bytes(os.urandom(3 * CHUNK_BYTES))
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
-    ):
-        await_event(listener, Joined)
+    with joined("one", into=tmp_path / "in") as (listener, connector):
         listener.send_file("one", source)
         listener.send("one", Note("after the offer"))
         await_event(connector, Received)
@@ -104,11 +94,7 @@ def test_an_offer_waits_until_the_expected_files_are_known(tmp_path: Path) -> No
 def test_the_number_of_waiting_offers_is_limited(tmp_path: Path) -> None:
     source = tmp_path / "file.bin"
     source.write_bytes(b"x")
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "one", CODEC, files=tmp_path / "in") as connector,
-    ):
-        await_event(listener, Joined)
+    with joined("one", into=tmp_path / "in") as (listener, connector):
         for number in range(MAX_WAITING + 1):
             listener.send_file("one", source, f"{number}.bin")
         assert f"'{MAX_WAITING}.bin'" in await_event(connector, GaveUp).reason

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, Union
+from typing import Any, TypeVar, Union
 
 import numpy as np
 
-from layers.network import Backoff, Connector, Event, ExpectedFile, Listener, MessageCodec
+from layers.network import (
+    Backoff,
+    Connected,
+    Connector,
+    Event,
+    ExpectedFile,
+    Joined,
+    Listener,
+    MessageCodec,
+)
 from layers.network.events import Ended, SessionEvent, Verified
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.session import Session
+from tests.network.conftest import Certificates
 
 Value = Union[None, bool, int, float, str, bytes, np.ndarray, "dict[str, Value]"]
 
@@ -66,6 +78,27 @@ def await_event(end: Listener | Connector, kind: type[E], timeout_s: float = 60.
     raise AssertionError(f"no {kind.__name__}, but {seen}")
 
 
+@contextlib.contextmanager
+def joined(
+    name: str = "client-1",
+    *,
+    tls: Certificates | None = None,
+    token: bytes | None = None,
+    into: Path | None = None,
+    **settings: Any,
+) -> Iterator[tuple[Listener, Connector]]:
+    """A listener with these settings, and a client that has joined; `into`: the client's files."""
+    of_server, of_client = (tls.server, tls.client(name)) if tls else (None, None)
+    with Listener("127.0.0.1:0", CODEC, tls=of_server, token=token, **settings) as listener:
+        client = Connector(
+            listener.address, name, CODEC, tls=of_client, token=token, backoff=QUICK, files=into
+        )
+        with client:
+            await_event(listener, Joined)
+            await_event(client, Connected)
+            yield listener, client
+
+
 def exchange(
     client: ClientSession, server: ServerSession, *, now: float = 0.0, admit: bool = True
 ) -> tuple[list[SessionEvent], list[SessionEvent]]:
@@ -91,10 +124,14 @@ def drained(session: Session, now: float = 0.0) -> bytes:
     )
 
 
+def dial(listener: Listener) -> socket.socket:
+    host, port = listener.address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
 def raw_connection(listener: Listener) -> socket.socket:
     """Connect with a bare socket that has read the greeting."""
-    host, port = listener.address.rsplit(":", 1)
-    raw = socket.create_connection((host, int(port)), timeout=20)
+    raw = dial(listener)
     assert raw.recv(1 << 16)
     return raw
 

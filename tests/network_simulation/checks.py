@@ -189,8 +189,7 @@ def _is_expected(line: str, world: World) -> bool:
 def _left_over(world: World) -> list[str]:
     """Check that no connection, memory or socket is left; the server object still exists."""
     gc.collect()
-    left = [ref() for ref in world.connections]
-    alive = [one for one in left if one is not None]
+    alive = [one for one in [ref() for ref in world.connections] if one is not None]
     wrong = [f"{len(alive)} connections are still in memory"] if alive else []
     if world.server is not None and "server" in world.done:
         listener = world.server.network.listener  # type: ignore[attr-defined]

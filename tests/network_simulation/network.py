@@ -290,8 +290,7 @@ class Socket(asyncio.Transport):
                     self.close()
         except Exception as error:  # noqa: BLE001, as asyncio does
             if self._loop is not None:
-                message = {"message": "in a protocol", "exception": error}
-                self._loop.call_exception_handler(message)
+                self._loop.call_exception_handler({"message": "in a protocol", "exception": error})
             self._force(error)
 
 
@@ -381,8 +380,7 @@ class Network:
 
     def send_reset(self, receiver: Socket) -> None:
         """Signal a reset connection."""
-        when_s = self.arrival_s(receiver.peer, 1)
-        self._after(when_s, receiver.peer, "reset", receiver.break_off)
+        self._after(self.arrival_s(receiver.peer, 1), receiver.peer, "reset", receiver.break_off)
 
     def _after(self, when_s: float, sender: Socket, label: str, call: Callable[[], None]) -> None:
         """Deliver something, after everything that this end has sent before."""

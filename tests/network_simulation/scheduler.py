@@ -216,8 +216,7 @@ class Scheduler:
     ) -> None:
         """Schedule `call` as a step of `process` (None: of the world)."""
         self._number += 1
-        step = (max(when_s, self.now_s), self._number, process, label, call)
-        heapq.heappush(self._steps, step)
+        heapq.heappush(self._steps, (max(when_s, self.now_s), self._number, process, label, call))
 
     def soon(self, process: Process | None, label: str, call: Callable[[], object]) -> None:
         """Schedule `call` after the latency of a wake-up."""

@@ -91,8 +91,7 @@ class World:
 
     def start(self, name: str) -> None:
         """Start or restart a process."""
-        host = self.network.hosts[name]
-        host.without_power = False
+        self.network.hosts[name].without_power = False
         main = self._serve if name == "server" else self._take_part_as(int(name.split("-")[1]))
         process = self.scheduler.spawn(name, lambda: self._live(name, main))
         process.on_kill.append(lambda: self._died(name, process))

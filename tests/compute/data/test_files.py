@@ -122,30 +122,50 @@ def get(site: Site, path: Path, *names: str, **more) -> Path:
 
 def test_a_file_arrives_complete_with_progress(site: Site, tmp_path: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    path = get(
-        site, tmp_path / "new" / "folder" / "file.bin", progress=lambda *now: told.append(now)
-    )
+    path = get(site, tmp_path / "new" / "folder" / "file.bin", progress=lambda *at: told.append(at))
     assert path.read_bytes() == CONTENT
     assert os.listdir(path.parent) == ["file.bin"]
     assert told[-1] == ("file.bin", len(CONTENT), len(CONTENT))
     assert [here for _, here, _ in told] == sorted(here for _, here, _ in told)
 
 
-def test_a_file_of_unannounced_length_arrives_complete(site: Site, tmp_path: Path) -> None:
-    site.length = False
-    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
+BEGUN = CONTENT[:1000]
+
+
+@pytest.mark.parametrize(
+    ("part", "faults", "names", "asked"),
+    [
+        (b"", {"length": False}, "file", ["file"]),
+        (b"", {"cut_after": [250_000, 100_000]}, "file", ["file", "file 250000", "file 350000"]),
+        (b"", {"cut_after": [250_000], "ranges": False}, "file", ["file", "file 250000"]),
+        (b"", {"cut_after": [300_000]}, "file copy", ["file", "copy 300000"]),
+        (b"", {}, "gone file", ["gone", "file"]),
+        (b"x" * 1000, {}, "file", ["file 1000", "file"]),
+        (b"wrong" + CONTENT, {}, "file", ["file"]),
+        (BEGUN, {}, "short file", ["short 1000", "file 1000"]),
+        (BEGUN, {"range_said": "bytes {start}-{last}/*"}, "file", ["file 1000"]),
+        (CONTENT, {}, "file", []),
+    ],
+    ids=lambda value: "" if isinstance(value, bytes) else None,
+)
+def test_a_file_arrives_whole_from_what_is_there_and_what_the_addresses_give(
+    site: Site, tmp_path: Path, part: bytes, faults: dict, names: str, asked: list[str]
+) -> None:
+    site.files |= {"short.bin": CONTENT[:10], "copy.bin": CONTENT}
+    vars(site).update(faults)
+    if part:
+        (tmp_path / "file.bin.part").write_bytes(part)
+    path = get(site, tmp_path / "file.bin", *(f"{name}.bin" for name in names.split()))
+    assert path.read_bytes() == CONTENT
+    assert [
+        f"{name.removesuffix('.bin')} {(wanted or '')[6:-1]}".strip() for name, wanted in site.asked
+    ] == asked
 
 
 def test_an_existing_file_is_not_requested(site: Site, tmp_path: Path) -> None:
     (tmp_path / "file.bin").write_bytes(b"mine")
     assert get(site, tmp_path / "file.bin").read_bytes() == b"mine"
     assert site.asked == []
-
-
-def test_an_interrupted_transfer_is_resumed(site: Site, tmp_path: Path) -> None:
-    site.cut_after = [250_000, 100_000]
-    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
-    assert [wanted for _, wanted in site.asked] == [None, "bytes=250000-", "bytes=350000-"]
 
 
 def test_a_later_call_resumes_an_earlier_one(site: Site, tmp_path: Path) -> None:
@@ -158,13 +178,6 @@ def test_a_later_call_resumes_an_earlier_one(site: Site, tmp_path: Path) -> None
     assert os.listdir(tmp_path) == ["file.bin"]
 
 
-def test_a_server_without_ranges_sends_the_whole_file_again(site: Site, tmp_path: Path) -> None:
-    site.ranges = False
-    site.cut_after = [250_000]
-    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
-    assert site.asked == [("file.bin", None), ("file.bin", "bytes=250000-")]
-
-
 def test_a_corrupted_file_gets_no_final_name_and_is_requested_once(
     site: Site, tmp_path: Path
 ) -> None:
@@ -175,32 +188,6 @@ def test_a_corrupted_file_gets_no_final_name_and_is_requested_once(
     assert len(site.asked) == 1
     assert "\n" not in str(caught.value)
     assert f"put file.bin into {tmp_path} by hand" in str(caught.value)
-
-
-def test_a_damaged_part_is_discarded_and_downloaded_again(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin.part").write_bytes(b"x" * 1000)
-    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
-    assert [wanted for _, wanted in site.asked] == ["bytes=1000-", None]
-
-
-def test_a_part_longer_than_the_file_is_discarded(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin.part").write_bytes(b"wrong" + CONTENT)
-    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
-    assert site.asked == [("file.bin", None)]
-
-
-def test_a_part_survives_an_address_with_a_shorter_file(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
-    site.files["short.bin"] = CONTENT[:10]
-    assert get(site, tmp_path / "file.bin", "short.bin", "file.bin").read_bytes() == CONTENT
-    assert site.asked == [("short.bin", "bytes=1000-"), ("file.bin", "bytes=1000-")]
-
-
-def test_a_range_of_unannounced_length_is_accepted(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin.part").write_bytes(CONTENT[:1000])
-    site.range_said = "bytes {start}-{last}/*"
-    assert get(site, tmp_path / "file.bin", rounds=1).read_bytes() == CONTENT
-    assert site.asked == [("file.bin", "bytes=1000-")]
 
 
 @pytest.mark.parametrize(
@@ -235,25 +222,6 @@ def test_an_address_that_does_not_answer_in_http_is_a_reason(
     assert len(site.asked) == 3
 
 
-def test_a_complete_part_needs_no_request(site: Site, tmp_path: Path) -> None:
-    (tmp_path / "file.bin.part").write_bytes(CONTENT)
-    assert get(site, tmp_path / "file.bin").read_bytes() == CONTENT
-    assert site.asked == []
-
-
-def test_a_mirror_serves_a_file_that_the_first_address_lacks(site: Site, tmp_path: Path) -> None:
-    path = get(site, tmp_path / "file.bin", "gone.bin", "file.bin")
-    assert path.read_bytes() == CONTENT
-    assert [name for name, _ in site.asked] == ["gone.bin", "file.bin"]
-
-
-def test_a_mirror_resumes_the_transfer_of_the_first_address(site: Site, tmp_path: Path) -> None:
-    site.files["copy.bin"] = CONTENT
-    site.cut_after = [300_000]
-    assert get(site, tmp_path / "file.bin", "file.bin", "copy.bin").read_bytes() == CONTENT
-    assert site.asked == [("file.bin", None), ("copy.bin", "bytes=300000-")]
-
-
 @pytest.mark.parametrize(
     ("settings", "pauses"),
     [({}, [2.0, 2.0]), ({"rounds": 1}, []), ({"rounds": 4, "pause_s": 0.5}, [0.5, 0.5, 0.5])],
@@ -275,27 +243,26 @@ def test_a_failure_names_every_address_and_its_reason(site: Site, tmp_path: Path
     with pytest.raises(DownloadError) as caught:
         fetch(remote(site.url("gone.bin"), nobody), tmp_path, pause_s=0)
     message = str(caught.value)
-    assert f"{site.url('gone.bin')}: HTTP 404" in message
-    assert f"{nobody}: " in message
-    assert "refused" in message
+    for part in (f"{site.url('gone.bin')}: HTTP 404", f"{nobody}: ", "refused"):
+        assert part in message
     assert "\n" not in message
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("content", [CONTENT + b"x", CONTENT[:-1]])
-def test_a_file_of_another_size_is_refused_before_it_is_read(
-    site: Site, tmp_path: Path, content: bytes
+@pytest.mark.parametrize(
+    ("content", "length", "words"),
+    [
+        (CONTENT + b"x", True, "700001 bytes, not 700000"),
+        (CONTENT[:-1], True, "699999 bytes, not 700000"),
+        (CONTENT * 3, False, "has more than its 700000 bytes"),
+    ],
+    ids=["longer", "shorter", "without an end"],
+)
+def test_a_file_of_another_size_is_refused(
+    site: Site, tmp_path: Path, content: bytes, length: bool, words: str
 ) -> None:
-    site.files["file.bin"] = content
-    with pytest.raises(DownloadError, match=f"{len(content)} bytes, not 700000"):
-        get(site, tmp_path / "file.bin")
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_file_that_does_not_end_is_refused(site: Site, tmp_path: Path) -> None:
-    site.files["file.bin"] = CONTENT * 3
-    site.length = False
-    with pytest.raises(DownloadError, match="has more than its 700000 bytes"):
+    site.files["file.bin"], site.length = content, length
+    with pytest.raises(DownloadError, match=words):
         get(site, tmp_path / "file.bin")
     assert os.listdir(tmp_path) == []
 
@@ -310,10 +277,7 @@ def test_a_folder_that_cannot_be_made_is_refused_in_one_line(tmp_path: Path) -> 
 def test_a_full_disk_is_refused_before_anything_is_written(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "layers.compute.data.files.shutil.disk_usage",
-        lambda folder: types.SimpleNamespace(free=1000),
-    )
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: types.SimpleNamespace(free=1000))
     with pytest.raises(DownloadError, match=r"needs 700000 bytes more .* has 1000 free"):
         get(site, tmp_path / "file.bin")
 
@@ -390,9 +354,7 @@ def images(site: Site) -> IdxSet:
         site.files[f"{split}-images-idx3-ubyte.gz"] = idx(
             rng.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         )
-        site.files[f"{split}-labels-idx1-ubyte.gz"] = idx(
-            rng.integers(0, 10, count, dtype=np.uint8)
-        )
+        site.files[f"{split}-labels-idx1-ubyte.gz"] = idx(rng.integers(0, 10, count, np.uint8))
     for name, content in site.files.items():
         sums[name] = (hashlib.sha256(content).hexdigest(), len(content))
 
@@ -413,8 +375,7 @@ def test_a_missing_data_set_is_downloaded_into_the_cache_once(
     monkeypatch.delenv("FEDMX_DATA", raising=False)
     monkeypatch.setenv("FEDMX_CACHE", str(tmp_path / "cache"))
     told = set()
-    files = Files(progress=lambda name, here, total: told.add(name))
-    first = images.load(files)
+    first = images.load(Files(progress=lambda name, here, total: told.add(name)))
     assert (len(first.train), len(first.test), first.shape) == (40, 10, (1, 28, 28))
     assert len(site.asked) == len(told) == 4
     again = images.load(Files(download=False))

@@ -40,8 +40,7 @@ def paper_digests() -> list[str]:
     digests = []
     for name, shape in SHAPES.items():
         rng = np.random.default_rng(2)
-        x = rng.integers(0, 50, (24, *shape)).astype("f")
-        samples = Samples(x, rng.integers(0, 2, 24))
+        samples = Samples(rng.integers(0, 50, (24, *shape)).astype("f"), rng.integers(0, 2, 24))
         classes = 2 if name == "lstm" else 10
         engine = MXNetEngine(build_model(name), shape, classes, seed=4)
         engine.train(samples, plan(batch_size=8, learning_rate=0.01, momentum=0.9), seed=1)

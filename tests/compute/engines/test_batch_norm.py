@@ -59,8 +59,7 @@ def test_a_step_and_the_running_statistics_are_those_of_the_vector() -> None:
     x = np.array(given["x"], np.float32)
     targets = np.array(given["t"], np.float32)[:, None]
     training = plan(steps=1, batch_size=0, learning_rate=given["rate"])
-    samples = Samples(x, np.zeros(len(x), np.int64))
-    engine.train(samples, training, 1, arrays={"targets": targets})
+    engine.train(Samples(x, np.zeros(len(x), np.int64)), training, 1, arrays={"targets": targets})
     found = {
         one.name.rpartition(".")[2]: values[one.start : one.stop]
         for layout, values in (
@@ -77,8 +76,6 @@ def test_a_step_and_the_running_statistics_are_those_of_the_vector() -> None:
         ("running_mean", "running_mean"),
         ("running_var", "running_var_biased"),
     ):
-        np.testing.assert_allclose(
-            found[mine], np.ravel(wanted[name]), rtol=1e-5, atol=1e-6, err_msg=name
-        )
+        np.testing.assert_allclose(found[mine], np.ravel(wanted[name]), rtol=1e-5, atol=1e-6)
     own = own_tensors(["norm"], engine.layout, engine.buffers_layout)
     assert {one.rpartition(".")[2] for one in own} == set(wanted["own"])

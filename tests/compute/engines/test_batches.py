@@ -49,9 +49,7 @@ def test_a_batch_has_the_samples_of_its_step(toy: MXNetEngine) -> None:
     batches = toy.batches(DATA, plan(batch_size=10), 7)
     assert [len(batch) for batch in batches] == [10, 10, 3]
     for batch in batches:
-        np.testing.assert_allclose(
-            toy.batch_gradient(batch), toy.gradient(batch), rtol=1e-5, atol=1e-7
-        )
+        np.testing.assert_allclose(toy.batch_gradient(batch), toy.gradient(batch), 1e-5, 1e-7)
 
 
 def test_two_models_take_the_same_batches_each_with_its_own_velocity(toy: MXNetEngine) -> None:

@@ -68,9 +68,7 @@ def test_a_shared_array_stays_writable() -> None:
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=40), st.integers(1, 400))
-def test_the_cache_is_bounded_and_returns_the_requested_batch_size(
-    sizes: list[int], rows: int
-) -> None:
+def test_the_cache_is_bounded_and_returns_the_asked_batch_size(sizes: list[int], rows: int) -> None:
     cache = GraphCache(lambda size: [size], rows)
     for size in sizes:
         assert cache[size] == [size]

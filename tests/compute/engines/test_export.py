@@ -55,9 +55,7 @@ def test_onnxruntime_gives_the_same_outputs(model: Trained, content: bytes) -> N
         np.testing.assert_allclose(outputs, model.outputs[rows], rtol=0, atol=1e-5)
 
 
-def test_an_onnx_file_holds_the_weights_by_the_engines_names(
-    model: Trained, content: bytes
-) -> None:
+def test_an_onnx_file_has_the_weights_by_the_engines_names(model: Trained, content: bytes) -> None:
     from layers.compute.engines.onnx_file import onnx_tensors
 
     found = onnx_tensors(content)
@@ -165,8 +163,7 @@ def test_a_graph_that_does_not_name_its_defaults_has_the_same_outputs_in_onnx(na
 
 
 def test_the_module_of_lenet5_is_readable() -> None:
-    source = torch_module(trained("lenet5").engine.definition).source
-    assert source == LENET5
+    assert torch_module(trained("lenet5").engine.definition).source == LENET5
 
 
 LENET5 = """\
@@ -239,8 +236,7 @@ class Reshaped(mx.gluon.HybridBlock):
             self.dense = mx.gluon.nn.Dense(2)
 
     def hybrid_forward(self, F, x):
-        halves = F.relu(F.reshape(x, shape=(-1, 2)))
-        return self.dense(F.reshape(halves, shape=(-1, 4)))
+        return self.dense(F.reshape(F.relu(F.reshape(x, shape=(-1, 2))), shape=(-1, 4)))
 
 
 class Shared(mx.gluon.HybridBlock):
@@ -372,10 +368,8 @@ def test_torch_and_onnx_are_imported_only_when_they_are_used() -> None:
         "print(sorted({'mxnet', 'onnx', 'torch', 'onnxruntime'} & set(sys.modules)))"
     )
     root = Path(__file__).resolve().parents[3]
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
+    done = subprocess.check_output([sys.executable, "-c", code], cwd=root, text=True)
+    assert done == "[]\n"
 
 
 class Stateful(mx.gluon.HybridBlock):

@@ -59,13 +59,11 @@ def _batch(F: Any, x: Any, given: Any) -> Any:
 
 
 def _reshaped_weights(F: Any, x: Any, given: Any) -> Any:
-    weights = F.reshape(given.p, shape=(3, 4))
-    return F.FullyConnected(x, weights, num_hidden=3, no_bias=True)
+    return F.FullyConnected(x, F.reshape(given.p, shape=(3, 4)), num_hidden=3, no_bias=True)
 
 
 def _with_state(F: Any, x: Any, given: Any) -> Any:
-    first = F.slice_axis(x, axis=1, begin=0, end=1)
-    return given.gru(x, [F.swapaxes(first, dim1=0, dim2=1)])[0]
+    return given.gru(x, [F.swapaxes(F.slice_axis(x, axis=1, begin=0, end=1), dim1=0, dim2=1)])[0]
 
 
 def _raw_rnn(F: Any, x: Any, given: Any) -> Any:

@@ -49,8 +49,7 @@ def test_a_module_trains_as_by_hand(toys: Any) -> None:
     state = twin.state_dict()
     state.update({name: torch.from_numpy(value.copy()) for name, value in names.items()})
     twin.load_state_dict(state)
-    whole = plan(steps=1, batch_size=0, momentum=0.9, weight_decay=0.01)
-    made.train(IMAGES, whole, 1)
+    made.train(IMAGES, plan(steps=1, batch_size=0, momentum=0.9, weight_decay=0.01), 1)
     after = toys.by_hand(twin, torch.from_numpy(IMAGES.x), torch.from_numpy(IMAGES.y), 0.1)
     for layout, vector in ((made.layout, made.weights), (made.buffers_layout, made.buffers)):
         assert layout
@@ -179,8 +178,7 @@ def test_a_device_with_memory_of_its_own_gives_what_the_host_gives(device: str, 
         references = {one: made.initial(8) for one in made.loss.references}
         made.train(IMAGES, plan(epochs=2, momentum=0.9), 9, references=references)
         outputs = made.outputs(IMAGES).logits
-        losses = made.scores(IMAGES).losses
-        ends.append([made.weights, made.buffers, losses, outputs])
+        ends.append([made.weights, made.buffers, made.scores(IMAGES).losses, outputs])
         assert made.device.startswith(device[:3] if name == device else "cpu")
     for one, other in zip(*ends, strict=True):
         assert one.any()

@@ -190,9 +190,7 @@ GREY = (1, 28, 28)
 
 @pytest.mark.parametrize("block", [8, 16])
 @pytest.mark.parametrize("model", ["lenet5", "knapsack-cnn"])
-def test_a_local_step_leaks_no_memory(
-    model: str, block: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_leaks_no_memory(model: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rewriting, "block", lambda: block)
     engine = MXNetEngine(build_model(model), GREY, 10)
     data, steps = samples(40, GREY, 10), 10

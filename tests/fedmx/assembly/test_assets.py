@@ -48,8 +48,7 @@ def test_assets_held_out_samples_and_client_parts_divide_the_training_split() ->
     number = len(made.data.dataset.train)
     shared, held_out = made.held_back.assets["shared"], made.held_back.held_out
     assert (len(shared), len(held_out)) == (round(0.1 * number), round(0.05 * number))
-    everything = np.concatenate([shared, held_out, *made.parts[0]])
-    assert sorted(everything) == list(range(number))
+    assert sorted(np.concatenate([shared, held_out, *made.parts[0]])) == list(range(number))
     classes = np.bincount(made.data.dataset.train.y[shared])
     assert classes.max() - classes.min() <= 1
 
@@ -178,7 +177,6 @@ def test_the_server_warms_up_on_the_shared_samples_alone() -> None:
     list(server)
     made = assembly(SHARING)
     weights, buffers = made.engine.initial(made.experiment.seed)
-    assert made.server_logic.facilities.train_on_asset is not None
     seed = derive(derive(3, "server:0:FedShare", 1, -1), "warm-up")
     training = Training(epochs=3, batch_size=10, learning_rate=0.05)
     found, _ = made.server_logic.facilities.train_on_asset(
@@ -197,8 +195,6 @@ def test_the_server_computes_on_the_shared_samples_and_learns_given_probabilitie
         made.engine,
         made.asset_samples["shared"],
     )
-    assert facilities.train_on_asset is not None
-    assert facilities.outputs_on_asset is not None
     weights, buffers = engine.initial(3)
     logits = facilities.outputs_on_asset("shared", weights, buffers)
     engine.load(weights, buffers)
@@ -221,7 +217,6 @@ def test_the_server_computes_on_the_shared_samples_and_learns_given_probabilitie
 def test_the_server_trains_on_its_held_out_samples_alone() -> None:
     made = assembly(HOLDING)
     train, engine = made.data.dataset.train, made.engine
-    assert made.server_logic.facilities.auxiliary is not None
     weights, buffers = engine.initial(3)
     training = made.logic.training_of(1)
     found = made.server_logic.facilities.auxiliary(weights, buffers, training, 11)

@@ -63,10 +63,7 @@ QUARTERS = [np.arange(client, SAMPLES, 4) for client in range(4)]
         ({"compute": {"normalise": {"scale": 255}}}, "compute.normalise"),
         ({"compute": {"data": data(x=X * 255), "normalise": {"scale": 1}}}, "compute.normalise"),
         ({"compute": {"train": {"steps": 3, "epochs": 2}}}, "steps 3 decides"),
-        (
-            {"logic": {"selector": {"name": "uniform", "count": 2, "fraction": 0.5}}},
-            "count 2 decides",
-        ),
+        ({"logic": {"selector": {"name": "uniform", "count": 2, "fraction": 0.5}}}, "count 2"),
         ({"logic": {"preset": {"name": "fedavg", "count": 2, "fraction": 1}}}, "count 2 decides"),
         ({"logic": {"preset": "fedbuff"}}, "concurrency 10 is more than the 4 clients"),
     ],
@@ -80,9 +77,7 @@ def test_what_may_not_be_meant_is_said_before_round_1(
 
 
 @pytest.mark.needs_mxnet
-def test_a_softmax_inside_the_model_is_seen_in_its_first_outputs(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_softmax_in_the_model_is_seen_in_its_outputs(caplog: pytest.LogCaptureFixture) -> None:
     from mxnet.gluon import nn
 
     def net(classes: int) -> nn.HybridSequential:

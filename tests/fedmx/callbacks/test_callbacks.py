@@ -7,7 +7,6 @@ import math
 import re
 import threading
 from dataclasses import replace
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,10 @@ from fedmx import (
     Experiment,
     FedmxError,
     KeepBest,
-    MLflowLogger,
     ProgressBar,
     Round,
     RunFolder,
     Server,
-    WandbLogger,
     join,
     recorded,
     serve,
@@ -43,8 +40,7 @@ ROUNDS, PATIENCE = 25, 3
 
 def experiment(rounds: int = ROUNDS, **more: Any) -> Experiment:
     data = {"name": "blobs", "tests": 200, "spread": 2.0}
-    train = {"epochs": 1, "learning_rate": 0.3}
-    compute = {"model": "logistic", "data": data, "train": train}
+    compute = {"model": "logistic", "data": data, "train": {"epochs": 1, "learning_rate": 0.3}}
     logic = {"selector": {"name": "uniform", "fraction": 0.5}}
     return Experiment(rounds=rounds, clients=4, compute=compute, logic=logic, **more)
 
@@ -112,38 +108,30 @@ def test_a_callback_hears_of_the_begin_of_each_round_and_of_the_end() -> None:
     assert diary.told == [("begin", []), *rounds, ("done", "all 2 rounds were run")]
 
 
-def test_at_the_end_of_a_recorded_run_its_model_and_its_report_are_there(tmp_path: Path) -> None:
+def test_a_resumed_run_tells_of_the_rounds_before_and_ends_with_its_files(tmp_path: Path) -> None:
     folder, found = new_folder(tmp_path), []
 
-    class Looks(Callback):
+    class Looks(Diary):
         def on_end(self, status, reason) -> None:
-            found.append((status, folder.status, folder.model_path.exists()))
-            found.append(folder.report_path.exists())
+            super().on_end(status, reason)
+            found.append((folder.model_path.exists(), folder.report_path.exists()))
 
-    ran(simulate(experiment(1), callbacks=[Looks()]), folder, until=2)
-    assert found == [("done", "done", True), True]
-
-
-def test_a_resumed_run_tells_of_the_rounds_before(tmp_path: Path) -> None:
-    folder, diary = new_folder(tmp_path), Diary()
+    diary = Looks()
     ran(simulate(experiment(3), callbacks=[diary]), folder, until=2)
     assert diary.told[-1] == ("stopped", "its caller left the loop")
     ran(simulate(experiment(3), callbacks=[diary]), folder)
     begin, stop, round, end = diary.told[-4:]
     assert begin == ("begin", [1, 2])
     assert (stop, round, end[0]) == (("stop", 3), 3, "done")
+    assert found[-1] == (True, True)
 
 
 def test_callbacks_do_not_change_a_bit_of_the_model(all_rounds: list[Round]) -> None:
     heard = list(simulate(experiment(3), callbacks=[Diary(), EarlyStopping(20)]))
-    assert [round.model_sha256 for round in heard] == [
-        round.model_sha256 for round in all_rounds[:3]
-    ]
+    assert [one.model_sha256 for one in heard] == [one.model_sha256 for one in all_rounds[:3]]
 
 
-def test_a_deployed_server_calls_them_and_tells_its_clients_why_the_run_is_over(
-    tmp_path: Path,
-) -> None:
+def test_a_deployed_server_calls_them_and_tells_clients_why_the_run_is_over(tmp_path: Path) -> None:
     class Enough(Callback):
         def stop(self, round) -> str | None:
             return "two are enough" if round.round == 2 else None
@@ -200,47 +188,42 @@ def test_every_callback_hears_how_a_run_ended_early_even_if_another_fails_then(
     assert warned == [("WARNING", "callback Fails: the disk is full")]
 
 
-def test_a_callback_that_was_not_told_of_the_begin_is_not_told_of_the_end() -> None:
-    class Fails(Callback):
-        def on_begin(self, run) -> None:
-            raise RuntimeError("not\n  today")
-
-        def on_end(self, status, reason) -> None:
-            ended.append((status, reason))
-
-    ended: list[tuple[str, str]] = []
-    first, last = Diary(), Diary()
-    simulation = simulate(experiment(3), callbacks=[first, Fails(), last])
-    with pytest.raises(CallbackError) as caught:
-        next(simulation.rounds())
-    said = "Fails.on_begin failed before the first round: RuntimeError: not today"
-    assert str(caught.value) == said
-    assert ended == [("failed", f"CallbackError: {said}")]
-    assert (first.told, last.told) == ([("begin", []), *ended], [])
-
-
 @pytest.mark.parametrize(
     ("method", "when"),
-    [("stop", "in round 1"), ("on_round", "in round 1"), ("on_end", "at the end")],
+    [
+        ("on_begin", "before the first round"),
+        ("stop", "in round 1"),
+        ("on_round", "in round 1"),
+        ("on_end", "at the end"),
+    ],
 )
 def test_an_error_of_a_callback_names_its_method_and_the_round(method: str, when: str) -> None:
     def fails(self: Callback, *given: Any) -> None:
-        raise OSError("no space")
+        raise OSError("no\n space")
 
+    first, last = Diary(), Diary()
     failing = type("Failing", (Callback,), {method: fails})
     with pytest.raises(CallbackError) as caught:
-        list(simulate(experiment(1), callbacks=[failing()]))
+        list(simulate(experiment(1), callbacks=[first, failing(), last]))
     assert str(caught.value) == f"Failing.{method} failed {when}: OSError: no space"
     assert isinstance(caught.value.__cause__, OSError)
+    # Who was not told of the begin is not told of the end.
+    assert (first.told[0], last.told == []) == (("begin", []), method == "on_begin")
 
 
-def test_an_error_that_was_written_for_users_stays_as_it_is() -> None:
-    class Refuses(Callback):
-        def on_round(self, round) -> None:
+@pytest.mark.parametrize(
+    ("returned", "words"), [(None, r"^set the key$"), (True, r"Own\.stop returned True in round 1")]
+)
+def test_an_error_for_users_stays_so_and_a_reason_is_in_words(returned: Any, words: str) -> None:
+    class Own(Callback):
+        def stop(self, round: Round) -> Any:
+            return returned
+
+        def on_round(self, round: Round) -> None:
             raise FedmxError("set the key")
 
-    with pytest.raises(FedmxError, match=r"^set the key$"):
-        list(simulate(experiment(1), callbacks=[Refuses()]))
+    with pytest.raises(FedmxError, match=words):
+        list(simulate(experiment(1), callbacks=[Own()]))
 
 
 def test_all_callbacks_hear_of_a_round_and_the_first_reason_counts() -> None:
@@ -264,19 +247,20 @@ def test_all_callbacks_hear_of_a_round_and_the_first_reason_counts() -> None:
 # --- mistakes -------------------------------------------------------------------------------
 
 
-def test_a_misspelt_method_is_named() -> None:
-    class Misspelt(Callback):
-        def on_rounds(self, round) -> None: ...
-
-    with pytest.raises(CallbackError, match="on_rounds is not a callback method; did you mean"):
-        simulate(experiment(), callbacks=[Misspelt()])
+class Misspelt(Callback):
+    def on_rounds(self, round) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [(EarlyStopping, "the class EarlyStopping"), (print, "built-in function")]
+    ("given", "said"),
+    [
+        (EarlyStopping, "callbacks: .*the class EarlyStopping.* is no callback"),
+        (print, "callbacks: .*built-in function.* is no callback"),
+        (Misspelt(), "on_rounds is not a callback method; did you mean"),
+    ],
 )
 def test_what_is_no_callback_is_refused(given: Any, said: str) -> None:
-    with pytest.raises(CallbackError, match=f"callbacks: .*{said}.* is no callback"):
+    with pytest.raises(CallbackError, match=said):
         simulate(experiment(), callbacks=[given])
 
 
@@ -287,9 +271,7 @@ def test_a_callback_that_fails_is_named_and_costs_no_round(tmp_path: Path) -> No
                 raise OSError("the disk is full")
 
     folder, diary = new_folder(tmp_path), Diary()
-    with pytest.raises(
-        CallbackError, match=r"Breaks.on_round failed in round 2: OSError: the disk is full"
-    ):
+    with pytest.raises(CallbackError, match=r"on_round failed in round 2: OSError: the disk"):
         ran(simulate(experiment(3), callbacks=[diary, Breaks()]), folder)
     assert diary.told[-1][0] == folder.status == "failed"
     assert "the disk is full" in folder.reason
@@ -319,9 +301,7 @@ def test_a_run_ends_when_its_accuracy_has_not_improved_for_the_patience(
     assert rounds[-1].round == patient_until
     assert rounds[-1].model_sha256 == all_rounds[patient_until - 1].model_sha256
     best = max(rounds, key=lambda round: (round.accuracy, -round.round))
-    assert simulation.reason == (
-        f"accuracy is no better than {best.accuracy:.4g} of round {best.round} since 3 evaluations"
-    )
+    assert f"{best.accuracy:.4g} of round {best.round} since 3 evaluations" in simulation.reason
 
 
 @pytest.mark.parametrize("before_the_end", [1, 2])
@@ -341,32 +321,21 @@ def reasons(stopping: EarlyStopping, rounds: list[Round]) -> list[bool]:
     return [stopping.stop(round) is not None for round in rounds]
 
 
-def test_rounds_without_an_evaluation_cost_no_patience() -> None:
-    rounds = [a_round(1, 0.5), a_round(2), a_round(3), a_round(4, 0.5), a_round(5), a_round(6, 0.4)]
-    assert reasons(EarlyStopping(2), rounds) == [False] * 5 + [True]
-
-
 @pytest.mark.parametrize(
     ("settings", "values", "said"),
     [
-        ((1,), [0.5, 0.5], "accuracy is no better than 0.5 of round 1 since 1 evaluation"),
-        (
-            (2,),
-            [0.12345, 0.5, 0.5, 0.4],
-            "accuracy is no better than 0.5 of round 2 since 2 evalua",
-        ),
-        (
-            (2, "loss"),
-            [1.0, 0.12345, 2.0, 0.2],
-            "loss is no better than 0.1235 of round 2 since 2 ",
-        ),
+        ((1,), [0.5, 0.5], "0.5 of round 1 since 1 evaluation"),
+        ((2,), [0.12345, 0.5, 0.5, 0.4], "accuracy is no better than 0.5 of round 2 since 2 "),
+        ((2,), [0.5, None, None, 0.5, None, 0.4], "0.5 of round 1 since 2 "),
+        ((2, "loss"), [1.0, 0.12345, 2.0, 0.2], "loss is no better than 0.1235 of round 2 since 2"),
         ((2, "loss"), [math.nan, math.inf], "loss was not finite in 2 evaluations"),
-        ((2, "accuracy", 0.125), [0.5, 0.625, 0.625], "accuracy is no better than 0.5 of round 1 "),
+        ((2, "loss", 0.1), [math.nan, 1.0, 0.95, 0.85, 0.8, math.nan], "0.85 of round 4 since 2"),
+        ((2, "accuracy", 0.125), [0.5, 0.625, 0.625], "0.5 of round 1 since 2 "),
         ((2, "accuracy", 0.125), [0.5, 0.625, 0.6251], None),
     ],
 )
 def test_early_stopping_says_what_was_the_best(
-    settings: Any, values: list[float], said: str | None
+    settings: Any, values: list[float | None], said: str | None
 ) -> None:
     stopping = EarlyStopping(*settings)
     of_loss = stopping.measure == "loss"
@@ -375,7 +344,7 @@ def test_early_stopping_says_what_was_the_best(
         for number, value in enumerate(values, 1)
     ]
     assert before == [None] * len(before)
-    assert last == said if said is None else str(last).startswith(said)
+    assert last is None if said is None else said in str(last)
 
 
 def test_the_loss_of_training_is_measured_in_every_round() -> None:
@@ -409,53 +378,14 @@ def test_after_a_step_back_the_rounds_that_are_gone_count_no_more() -> None:
     assert reasons(stopping, again) == [False, False, False, True]
 
 
-def test_a_loss_must_fall_by_more_than_the_least_and_one_that_is_no_number_is_the_worst() -> None:
-    stopping = EarlyStopping(2, "loss", least=0.1)
-    losses = [float("nan"), 1.0, 0.95, 0.85, 0.8, float("nan")]
-    rounds = [a_round(number, 0.5, loss) for number, loss in enumerate(losses, 1)]
-    assert reasons(stopping, rounds) == [False] * 5 + [True]
-
-
-@pytest.mark.parametrize(
-    ("made", "settings", "shown"),
-    [
-        (
-            EarlyStopping(),
-            ["patience", "measure", "least"],
-            "EarlyStopping(patience=5, measure='accuracy', least=0.0)",
-        ),
-        (KeepBest(), ["path"], "KeepBest(path=None, best_round=0, best_accuracy=-1.0)"),
-        (ProgressBar(), [], "ProgressBar()"),
-        (
-            MLflowLogger(),
-            ["experiment", "tracking_uri", "run_name", "files"],
-            "MLflowLogger(experiment='fedmx', tracking_uri=None, run_name=None, files=True, "
-            "run_id='')",
-        ),
-        (
-            WandbLogger(),
-            ["project", "name", "mode", "folder", "files"],
-            "WandbLogger(project='fedmx', name=None, mode=None, folder=None, files=True, "
-            "path=None)",
-        ),
-    ],
-    ids=lambda one: type(one).__name__ if isinstance(one, Callback) else "",
-)
-def test_a_callback_has_these_settings_and_shows_no_others(
-    made: Callback, settings: list[str], shown: str
-) -> None:
-    assert list(signature(type(made)).parameters) == settings
-    assert repr(made) == shown
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"measure": "acuracy"}, "unknown measure 'acuracy'; did you mean 'accuracy'"),
-        ({"patience": 0}, "patience must be a whole number from 1, not 0"),
-        ({"patience": 1.5}, "patience must be a whole number from 1, not 1.5"),
-        ({"least": -1}, "least must be at least 0, not -1"),
-        ({"least": math.inf}, "least must be at least 0, not inf"),
+        ({"measure": "acuracy"}, "'acuracy'; did you mean 'accuracy'"),
+        ({"patience": 0}, "patience .*not 0"),
+        ({"patience": 1.5}, "patience .*not 1.5"),
+        ({"least": -1}, "least .*not -1"),
+        ({"least": math.inf}, "least .*not inf"),
     ],
 )
 def test_wrong_settings_of_early_stopping_are_named(settings: Any, said: str) -> None:
@@ -476,9 +406,7 @@ def vector(path: Path) -> np.ndarray:
     return np.concatenate([tensor.ravel() for tensor in load_file(path).values()])
 
 
-def test_the_best_model_is_kept_and_a_resumed_run_keeps_the_same(
-    tmp_path: Path, all_rounds: list[Round]
-) -> None:
+def test_a_resumed_run_keeps_the_same_best_model(tmp_path: Path, all_rounds: list[Round]) -> None:
     best = max(all_rounds, key=lambda round: (round.accuracy, -round.round))
     assert best.round < ROUNDS
     whole, parts = new_folder(tmp_path / "whole"), new_folder(tmp_path / "parts")
@@ -497,57 +425,30 @@ def test_the_best_model_is_kept_and_a_resumed_run_keeps_the_same(
     assert np.array_equal(np.sort(vector(kept[0])), np.sort(simulation.weights))
 
 
-def test_a_new_run_takes_no_notice_of_the_best_model_of_another(tmp_path: Path) -> None:
-    file = tmp_path / "best.safetensors"
-    for rounds in (4, 1):
-        for _ in simulate(experiment(rounds), callbacks=[KeepBest(file)]):
-            pass
-    assert '"round": 1' in file.with_suffix(".json").read_text()
-
-
-def test_a_callback_says_in_words_why_the_run_ends() -> None:
-    class SaysYes(Callback):
-        def stop(self, round: Round) -> Any:
-            return round.round == 2
-
-    with pytest.raises(FedmxError, match=r"SaysYes\.stop returned True in round 2; it must retu"):
-        list(simulate(experiment(4), callbacks=[SaysYes()]))
+def test_beside_the_best_model_of_this_run_stand_its_numbers_and_its_hash(tmp_path: Path) -> None:
+    for number in (4, 1):  # the second takes no notice of the first
+        keeper = KeepBest(tmp_path / "best.safetensors")
+        best = list(simulate(experiment(number), callbacks=[keeper]))[keeper.best_round - 1]
+        assert json.loads((tmp_path / "best.json").read_text()) == {
+            "round": best.round,
+            "accuracy": best.accuracy,
+            "loss": best.loss,
+            "model_sha256": best.model_sha256,
+        }
 
 
 @pytest.mark.parametrize(
     ("name", "there"),
-    [
-        ("mine.safetensors", "mine.safetensors"),
-        ("mine.safetensors", "mine.json"),
-        ("mine.yaml", "mine.yaml"),
-        ("mine.json", "mine.json"),
-    ],
+    [("a.safetensors", "a.safetensors"), ("a.safetensors", "a.json"), ("a.yaml", "a.yaml")],
 )
-def test_the_best_model_replaces_no_file_that_fedmx_did_not_write(
-    tmp_path: Path, name: str, there: str
-) -> None:
+def test_the_best_model_replaces_no_file_of_others(tmp_path: Path, name: str, there: str) -> None:
     (tmp_path / there).write_text('{"mine": true}')
     with pytest.raises(FedmxError, match=re.escape(there)):
         next(simulate(experiment(), callbacks=[KeepBest(tmp_path / name)]).rounds())
     assert [one.name for one in tmp_path.iterdir()] == [there]
     assert (tmp_path / there).read_text() == '{"mine": true}'
-
-
-def test_without_a_folder_the_best_model_needs_a_file() -> None:
     with pytest.raises(FedmxError, match="KeepBest: the run has no folder; give a file"):
         next(simulate(experiment(), callbacks=[KeepBest()]).rounds())
-
-
-def test_beside_the_best_model_stand_its_round_its_numbers_and_its_hash(tmp_path: Path) -> None:
-    keeper = KeepBest(tmp_path / "best.safetensors")
-    rounds = list(simulate(experiment(4), callbacks=[keeper]))
-    best = rounds[keeper.best_round - 1]
-    assert json.loads((tmp_path / "best.json").read_text()) == {
-        "round": best.round,
-        "accuracy": best.accuracy,
-        "loss": best.loss,
-        "model_sha256": best.model_sha256,
-    }
 
 
 def test_a_best_model_that_was_undone_by_a_step_back_is_replaced(tmp_path: Path) -> None:

@@ -108,8 +108,7 @@ def test_a_run_of_an_older_fedmx_keeps_the_name_of_its_folder_as_its_id(tmp_path
     made = RunFolder.create(tmp_path, "tracked", "name: tracked\n", {})
     assert len(made.facts["run"]) == 32
     assert id_of(made) == made.facts["run"]
-    older = Identity({"started": made.facts["started"]}, Identity.read(made.path).files)
-    older.write(made.path)
+    Identity({"started": made.facts["started"]}, Identity.read(made.path).files).write(made.path)
     assert id_of(RunFolder.open(made.path)) == made.name
 
 
@@ -126,21 +125,17 @@ def runs_in(store: str) -> tuple[Any, list[Any]]:
     from mlflow import MlflowClient
 
     client = MlflowClient(store)
-    experiment = client.get_experiment_by_name("fedmx")
-    return client, list(client.search_runs([experiment.experiment_id]))
+    return client, list(client.search_runs([client.get_experiment_by_name("fedmx").experiment_id]))
 
 
 def history(client: Any, run: Any, metric: str) -> list[tuple[int, float]]:
     return [(one.step, one.value) for one in client.get_metric_history(run.info.run_id, metric)]
 
 
-def test_mlflow_has_the_settings_the_numbers_of_each_round_and_the_files(
-    tmp_path: Path, store: str
-) -> None:
+def test_mlflow_has_settings_numbers_of_each_round_and_files(tmp_path: Path, store: str) -> None:
     folder = run(tmp_path / "runs", KeepBest(), MLflowLogger(tracking_uri=store))
     client, (found,) = runs_in(store)
-    assert found.info.run_name == folder.name
-    assert found.info.status == "FINISHED"
+    assert (found.info.run_name, found.info.status) == (folder.name, "FINISHED")
     assert found.data.params["compute.model"] == "logistic"
     assert found.data.params["rounds"] == "3"
     for metric in ("accuracy", "loss", "up_bytes"):
@@ -162,8 +157,7 @@ def test_a_resumed_run_goes_on_in_its_run_of_mlflow_and_logs_no_round_twice(
     folder = run(tmp_path / "runs", MLflowLogger(tracking_uri=store, files=False), stop_after=2)
     client, (found,) = runs_in(store)
     assert [step for step, _ in history(client, found, "accuracy")] == [1, 2, 3]
-    assert found.info.status == "FINISHED"
-    assert found.data.tags["fedmx.reason"] == folder.reason
+    assert (found.info.status, found.data.tags["fedmx.reason"]) == ("FINISHED", folder.reason)
     assert not client.list_artifacts(found.info.run_id)
 
 
@@ -205,8 +199,7 @@ def test_a_run_that_fails_has_failed_in_mlflow_too(store: str) -> None:
 
 
 def test_a_run_whose_caller_leaves_it_is_killed_in_mlflow(tmp_path: Path, store: str) -> None:
-    simulation = simulate(experiment(), callbacks=[MLflowLogger(tracking_uri=store)])
-    next(rounds := simulation.rounds())
+    next(rounds := simulate(experiment(), callbacks=[MLflowLogger(tracking_uri=store)]).rounds())
     rounds.close()
     _, (found,) = runs_in(store)
     assert found.info.status == "KILLED"
@@ -239,9 +232,7 @@ class Loud(Callback):
         print(f"clients {round.participants} took part")
 
 
-def test_wandb_keeps_no_output_of_a_private_deployment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_keeps_no_private_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import wandb
 
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -253,7 +244,6 @@ def test_wandb_keeps_no_output_of_a_private_deployment(
             server.network.foreign = deployed  # type: ignore[misc]
             list(recorded(server, folder))
         wandb.teardown()
-        assert logger.path is not None
         kept = b"".join(one.read_bytes() for one in logger.path.rglob("*") if one.is_file())
         assert (b"took part" in kept, b"down_bytes" in kept) == (not deployed, not deployed)
 
@@ -269,7 +259,6 @@ def offline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunFolde
         logger = WandbLogger(mode="offline", folder=folder)
         made = run(folder / "runs", logger, stop_after=2)
         wandb.teardown()  # its own process ends, and has written all
-        assert logger.path is not None
         (written,) = logger.path.glob("*.wandb")
         yield made, written
 
@@ -292,9 +281,7 @@ def records_in(path: Path) -> Iterator[Any]:
             parts = b""
 
 
-def test_wandb_has_the_settings_and_the_numbers_of_all_rounds(
-    offline: tuple[RunFolder, Path],
-) -> None:
+def test_wandb_has_the_settings_and_numbers_of_all_rounds(offline: tuple[RunFolder, Path]) -> None:
     folder, path = offline
     records = list(records_in(path))
     (begun,) = [one.run for one in records if one.WhichOneof("record_type") == "run"][:1]

@@ -50,9 +50,7 @@ class Half(Hook):
         ("compute.data=text.npz", "{name: arrays, path: text.npz}"),
     ],
 )
-def test_a_frequent_mistake_is_answered_with_what_to_write(
-    override: str, said: str, tmp_path: Path
-) -> None:
+def test_a_mistake_is_answered_with_what_to_write(override: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(HALF)
     (tmp_path / "e.yaml").write_text(json.dumps(TREE))
     done = fedmx("run", "e.yaml", "--own-modules", "--set", override, cwd=tmp_path)
@@ -61,9 +59,7 @@ def test_a_frequent_mistake_is_answered_with_what_to_write(
     assert "resume" not in done.err
 
 
-def test_code_that_fails_in_a_later_round_is_to_be_corrected_before_the_run_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_code_that_fails_in_a_later_round_is_to_be_corrected_to_go_on(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(HALF)
     logic = {"hooks": [{"name": "half:Half", "sizes": [2, 2]}]}
     (tmp_path / "e.yaml").write_text(json.dumps({**TREE, "logic": logic}))
@@ -76,7 +72,6 @@ def test_code_that_fails_in_a_later_round_is_to_be_corrected_before_the_run_goes
 
 def test_a_finished_run_is_told_how_to_get_further_rounds(tmp_path: Path) -> None:
     run = run_of(tmp_path, rounds=2)
-    said = fedmx("resume", run.path, cwd=tmp_path).error_text
-    words = shlex.split(said.rpartition(": ")[2])
+    words = shlex.split(fedmx("resume", run.path, cwd=tmp_path).error_text.rpartition(": ")[2])
     assert words == ["fedmx", "fork", str(run.path), "--round", "2", "--set", "rounds=4"]
     assert fedmx(*words[1:], cwd=tmp_path).code == 0

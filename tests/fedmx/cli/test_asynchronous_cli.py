@@ -41,8 +41,7 @@ def test_a_run_is_shown_in_versions(file: Path, tmp_path: Path) -> None:
     assert result.code == 0, result
     (path,) = (tmp_path / "runs").iterdir()
     records = RunFolder.open(path).rounds()
-    lines = result.err.splitlines()[1:]
-    for record, line in zip(records, lines, strict=True):
+    for record, line in zip(records, result.err.splitlines()[1:], strict=True):
         mean = sum(record["staleness"]) / len(record["staleness"])
         assert f"version {record['round']}/6" in line
         assert f"  staleness {mean:.1f}  {record['in_flight']} in flight  " in line
@@ -72,14 +71,8 @@ def test_an_estimate_counts_updates_and_clients_at_work(file: Path, tmp_path: Pa
 
 def test_a_server_says_how_many_tasks_are_in_flight() -> None:
     monitor = Monitor("a-run", "digits", 9, lambda: ClientsNow(2))
-    record = {
-        "round": 1,
-        "seconds": 2.0,
-        "updates": 3,
-        "participants": [1, 2, 1],
-        **dict.fromkeys(("rejected", "declined", "lost"), 0),
-        "accuracy": None,
-    }
+    record = {"round": 1, "seconds": 2.0, "updates": 3, "participants": [1, 2, 1]}
+    record |= {**dict.fromkeys(("rejected", "declined", "lost"), 0), "accuracy": None}
     monitor.concluded(record, "")
     status = monitor.status()
     assert [status[key] for key in ("in_flight", "staleness", "updates_per_s")] == [None] * 3
@@ -94,9 +87,8 @@ def test_a_server_says_how_many_tasks_are_in_flight() -> None:
 
 def test_the_example_makes_versions_from_any_folder(tmp_path: Path) -> None:
     file = ROOT / "examples" / "asynchronous.yaml"
-    result = fedmx(
-        "run", file, "--set", "run.folder=runs", "--set", "rounds=3", cwd=tmp_path, page=True
-    )
+    words = ["run", file, "--set", "run.folder=runs", "--set", "rounds=3"]
+    result = fedmx(*words, cwd=tmp_path, page=True)
     assert result.code == 0, result
     (path,) = (tmp_path / "runs").iterdir()
     records = RunFolder.open(path).rounds()

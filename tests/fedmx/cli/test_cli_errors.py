@@ -39,61 +39,6 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("strangers"))
 
 
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        ("rnu small.yaml", "no such command 'rnu'; did you mean 'run'"),
-        ("certs al pki", "did you mean 'all' (fedmx certs --help says more)"),
-        ("run", "missing argument 'FILE' (fedmx run --help says more)"),
-        ("run small.yaml --sett rounds=3", "no such option: --sett"),
-        ("run none.yaml", "none.yaml: there is no such file; check the path"),
-        ("run .", ".: is a folder; name the experiment file in it"),
-        ("run small.yaml --set compute.modle=2nn", "did you mean 'model'?"),
-        ("run small.yaml --set rounds", "PATH=VALUE"),
-        ("run small.yaml --set clock.deadline=5", "did you mean 'deadline_s'?"),
-        ("run small.yaml --set clock.devices=knapsak", "did you mean 'knapsack'?"),
-        (
-            "run small.yaml --set clock.devices=lognormal --set clock.availability=trace",
-            "clock.availability.path: is missing",
-        ),
-        ("run small.yaml --set clock.dropout=0.5", "clock.dropout: needs simulated devices"),
-        ("run small.yaml --set executor.proceses=2", "did you mean 'processes'?"),
-        ("run small.yaml --executor processes:0", "--executor 'processes:0': must be serial,"),
-        (
-            "run small.yaml --set logic.preset=online-kp",
-            "OnlineKP fits clients into a round of a given length; set clock.deadline_s",
-        ),
-        (
-            "run small.yaml --set logic.preset=fedaim --set logic.preset.classes=5",
-            "set classes to 10",
-        ),
-        ("resume none", "none: there is no such folder; give the folder of a run"),
-        ("resume .", "not a run folder"),
-        ("report none -o .", ".: is a folder; name a file in it, as NAME.html"),
-        ("report none --csv /", "/: is a folder; name a file in it, as /NAME.csv"),
-        ("export none --to onnx -o ..", "..: is a folder; name a file in it, as ../NAME.onnx"),
-        (
-            "export none --to torch -o out/class.safetensors",
-            "out/class.safetensors: the module beside it would be class.py, and class is a keyword "
-            "of Python; give another name, such as class_model.safetensors",
-        ),
-        ("export none --to torch -o torch.safetensors", "such as torch_model.safetensors"),
-        ("runs small.yaml", "small.yaml: is a file; give the folder of the runs (run.folder)"),
-        ("list hoks", "unknown kind 'hoks'; did you mean 'hooks'? there are: aggregators,"),
-        ("list nope", "unknown kind 'nope'; there are: aggregators, attacks, availabilities,"),
-        ("data get mnsit", "unknown data set 'mnsit'; did you mean 'mnist'?"),
-        ("data get arrays", "compute.data: {name: arrays, path: my.npz}"),
-        ("server small.yaml --listen here", "must be HOST:PORT"),
-        ("client here --id 1", "write HOST:PORT"),
-        ("certs client pki 1", "no usable CA"),
-        ("certs show small.yaml", "small.yaml: not a certificate in PEM format"),
-    ],
-)
-def test_what_is_wrong_is_said_in_one_line(folder: Path, words: str, says: str) -> None:
-    assert says in fedmx(*words.split(), cwd=folder).error_text
-    assert sorted(path.name for path in folder.iterdir()) == ["small.yaml"]
-
-
 def test_the_problems_of_a_file_are_a_list_with_their_lines(folder: Path) -> None:
     # Unknown names are shown first: that takes no time. Then come all wrong values.
     for text, line in ((EXPERIMENT.replace("2nn", "3nn"), 6), (EXPERIMENT, 8)):
@@ -113,12 +58,6 @@ def test_debug_anywhere_on_the_line_shows_the_traceback(folder: Path, place: int
     assert result.code == 2
     assert result.err.startswith("Traceback")
     assert result.err.splitlines()[-1].startswith("fedmx: none: there is no such folder")
-
-
-def test_an_unknown_name_in_a_file_lists_those_there_are(folder: Path) -> None:
-    error = fedmx("run", "small.yaml", "--set", "compute.model=lenet", cwd=folder).error_text
-    assert "unknown model 'lenet'; did you mean 'lenet5'? there are: 2nn" in error
-    assert not (folder / "runs").exists()
 
 
 def test_data_that_are_missing_or_damaged_are_named(folder: Path) -> None:
@@ -251,8 +190,7 @@ def test_a_fault_shows_its_traceback_and_another_exit_code(folder: Path) -> None
 
 
 def test_what_a_file_says_cannot_steer_the_terminal(folder: Path) -> None:
-    error = fedmx("run", "\x1b[2Jnone.yaml", cwd=folder).error_text
-    assert "\x1b" not in error
+    assert "\x1b" not in fedmx("run", "\x1b[2Jnone.yaml", cwd=folder).error_text
 
 
 def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
@@ -273,12 +211,6 @@ def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
         assert result.err.startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
 
 
-def test_the_version_is_told(folder: Path) -> None:
-    from fedmx.version import __version__
-
-    assert fedmx("--version", cwd=folder).out == f"fedmx {__version__}\n"
-
-
 LOADED = """
 import sys
 import fedmx.cli
@@ -289,7 +221,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("words", ["--help", "list", "list hooks", "data list", "certs ca pki"])
+@pytest.mark.parametrize("words", ["data list", "certs ca pki"])
 def test_what_needs_no_model_does_not_wait_for_mxnet(folder: Path, words: str) -> None:
     result = fedmx(*words.split(), cwd=folder, code=LOADED)
     assert (result.code, result.err) == (0, "False\n")
@@ -339,8 +271,6 @@ def test_a_reader_that_leaves_ends_the_command_quietly(folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == b""
         assert process.wait() == 1
@@ -364,9 +294,8 @@ def test_certificates_for_many_are_made_in_a_few_lines_and_never_replaced(folder
     assert {path.name: path.read_bytes() for path in (folder / "pki").iterdir()} == made
     assert fedmx("certs", "client", "pki", "20", "21", cwd=folder).code == 0
     shown = fedmx("certs", "show", "pki/server.pem", cwd=folder).out
-    assert "fl.example.org" in shown
-    assert "fedmx private CA" in shown
-    assert "824 days left" in shown
+    for part in ("fl.example.org", "fedmx private CA", "824 days left"):
+        assert part in shown
     assert "a client" in fedmx("certs", "show", "pki/client-21.pem", cwd=folder).out
 
 
@@ -380,9 +309,7 @@ def test_a_request_is_signed_for_the_client_that_its_file_names(folder: Path) ->
     (fingerprint,) = [line for line in asked.out.splitlines() if line.startswith("SHA-256")]
     assert fingerprint in signed.out
     assert "a.example" in signed.out
-    assert sorted(path.name for path in folder.rglob("*.key")) == [
-        *("ca.key", "client-7.key", "server.key")
-    ]
+    assert {one.name for one in folder.rglob("*.key")} == {"ca.key", "client-7.key", "server.key"}
     (folder / "mine" / "client-7.csr").rename(folder / "client-8.csr")
     for words, told in (
         (("sign", "ca", "client-8.csr"), "client-8"),

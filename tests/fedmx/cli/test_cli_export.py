@@ -125,8 +125,7 @@ def final_weights(folder: Path) -> dict[str, np.ndarray]:
 def test_an_export_names_each_step_of_the_normalisation_that_changes_values(
     tmp_path: Path, normalise: dict[str, float], says: str
 ) -> None:
-    compute = {**TREE["compute"], "normalise": normalise}
-    folder = run_of(tmp_path, rounds=1, compute=compute)
+    folder = run_of(tmp_path, rounds=1, compute={**TREE["compute"], "normalise": normalise})
     assert f": {says}" in TrainedModel.of(folder).notes["input"]
 
 
@@ -153,10 +152,8 @@ numpy.save("logits.npy", session.run(None, {"input": ((x / 16 - 0.3) / 0.4).asty
 print(session.get_modelmeta().custom_metadata_map["input"])
 assert not {"mxnet", "fedmx"} & set(sys.modules)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=here, capture_output=True, text=True, check=True
-    )
-    assert done.stdout.startswith("float32 (n, 1, 28, 28): (x / 16 - 0.3) / 0.4, where x are")
+    done = subprocess.check_output([sys.executable, "-c", code], cwd=here, text=True)
+    assert done.startswith("float32 (n, 1, 28, 28): (x / 16 - 0.3) / 0.4, where x are")
     logits, y = np.load(here / "logits.npy"), np.load(here / "own.npz")["y_test"]
     recorded = RunFolder.open(the_run(here)).rounds()[-1]
     assert (logits.argmax(1) == y).mean() == pytest.approx(recorded["accuracy"])
@@ -173,9 +170,8 @@ def test_a_safetensors_file_has_the_runs_bits_and_says_what_it_is(here: Path) ->
         notes = file.metadata()
     assert (notes["model"], notes["settings"], notes["round"]) == ("lenet5", '{"classes": 10}', "2")
     assert notes["run"] == the_run(here).name
-    assert set(notes) == {
-        *("format", "model", "settings", "input", "output", "run", "round", "fedmx")
-    }
+    keys = ("format", "model", "settings", "input", "output", "run", "round", "fedmx")
+    assert set(notes) == set(keys)
 
 
 def test_a_state_dict_comes_with_its_modules_source_which_is_printed(
@@ -197,21 +193,15 @@ def test_a_state_dict_comes_with_its_modules_source_which_is_printed(
 
 @pytest.mark.parametrize("kind", [*FORMATS, "run", "model", "checkpoint"])
 def test_a_run_begins_from_what_was_exported_bit_for_bit(here: Path, kind: str) -> None:
-    run = the_run(here)
-    files = {
-        "run": run,
-        "model": run / "model.safetensors",
-        "checkpoint": run / "checkpoints" / "round-000002.safetensors",
-    }
-    start = start_of(files.get(kind) or FORMATS[kind]).start
-    assert start is not None
+    files = {"run": "", "model": "model.safetensors"}
+    files["checkpoint"] = "checkpoints/round-000002.safetensors"
+    start = start_of(the_run(here) / files[kind] if kind in files else FORMATS[kind]).start
     expected = np.concatenate([value.reshape(-1) for value in in_order(final_weights(here))])
     assert np.array_equal(start.weights, expected)
 
 
 def in_order(tensors: dict[str, np.ndarray]) -> list[np.ndarray]:
-    layout = Assembly(Experiment.parse(SMALL)).engine.layout
-    return [tensors[tensor.name] for tensor in layout]
+    return [tensors[tensor.name] for tensor in Assembly(Experiment.parse(SMALL)).engine.layout]
 
 
 def test_a_start_changes_the_result_and_all_executors_agree_on_it(here: Path) -> None:
@@ -231,18 +221,14 @@ def test_a_server_loads_the_start_and_clients_need_no_file(here: Path) -> None:
     from fedmx.deployment.serve import serve
 
     assembly = start_of("lenet5.safetensors", f"{SMALL}network: {{address: '127.0.0.1:0'}}\n")
-    server = serve(assembly, "run")
-    assert assembly.start is not None
-    assert np.array_equal(server.state.weights, assembly.start.weights)
+    assert np.array_equal(serve(assembly, "run").state.weights, assembly.start.weights)
     (here / "lenet5.safetensors").unlink()
     sent = Experiment.parse(assembly.experiment.to_yaml())
     assert sent.digest() == assembly.experiment.digest()
     assert Assembly(sent, shape=(1, 28, 28), classes=10).logic.clients == 4
 
 
-def test_an_interrupted_run_goes_on_from_the_start_that_it_kept(
-    here: Path, refused: Callable[..., str]
-) -> None:
+def test_a_resumed_run_goes_on_from_the_kept_start(here: Path, refused: Callable[..., str]) -> None:
     words = ["run", "small.yaml", "--set", "compute.start=lenet5.safetensors"]
     assert command([*words, "--set", "run.folder=whole"]) == 0
     (whole,) = (here / "whole").iterdir()
@@ -302,10 +288,7 @@ def test_a_run_that_python_code_recorded_without_the_facts_is_not_exported(
     ("change", "said"),
     [
         (lambda t: t.pop("0.weight"), "has no tensor 0.weight of shape (6, 1, 5, 5)"),
-        (
-            lambda t: t.update({"0.weight": np.zeros((6, 3, 5, 5), np.float32)}),
-            "tensor 0.weight has the shape (6, 3, 5, 5), in the model it is (6, 1, 5, 5)",
-        ),
+        (lambda t: t.update({"0.weight": np.zeros((6, 3, 5, 5), "f")}), "shape (6, 3, 5, 5), in"),
         (lambda t: t.update({"9.bias": np.zeros(3)}), "has a tensor 9.bias of shape (3,)"),
         (lambda t: t["7.bias"].fill(np.nan), "tensor 7.bias does not hold finite"),
         (lambda t: t.update({"7.bias": np.zeros(10, int)}), "tensor 7.bias does not hold"),
@@ -325,27 +308,19 @@ def test_weights_of_another_model_are_refused_by_the_tensor_that_does_not_fit(
     assert len(list((here / "runs").iterdir())) == 1
 
 
-def test_a_state_dict_of_another_model_is_refused_in_pytorchs_words(
+def test_a_checkpoint_an_onnx_file_and_a_state_dict_of_another_model_are_refused(
     here: Path, refused: Callable[..., str]
 ) -> None:
+    words = ("run", "small.yaml", "--set", "compute.model=2nn", "--set")
+    checkpoint = the_run(here) / "checkpoints" / "round-000002.safetensors"
+    said = refused(*words, f"compute.start={checkpoint}")
+    assert "weights are 61706 numbers, the model's 109386" in said
+    assert "lenet5.onnx: has no tensor" in refused(*words, "compute.start=lenet5.onnx")
     tensors = load_file("lenet5_torch.safetensors")
     tensors["fc3.bias"] = tensors["fc3.bias"][:7]
     save_file(tensors, "other.safetensors")
-    line = refused("run", "small.yaml", "--set", "compute.start=other.safetensors")
-    assert "tensor fc3.bias has the shape (7,), in the model it is (10,)" in line
-
-
-def test_a_checkpoint_and_an_onnx_file_of_another_model_are_refused(
-    here: Path, refused: Callable[..., str]
-) -> None:
-    wrong = ["--set", "compute.model=2nn", "--set", "compute.start="]
-    checkpoint = the_run(here) / "checkpoints" / "round-000002.safetensors"
-    assert "weights are 61706 numbers, the model's 109386" in refused(
-        "run", "small.yaml", *wrong[:-1], f"compute.start={checkpoint}"
-    )
-    assert "lenet5.onnx: has no tensor" in refused(
-        "run", "small.yaml", *wrong[:-1], "compute.start=lenet5.onnx"
-    )
+    said = refused("run", "small.yaml", "--set", "compute.start=other.safetensors")
+    assert "tensor fc3.bias has the shape (7,), in the model it is (10,)" in said
 
 
 @pytest.mark.parametrize(
@@ -359,9 +334,7 @@ def test_a_checkpoint_and_an_onnx_file_of_another_model_are_refused(
     ],
     ids=["zip", "pickle", "text", "empty", "missing"],
 )
-def test_a_start_that_is_no_file_of_weights_is_refused(
-    here: Path, content: bytes | None, said: str
-) -> None:
+def test_a_start_without_weights_is_refused(here: Path, content: bytes | None, said: str) -> None:
     if content is not None:
         Path("given.pt").write_bytes(content)
     with pytest.raises(ExperimentError) as error:
@@ -376,21 +349,13 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, lengt
     given = Experiment(rounds=1, clients=1, compute=compute)
     layout = Assembly(given, shape=(1, 8, 8), classes=10).engine.layout
     weights = np.arange(sum(one.stop - one.start for one in layout), dtype=np.float32)
-    header = {
-        one.name: {
-            "dtype": "F32",
-            "shape": one.shape,
-            "data_offsets": [4 * one.start, 4 * one.stop],
-        }
-        for one in layout
-    }
+    offsets = {one.name: {"data_offsets": [4 * one.start, 4 * one.stop]} for one in layout}
+    header = {one.name: {"dtype": "F32", "shape": one.shape, **offsets[one.name]} for one in layout}
     path = tmp_path / "a.safetensors"
     text = json.dumps(header).ljust(length).encode()
     path.write_bytes(struct.pack("<Q", length) + text + weights.tobytes())
     begun = given.with_overrides([f"compute.start={path}"])
-    start = Assembly(begun, shape=(1, 8, 8), classes=10).start
-    assert start is not None
-    assert np.array_equal(start.weights, weights)
+    assert np.array_equal(Assembly(begun, shape=(1, 8, 8), classes=10).start.weights, weights)
 
 
 def test_a_start_that_is_no_regular_file_is_not_read(here: Path) -> None:
@@ -418,19 +383,8 @@ def test_an_own_model_is_exported_and_refused_when_its_module_is_gone(
         "    def __init__(self, classes):\n        super().__init__()\n"
         "        self.add(nn.Conv2D(3, 5), nn.BatchNorm(), nn.Dense(classes))\n"
     )
-    assert (
-        command(
-            [
-                "run",
-                "small.yaml",
-                "--set",
-                "compute.model=nets_of_mine:Net",
-                "--set",
-                "run.folder=own",
-            ]
-        )
-        == 0
-    )
+    words = ["--set", "compute.model=nets_of_mine:Net", "--set", "run.folder=own"]
+    assert command(["run", "small.yaml", *words]) == 0
     (run,) = (here / "own").iterdir()
     for kind in FORMATS:
         assert command(["export", str(run), "--to", kind, "--own-modules"]) == 0
@@ -493,11 +447,8 @@ def test_word_vectors_from_a_file_are_exported_without_the_texts(
     for kind in FORMATS:
         assert command(["export", str(run), "--to", kind, "--own-modules"]) == 0
     assert "int64 tokens (n, 25)" in capsys.readouterr().out
-    for file, name in (
-        ("lstm.safetensors", "vectors"),
-        ("lstm_torch.safetensors", "embedding1.weight"),
-    ):
-        vectors = load_file(file)[name]
+    for file, name in (("lstm", "vectors"), ("lstm_torch", "embedding1.weight")):
+        vectors = load_file(f"{file}.safetensors")[name]
         assert vectors.shape == (8, 3)
         assert vectors[[0, 2, 4]].tolist() == [[0, 0, 0], [1, 2, 3], [4, 5, 6]]
     (here / "texts-are-here").touch()

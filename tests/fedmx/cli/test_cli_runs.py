@@ -25,8 +25,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path
     """A run that nothing disturbed, and what the command result, where columns are few."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    result = fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True, COLUMNS="40")
-    return result, folder
+    return fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True, COLUMNS="40"), folder
 
 
 def finish(folder: Path, whole: Path) -> None:
@@ -63,10 +62,8 @@ def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
     whole: tuple[CommandResult, Path], tmp_path: Path
 ) -> None:
     run = run_in(whole[1])
-    assert (
-        "the run is done (all 4 rounds were run)"
-        in fedmx("resume", run, "--own-modules", cwd=tmp_path).error_text
-    )
+    error = fedmx("resume", run, "--own-modules", cwd=tmp_path).error_text
+    assert "the run is done (all 4 rounds were run)" in error
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("run.json", "experiment.yaml"):
@@ -118,8 +115,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
         process.send_signal(number)
         process.send_signal(number)  # an impatient user
         result = ended(process)
-    assert result.code == 130
-    assert result.out == ""
+    assert (result.code, result.out) == (130, "")
     assert result.err.splitlines()[-1] == (
         "fedmx: interrupted after round 2; "
         f"continue with: fedmx resume {run.relative_to(folder)} --own-modules"
@@ -140,9 +136,7 @@ main()
 """
 
 
-def test_an_interruption_after_the_last_round_ends_the_command_and_the_run_is_done(
-    folder: Path,
-) -> None:
+def test_an_interruption_after_the_last_round_ends_command_and_run(folder: Path) -> None:
     (folder / "open").touch()
     words = ("run", "small.yaml", "--own-modules", "--set", "rounds=1")
     result = fedmx(*words, cwd=folder, code=CTRL_C_AT_THE_PAGE)
@@ -169,7 +163,6 @@ def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
     assert str(run.relative_to(folder)) in error
     assert error.endswith(f"; continue with: fedmx resume {run.relative_to(folder)} --own-modules")
     checkpoint = RunFolder.open(run).latest_checkpoint()
-    assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (2, ())
     finish(folder, whole[1])
 
@@ -198,25 +191,10 @@ def test_a_hook_that_raises_is_named_with_its_line(folder: Path) -> None:
     assert list((folder / "runs").iterdir()) == []
 
 
-def test_a_first_round_that_breaks_the_model_is_answered_with_what_can_help(folder: Path) -> None:
-    words = ("--set", "compute.train.learning_rate=1e38")
-    result = fedmx("run", "small.yaml", "--own-modules", *words, cwd=folder)
-    assert result.code == 2
-    last = result.err.splitlines()[-1]
-    assert (
-        "change the setting and run the experiment again: lower the learning rate, use an "
-        "aggregator that tolerates bad updates"
-    ) in last
-    assert "checkpoints" not in last
-    assert "fedmx resume" not in last
-
-
 @pytest.mark.parametrize(
     "away", ["__import__('os').chdir('/')", "(HERE / 'runs').rename(HERE / 'moved')"]
 )
-def test_what_ended_a_run_is_told_also_when_its_folder_is_not_there_any_more(
-    folder: Path, away: str
-) -> None:
+def test_what_ended_a_run_is_told_also_when_its_folder_is_gone(folder: Path, away: str) -> None:
     (folder / "fail").touch()
     error = 'raise ZeroDivisionError("on purpose")'
     (folder / "gate.py").write_text(GATE.replace(error, f"{away}; {error}"))
@@ -249,8 +227,7 @@ def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder:
 @pytest.mark.needs_mxnet
 def test_the_command_to_go_on_with_can_be_typed_whatever_the_folder_is_called(folder: Path) -> None:
     (folder / "fail").touch()
-    later = GATE.replace('(HERE / "fail").exists()', "update.round == 2")
-    (folder / "gate.py").write_text(later)
+    (folder / "gate.py").write_text(GATE.replace('(HERE / "fail").exists()', "update.round == 2"))
     said = fedmx(
         "run", "small.yaml", "--own-modules", "--set", "run.folder=my runs", cwd=folder
     ).err
@@ -266,7 +243,6 @@ def test_server_and_client_say_what_happens_and_end_at_a_signal(folder: Path) ->
     plain = (*plain, "--token-file", str(secret))
     listen = ("--set", "clients=1", "--set", "logic.min_updates=1", "--listen", "127.0.0.1:0")
     with started("server", "small.yaml", "--own-modules", *listen, *plain, cwd=folder) as server:
-        assert server.stderr is not None
         heard = [server.stderr.readline() for _ in range(3)]
         address = heard[0].split()[-1]
         assert heard[0] == f"listening on {address}\n"

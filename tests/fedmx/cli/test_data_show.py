@@ -41,10 +41,7 @@ def dealt(labels: np.ndarray, clients: int) -> list[np.ndarray]:
     return [labels[client::clients] for client in range(clients)]
 
 
-@given(
-    labels=st.lists(st.integers(0, 4), max_size=50),
-    clients=st.integers(1, 9),
-)
+@given(labels=st.lists(st.integers(0, 4), max_size=50), clients=st.integers(1, 9))
 def test_counts_have_all_samples(labels: list[int], clients: int) -> None:
     y = np.array(labels, dtype=np.int64)
     counts = count(dealt(y, clients), 5)
@@ -70,8 +67,7 @@ def test_the_table_has_a_row_for_each_client_and_a_column_for_each_class() -> No
 
 
 def test_a_table_of_ten_classes_with_four_digits_fits_into_80_columns() -> None:
-    y = np.repeat(np.arange(10), 9999)
-    lines = shown(count([y], 10))
+    lines = shown(count([np.repeat(np.arange(10), 9999)], 10))
     assert max(map(len, lines)) <= 80
     assert ["0", "99,990", "10", *["9999"] * 10] in [line.split() for line in lines]
 
@@ -86,12 +82,11 @@ def test_many_clients_are_cut_and_summarised() -> None:
 
 
 def test_of_many_classes_the_most_frequent_are_shown() -> None:
-    y = np.concatenate([np.arange(62), np.full(3, 40)])
-    lines = shown(count([y], 62))
+    lines = shown(count([np.concatenate([np.arange(62), np.full(3, 40)])], 62))
     assert any("40: 4, 0: 1, 1: 1, 2: 1, 3: 1, …" in line for line in lines)
 
 
-@pytest.mark.parametrize("clients", [1, 10, 100, 1000])
+@pytest.mark.parametrize("clients", [1, 300])
 def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     y = np.arange(2000) % 10
     path = figure(count(dealt(y, clients), 10), tmp_path / "mine.png")
@@ -100,11 +95,8 @@ def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -
 
 
 def test_a_figure_can_have_empty_clients_and_absent_classes(tmp_path: Path) -> None:
-    assert (
-        figure(count([LABELS, LABELS[:0]], 62), tmp_path / "mine.pdf")
-        .read_bytes()
-        .startswith(b"%PDF")
-    )
+    drawn = figure(count([LABELS, LABELS[:0]], 62), tmp_path / "mine.pdf")
+    assert drawn.read_bytes().startswith(b"%PDF")
 
 
 def test_an_svg_has_labels_and_is_the_same_for_the_same_data(tmp_path: Path) -> None:
@@ -120,23 +112,17 @@ def test_a_download_is_one_line_where_there_is_no_terminal(
     names: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with files_with_progress() as files:
-        assert files.progress is not None
         for name in names:
             for done in (0, 1, 2):
                 files.progress(name, done, 2)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == [f"downloading {name}" for name in names]
+    assert capsys.readouterr().err.splitlines() == [f"downloading {name}" for name in names]
 
 
-def test_other_endings_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FedmxError, match=r"such as mine\.png"):
-        figure(COUNTS, tmp_path / "mine.txt")
-
-
-def test_a_missing_folder_is_a_one_line_error(tmp_path: Path) -> None:
-    with pytest.raises(FedmxError, match="No such file or directory") as caught:
-        figure(COUNTS, tmp_path / "gone" / "mine.png")
-    assert "\n" not in str(caught.value)
+def test_other_endings_and_missing_folders_are_refused_in_one_line(tmp_path: Path) -> None:
+    for name, said in (("mine.txt", r"such as mine\.png"), ("gone/mine.png", "No such file")):
+        with pytest.raises(FedmxError, match=said) as caught:
+            figure(COUNTS, tmp_path / name)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["mine.png", "mine.svg", "mine.pdf"])
@@ -175,10 +161,7 @@ def test_a_wrong_file_for_the_figure_is_refused_before_the_table(
     [
         (["--set", "compute.partition=one-class"], "classes a client: 1 "),
         (["--partition", "one-class"], "classes a client: 1 "),
-        (
-            ["--partition", "one-class", "--set", "compute.partition=iid"],
-            "classes a client: 6 to 10 ",
-        ),
+        (["--partition", "one-class", "--set", "compute.partition=iid"], "client: 6 to 10 "),
         (["--set", "clients=7"], "7 clients, "),
         (["--clients", "5", "--set", "clients=7"], "7 clients, "),
     ],
@@ -188,7 +171,7 @@ def test_what_is_set_for_a_data_set_is_shown(
 ) -> None:
     assert command(["data", "show", "digits", *words]) == 0
     last = " ".join(capsys.readouterr().out.split()).rpartition("…")[2]
-    assert f" {says}" in f"{last} "
+    assert says in f"{last} "
 
 
 def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:
@@ -201,8 +184,7 @@ def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, result.out.splitlines())) <= 80
     words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
-    named = fedmx("data", "show", "digits", *words, cwd=folder)
-    assert "3 clients, 1,442 samples" in named.out
+    assert "3 clients, 1,442 samples" in fedmx("data", "show", "digits", *words, cwd=folder).out
     refused = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
     assert (refused.code, refused.out) == (2, "")
     assert "a figure is PNG, SVG or PDF" in refused.err

@@ -16,10 +16,7 @@ def test_a_preset_is_explained_with_its_own_settings_and_with_what_it_fixes() ->
     own = lines.index("settings, besides those of its parts below:")
     assert lines[own + 1] == "  rebalance = null: a number or null"
     above = next(place for place, line in enumerate(lines) if line.startswith("    above = null"))
-    assert (
-        "        fixed in the preset: `rebalance` sets it, in the selector and in the hook"
-        in (lines[above : above + 6])
-    )
+    assert any("`rebalance` sets it, in the selector" in one for one in lines[above : above + 6])
 
 
 def test_a_preset_without_settings_of_its_own_refers_to_its_parts() -> None:

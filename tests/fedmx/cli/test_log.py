@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import logging
@@ -19,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fedmx import RunFolder
 from fedmx.certificate_log import warn_of_open_key
 from fedmx.cli import output
 from fedmx.cli.output import LogLines
@@ -78,21 +80,28 @@ def objects(text: str) -> list[dict[str, Any]]:
     return found
 
 
+@contextlib.contextmanager
+def lines_as(format: str) -> Iterator[None]:
+    """Show log lines in this format."""
+    output.take_format(["--log-format", format])
+    try:
+        with LogLines():
+            yield
+    finally:
+        output.take_format([])
+
+
 @pytest.mark.needs_mxnet
 @pytest.mark.timeout(300)
 def test_every_line_of_a_run_is_an_object_with_the_text_of_the_line(tmp_path: Path) -> None:
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
-    result = fedmx("run", "small.yaml", "--log-format", "json", cwd=tmp_path)
-    folder, *rounds = objects(result.err)
+    folder, *rounds = objects(fedmx("run", "small.yaml", "--log-format", "json", cwd=tmp_path).err)
     assert (folder["event"], folder["level"]) == ("run_folder", "info")
     assert (tmp_path / folder["fields"]["path"]).is_dir()
     assert folder["text"] == f"run folder: {folder['fields']['path']}"
     assert [one["event"] for one in rounds] == ["round", "round"]
     assert [one["fields"]["round"] for one in rounds] == [1, 2]
-    records = [
-        json.loads(line)
-        for line in (tmp_path / folder["fields"]["path"] / "rounds.jsonl").read_text().splitlines()
-    ]
+    records = RunFolder.open(tmp_path / folder["fields"]["path"]).rounds()
     for shown, kept in zip(rounds, records, strict=True):
         assert shown["fields"]["up_bytes"] == kept["up_bytes"]
         assert shown["fields"]["accuracy"] == kept["accuracy"]
@@ -112,29 +121,18 @@ def test_every_line_of_a_server_and_of_its_client_is_an_object(
         deployment.address = json.loads(server.line('"listening"'))["fields"]["address"]
         client = deployment.client(0, 1, "--log-format", "json")
         assert (client.code(), server.code()) == (0, 0)
-        # What a command prints as its result goes to stdout, and is text.
+        said = [end.output.splitlines() for end in (server, client)]
         of_server, of_client = (
-            objects("\n".join(one for one in end.output.splitlines() if one.startswith("{")))
-            for end in (server, client)
+            objects("\n".join(one for one in lines if one.startswith("{"))) for lines in said
         )
-        results = [
-            one
-            for end in (server, client)
-            for one in end.output.splitlines()
-            if not one.startswith("{")
-        ]
-        assert len(results) == 4, results
+        # What a command prints as its result goes to stdout, and is text.
+        assert len([one for lines in said for one in lines if not one.startswith("{")]) == 4
         (ready,) = [one for one in of_server if one["event"] == "client_ready"]
         assert ready["fields"]["client"] == 0
         assert ready["text"].startswith("client 0 joined with ")
-        assert {"listening", "run_folder", "client_ready", "round"} <= {
-            one["event"] for one in of_server
-        }
-        names = [one["event"] for one in of_client]
-        assert [name for name in names if name != "retrying"][:2] == [
-            "looking_for_server",
-            "connected",
-        ]
+        assert {"listening", "run_folder", "round"} <= {one["event"] for one in of_server}
+        names = [one["event"] for one in of_client if one["event"] != "retrying"]
+        assert names[:2] == ["looking_for_server", "connected"]
         (first, second) = [one for one in of_client if one["event"] == "round"]
         assert (first["fields"]["round"], second["fields"]["round"]) == (1, 2)
     finally:
@@ -152,20 +150,15 @@ def test_an_error_is_an_object_with_its_exit_code(tmp_path: Path) -> None:
 
 
 def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str]) -> None:
-    output.take_format(["--log-format", "json"])
-    try:
-        with LogLines():
-            forged = 'gone\n{"event": "client_left"}\x1b[2J'
-            log.info("client_left", "client {client} left: {reason}", client=3, reason=forged)
-            try:
-                raise ValueError("mine")
-            except ValueError:
-                log.exception("training_failed", "round {round} failed", round=4)
-    finally:
-        output.take_format([])
+    forged = 'gone\n{"event": "client_left"}\x1b[2J'
+    with lines_as("json"):
+        log.info("client_left", "client {client} left: {reason}", client=3, reason=forged)
+        try:
+            raise ValueError("mine")
+        except ValueError:
+            log.exception("training_failed", "round {round} failed", round=4)
     left, failed = objects(capsys.readouterr().err)
-    assert left["event"] == "client_left"
-    assert left["fields"] == {"client": 3, "reason": forged}
+    assert (left["event"], left["fields"]) == ("client_left", {"client": 3, "reason": forged})
     assert (failed["event"], failed["fields"]) == ("training_failed", {"round": 4})
     assert failed["traceback"].endswith("ValueError: mine")
     assert json.loads(output.line("info", "round", "", {"loss": float("nan")}))["fields"] == {
@@ -188,25 +181,19 @@ def test_a_private_key_that_others_can_use_is_named_with_its_mode(
 
 
 def test_with_times_each_line_begins_with_its_time(tmp_path: Path) -> None:
-    (tmp_path / "small.yaml").write_text(
-        "rounds: 1\nclients: 2\ncompute: {model: lenet5, data: digits, normalise: {scale: 16}}\n"
-    )
+    (tmp_path / "small.yaml").write_text(EXPERIMENT)
     result = fedmx("run", "small.yaml", "--log-format", "timed", cwd=tmp_path)
     assert result.code == 0
     lines = result.err.splitlines()
-    assert [line.split(" ")[1] for line in lines] == ["run", "round"]
+    assert [line.split(" ")[1] for line in lines] == ["run", "round", "round"]
     wrong = fedmx("run", "none.yaml", "--log-format", "timed", cwd=tmp_path)
     for line in [*lines, *wrong.err.splitlines()]:
         assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ \w", line)
 
 
 def test_a_record_with_its_time_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    output.take_format(["--log-format", "timed"])
-    try:
-        with LogLines():
-            logging.getLogger("fedmx.own").warning("client %d: %s", 3, "x\ny")
-    finally:
-        output.take_format([])
+    with lines_as("timed"):
+        logging.getLogger("fedmx.own").warning("client %d: %s", 3, "x\ny")
     (line,) = capsys.readouterr().err.splitlines()
     assert re.fullmatch(r"[\d-]+T[\d:]+Z warning: client 3: x y", line)
 
@@ -257,15 +244,11 @@ def shown(reason: str) -> str:
 
 @given(WITH_BREAKS)
 def test_a_record_is_one_line_whatever_a_peer_wrote(text: str) -> None:
+    assert shown(FORGED).endswith(": no room client 3 joined with 600 samples round 9: done\n")
     line = shown(text)
     assert line.startswith("warning: client 7: ")
     assert line.endswith("\n")
     assert line[:-1].isprintable()
-
-
-def test_what_a_peer_wrote_can_still_be_read() -> None:
-    expected = "warning: client 7: no room client 3 joined with 600 samples round 9: done\n"
-    assert shown(FORGED) == expected
 
 
 def test_no_line_of_a_traceback_looks_like_a_record() -> None:
@@ -282,9 +265,7 @@ def test_no_line_of_a_traceback_looks_like_a_record() -> None:
     assert "client 3 joined" in stream.getvalue()
 
 
-def test_the_log_of_a_run_is_shown_only_while_its_progress_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_runs_log_is_shown_only_while_its_progress_is(capsys: pytest.CaptureFixture[str]) -> None:
     with RoundProgress(last=1):
         log.info("joined", "client {client} joined", client=3)
     log.warning("lost", "client {client} is lost", client=4)

@@ -131,55 +131,41 @@ SEND = "        def send(self, update, context):"
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("key", "part", "said"),
     [
         (
-            'logic.hooks=["parts_with_mistakes:Misspelt"]',
-            "--set logic.hooks.0: Misspelt.Server.recieve is not a hook method; did you mean "
-            f"'receive'? (HERE/parts_with_mistakes.py:{line_of(RECIEVE)})",
+            "hooks",
+            "Misspelt",
+            "--set logic.hooks.0: Misspelt.Server.recieve .*did you mean 'receive'.* "
+            rf"\(HERE/parts_with_mistakes.py:{line_of(RECIEVE)}\)",
         ),
+        ("hooks", "Wide", r"--set logic.hooks.0: Wide .*width.*\(HERE/parts_with_mistakes.py:"),
         (
-            'logic.hooks=["parts_with_mistakes:Wide"]',
-            "--set logic.hooks.0: Wide has the settings width, which are not the fields of a "
-            "frozen dataclass; write @dataclass(frozen=True) above its class "
-            "(HERE/parts_with_mistakes.py:",
+            "hooks",
+            "Alone",
+            "client 1, round 1: Alone.Client.send returned None; "
+            rf".*\(HERE/parts_with_mistakes.py:{line_of(SEND)}\)",
         ),
+        ("hooks", "ClientRaises", r"client 1, round 1: KeyError: 'a mask' \(HERE/parts_with_mista"),
         (
-            'logic.hooks=["parts_with_mistakes:Alone"]',
-            "client 1, round 1: Alone.Client.send returned None; it must return the update, "
-            f"changed or not (HERE/parts_with_mistakes.py:{line_of(SEND)})",
+            "hooks",
+            "Raises",
+            r"round 1, client 1: Raises.Server.receive .*KeyError: 'a mask' \(HERE/parts_",
         ),
-        (
-            'logic.hooks=["parts_with_mistakes:ClientRaises"]',
-            "client 1, round 1: KeyError: 'a mask' (HERE/parts_with_mistakes.py:",
-        ),
-        (
-            'logic.hooks=["parts_with_mistakes:Raises"]',
-            "round 1, client 1: Raises.Server.receive failed: KeyError: 'a mask' "
-            "(HERE/parts_with_mistakes.py:",
-        ),
-        (
-            "logic.aggregator=parts_with_mistakes:Precise",
-            "round 1: Precise.finish returned weights of float64; it must be float32: end with "
-            ".astype(np.float32) (HERE/parts_with_mistakes.py:",
-        ),
-        (
-            "compute.data=parts_with_mistakes:from_one",
-            "parts_with_mistakes:from_one: labels go from 1 to 4, and must be numbered from 0: "
-            "y_train, y_test = y_train - 1, y_test - 1",
-        ),
-        (
-            "compute.data=parts_with_mistakes:names",
-            "parts_with_mistakes:names: y_train holds text such as 'cat'; labels must be integers "
-            "from 0: names, y_train = np.unique(y_train, return_inverse=True); y_test = "
-            "np.searchsorted(names, y_test)",
-        ),
+        ("aggregator", "Precise", r"round 1: Precise.finish .*float64.*float32.*\(HERE/parts_with"),
+        ("data", "from_one", "parts_with_mistakes:from_one: labels .*1 to 4.*y_train, y_test = "),
+        ("data", "names", "parts_with_mistakes:names: y_train .*'cat'.*np.unique.*np.searchsorted"),
     ],
 )
 def test_a_run_ends_with_one_line_that_says_what_and_where(
-    refused: Callable[..., str], setting: str, said: str
+    refused: Callable[..., str], key: str, part: str, said: str
 ) -> None:
-    assert refused(setting).startswith(said)
+    name = f"parts_with_mistakes:{part}"
+    section = "compute" if key == "data" else "logic"
+    assert re.match(
+        said,
+        refused(f'{section}.{key}=["{name}"]' if key == "hooks" else f"{section}.{key}={name}"),
+    )
 
 
 def test_an_object_that_is_no_hook_is_named_from_python_too() -> None:
@@ -188,9 +174,7 @@ def test_an_object_that_is_no_hook_is_named_from_python_too() -> None:
 
     compute = {"model": "2nn", "data": "digits", "normalise": {"scale": 16}}
     given = {"rounds": 1, "clients": 2, "compute": compute, "logic": {"hooks": [Stranger()]}}
-    said = (
-        r"^logic\.hooks\.0: an object of Stranger is not a hook; it must be an instance of a class "
-    )
+    said = r"^logic\.hooks\.0: an object of Stranger is not a hook"
     with pytest.raises(ExperimentError, match=said):
         Experiment(**given)
     with pytest.raises(ExperimentError, match=said):  # parts of a mapping are made when it runs
@@ -198,9 +182,7 @@ def test_an_object_that_is_no_hook_is_named_from_python_too() -> None:
 
 
 def test_a_missing_normalise_has_its_file_and_line(refused: Callable[..., str]) -> None:
-    assert refused(file="raw.yaml").startswith(
-        "raw.yaml:4: compute.normalise: is not given, and the data are 8-bit values"
-    )
+    assert refused(file="raw.yaml").startswith("raw.yaml:4: compute.normalise: is not given")
     assert refused("compute.normalise.mean=[1, 2, 3]").startswith(
         "small.yaml:7: compute.normalise: mean has 3 values, but a sample of shape (1, 2, 2) has 1"
     )
@@ -214,12 +196,9 @@ def test_the_traceback_is_there_with_debug(here: Path, capsys: pytest.CaptureFix
     assert 'return context.slot["a mask"]' in said
 
 
-def test_a_method_that_nobody_calls_is_doubted_in_one_line(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_method_that_nobody_calls_is_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hook = 'logic.hooks=["parts_with_mistakes:Doubtful"]'
-    words = ["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]
-    assert command(words) == 0
+    assert command(["run", "small.yaml", "--own-modules", "--set", hook, "--dry-run"]) == 0
     doubted = [one for one in capsys.readouterr().err.splitlines() if "method" in one]
     assert len(doubted) == 1
     assert "Doubtful.Server.compute_weights_again is not a hook method" in doubted[0]
@@ -281,9 +260,7 @@ def test_no_output_replaces_a_file_that_fedmx_did_not_write(
         return capsys.readouterr().err.removeprefix("fedmx: ").strip()
 
     victim = (here / "small.yaml").read_text()
-    assert said("report", str(run), "-o", "small.yaml") == (
-        "small.yaml: a report is HTML; give a file that ends in .html or .htm, such as small.html"
-    )
+    assert "such as small.html" in said("report", str(run), "-o", "small.yaml")
     assert (here / "small.yaml").read_text() == victim
     for name, words in {
         "page.html": ["report", str(run), "-o"],
@@ -292,10 +269,7 @@ def test_no_output_replaces_a_file_that_fedmx_did_not_write(
         "flat.safetensors": ["export", str(run), "--own-modules", "--to", "safetensors", "-o"],
     }.items():
         (here / name).write_bytes(mine)
-        assert said(*words, name) == (
-            f"{name}: fedmx did not write this file, and does not replace it; give another name, "
-            "or move the file away"
-        )
+        assert said(*words, name).startswith(f"{name}: fedmx did not write this file")
         assert (here / name).read_bytes() == mine
         (here / name).unlink()
         assert command([*words, name]) == 0

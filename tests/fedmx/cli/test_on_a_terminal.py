@@ -40,9 +40,7 @@ def on_a_terminal(folder: Path, *words: str) -> Iterator[tuple[ForkedProcess, in
         os.close(main)
 
 
-def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(
-    folder: Path,
-) -> None:
+def test_a_terminal_has_one_line_that_goes_and_a_debugger_gets_it_for_itself(folder: Path) -> None:
     (folder / "open").touch()
     (folder / "debug").touch()
     with on_a_terminal(folder) as (process, main):
@@ -81,9 +79,7 @@ def test_a_debugger_whose_input_ends_ends_the_run_too(folder: Path, call: str) -
     result = fedmx("run", "small.yaml", "--own-modules", "--set", "clients=1", cwd=folder)
     assert result.code == 130
     assert "Traceback" not in result.err
-    assert result.err.splitlines()[-1].startswith(
-        "fedmx: interrupted after round 2; continue with: "
-    )
+    assert result.err.splitlines()[-1].startswith("fedmx: interrupted after round 2; continue")
 
 
 @pytest.mark.needs_mxnet
@@ -92,8 +88,7 @@ def test_every_tenth_round_stays_on_a_terminal(folder: Path) -> None:
     with on_a_terminal(folder, "--set", "rounds=21") as (process, main):
         seen = _read(main).decode()
     assert process.returncode == 0
-    stays = re.findall(r"round (\d+)/21  acc[^\r\n]*best[^\r\n]*\r\n", seen)
-    assert stays == ["10", "20"]
+    assert re.findall(r"round (\d+)/21  acc[^\r\n]*best[^\r\n]*\r\n", seen) == ["10", "20"]
     assert not re.search(r"has begun *run folder", seen)  # that line is above the one that goes
 
 

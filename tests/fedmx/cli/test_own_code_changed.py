@@ -60,9 +60,7 @@ class Choosy(Selector):
 """
 
 
-def test_where_edited_code_selects_others_diff_says_that_the_code_is_another_one(
-    folder: Path,
-) -> None:
+def test_where_edited_code_selects_others_diff_says_that_the_code_differs(folder: Path) -> None:
     choosy, chosen = folder / "choosy.py", ("--set", "logic.selector='choosy:Choosy'")
     choosy.write_text(CHOOSY)
     for code in (GATE, EDITED):

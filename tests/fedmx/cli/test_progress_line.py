@@ -12,17 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from fedmx import Round, RunFolder
 from fedmx.cli import rounds
-from fedmx.cli.rounds import (
-    RECENT_ROUNDS,
-    ProgressLine,
-    RoundProgress,
-    _uncounted_text,
-    fitted,
-)
+from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, RoundProgress, _uncounted_text, fitted
 from layers.logic import ClientReport, RoundReport, Traffic
 
 MIB = 1 << 20
@@ -89,13 +82,6 @@ def test_the_time_that_is_left_follows_the_latest_rounds(run: Run) -> None:
     assert run.left() == "18 s"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(5.9, "59 s"), (6.0, "1 min 0 s")])
-def test_a_minute_and_more_is_told_in_minutes(run: Run, seconds: float, text: str) -> None:
-    run.now_s = 0.0  # so that no digit is lost
-    run.add(10, seconds)
-    assert run.left() == text
-
-
 def test_where_a_target_may_end_the_run_the_time_is_that_of_all_rounds_at_most(run: Run) -> None:
     run.line = ProgressLine(20, may_end_early=True)
     run.add(1, 2.0)
@@ -109,9 +95,7 @@ def test_after_the_last_round_nothing_is_left(run: Run) -> None:
     assert run.left() is None
 
 
-def test_the_bytes_of_a_resumed_run_include_those_before_and_count_each_round_once(
-    run: Run,
-) -> None:
+def test_the_bytes_of_a_resumed_run_have_those_before_and_each_round_once(run: Run) -> None:
     run.records = [a_record(round) for round in (1, 2, 3)]
     run.add(4, 1.0)
     assert run.line.parts()[3:5] == ["up 4.00 MiB", "down 8.00 MiB"]
@@ -209,27 +193,6 @@ def test_a_line_is_never_wider_than_the_terminal_and_never_without_round_and_acc
     assert len(line) <= width
     assert f"{rounds}/20" in line
     assert not rounds or "50.00 %" in line
-
-
-@pytest.mark.parametrize("width", [40, 60, 72, 80, 100, 120])
-@pytest.mark.parametrize(("round", "last", "each_bytes"), [(0, 3, 0), (9, 999, 10**9)])
-def test_the_progress_line_is_one_line_of_any_width(
-    tmp_path: Path, width: int, round: int, last: int, each_bytes: int
-) -> None:
-    folder = RunFolder.create(tmp_path, "shown", "", {})
-    line = ProgressLine(last)
-    for number in range(1, round + 1):
-        report = RoundReport(number, 0.1, 1, (), Traffic(each_bytes, each_bytes))
-        line.add_round(Round(report, 0.98765, 0.12345, 100.0, 100.0), folder)
-    written = io.StringIO()
-    console = Console(file=written, width=width, force_terminal=True, color_system=None)
-    console.print(line)
-    (text,) = written.getvalue().splitlines()
-    assert len(text) <= width
-    assert f"{round}/{last}" in text
-    if round and width >= 72:
-        assert "98.77 %" in text
-        assert "0.1235" in text or "0.1234" in text
 
 
 class Terminal(io.StringIO):

@@ -9,14 +9,7 @@ import pytest
 from tests.fedmx.command_line import fedmx
 
 SLOW = (
-    "mxnet",
-    "gluoncv",
-    "numpy",
-    "scipy",
-    "sklearn",
-    "matplotlib",
-    "ray",
-    "rich",
+    *("mxnet", "gluoncv", "numpy", "scipy", "sklearn", "matplotlib", "ray", "rich"),
     "cryptography",
 )
 LOADED = f"""
@@ -74,10 +67,7 @@ def test_help_and_lists_import_nothing_slow(tmp_path: Path, words: str) -> None:
         ("explain fedavgg", "did you mean 'fedavg'?"),
         ("explain logic.select", "did you mean 'logic.selector'?"),
         ("run small.yam", "there is no such file"),
-        (
-            "run small.yaml --set compute.model=lenet6",
-            "--set compute.model: unknown model 'lenet6'",
-        ),
+        ("run small.yaml --set compute.model=lenet6", "compute.model: unknown model 'lenet6'"),
         ("run small.yaml --set logic.preset.name=fedavgg", "did you mean 'fedavg'?"),
         ("run small.yaml --set logic.hooks.1.name=clipp", "unknown hook 'clipp'"),
         ("server small.yaml --set logic.selector=unifrm", "did you mean 'uniform'?"),
@@ -108,8 +98,7 @@ def test_an_address_that_needs_tls_is_refused_before_an_engine_is_imported(
 def test_all_unknown_names_of_a_file_are_shown_with_their_lines(experiment: Path) -> None:
     wrong = FILE.replace("uniform", "unifrm").replace("clip,", "clipp,").replace("digits", "digit")
     experiment.write_text(wrong, encoding="utf-8")
-    result = fedmx("run", "small.yaml", cwd=experiment.parent)
-    lines = result.err.splitlines()
+    lines = fedmx("run", "small.yaml", cwd=experiment.parent).err.splitlines()
     assert lines[0] == "fedmx: small.yaml: 3 problems"
     starts = [
         "  small.yaml:3: compute.data: unknown data set 'digit'; did you mean 'digits'?",

@@ -38,26 +38,25 @@ def in_a_shell(
     )
 
 
+NO_ROOM = "fedmx: [Errno 28] No space left on device\n"
+
+
 @pytest.mark.parametrize(
-    ("redirection", "out"),
-    [("2>&-", f"fedmx {__version__}\n"), (">&-", ""), ("<&- >&- 2>&-", "")],
+    ("words", "redirection", "code", "out", "err"),
+    [
+        ("--version", "2>&-", 0, f"fedmx {__version__}\n", ""),
+        ("--version", ">&-", 0, "", ""),
+        ("--version", "<&- >&- 2>&-", 0, "", ""),
+        ("list", ">/dev/full", 2, "", NO_ROOM),
+        ("runs . --json", ">/dev/full", 2, "", NO_ROOM),
+        ("run none.yaml", "2>&-", 2, "", ""),
+    ],
 )
-def test_a_closed_output_is_no_error(redirection: str, out: str, tmp_path: Path) -> None:
-    done = in_a_shell("--version", redirection, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, out, "")
-
-
-@pytest.mark.parametrize("words", ["list", "runs . --json"])
-def test_a_result_that_cannot_be_written_is_one_line_and_no_success(
-    words: str, tmp_path: Path
+def test_a_closed_output_changes_no_exit_code_and_a_full_one_is_one_line(
+    words: str, redirection: str, code: int, out: str, err: str, tmp_path: Path
 ) -> None:
-    done = in_a_shell(words, ">/dev/full", tmp_path)
-    assert (done.returncode, done.stderr) == (2, "fedmx: [Errno 28] No space left on device\n")
-
-
-def test_an_error_keeps_its_exit_code_where_stderr_is_closed(tmp_path: Path) -> None:
-    done = in_a_shell("run none.yaml", "2>&-", tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
+    done = in_a_shell(words, redirection, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, out, err)
 
 
 @pytest.mark.needs_mxnet
@@ -97,10 +96,9 @@ def test_a_run_is_done_where_warnings_are_errors(bits: str, tmp_path: Path) -> N
 def test_python_without_docstrings_is_refused_in_one_line(tmp_path: Path) -> None:
     done = in_a_shell("run small.yaml", "", tmp_path, PYTHONOPTIMIZE="2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "fedmx: MXNet cannot be imported without docstrings (python -OO); "
-        "leave out -OO, or set PYTHONOPTIMIZE to 1 or 0\n"
-    )
+    assert done.stderr.count("\n") == 1
+    assert "without docstrings" in done.stderr
+    assert "PYTHONOPTIMIZE" in done.stderr
 
 
 # What the check needs is loaded before this Python says that it is another version.

@@ -32,8 +32,11 @@ logic:
     rule: {name: krum, byzantine: 0}
   min_updates: 5
 """
+
+
+RULE, MIXING = "logic.aggregator.rule", "{name: nearest-neighbour-mixing, rule: mean}"
 MINE = """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fedmx import Aggregator
 from layers.logic.aggregators.median import Median
 
@@ -43,7 +46,6 @@ class Rule(Median):
 
     def finish(self, total, state):
         after = super().finish(total, state)
-        from dataclasses import replace
         return replace(after, weights=after.weights + self.shift)
 
 @dataclass(frozen=True)
@@ -79,27 +81,21 @@ def test_a_file_gives_an_inner_part_by_its_name_and_settings() -> None:
 @pytest.mark.parametrize(
     ("overrides", "rule"),
     [
-        (["logic.aggregator.rule={name: krum, byzantine: 1}"], Bucketing(2, Krum(1))),
-        (["logic.aggregator.rule.byzantine=1"], Bucketing(2, Krum(1))),
-        (["logic.aggregator.rule=median"], Bucketing(2, Median())),
-        (
-            ["logic.aggregator.rule=median", "logic.aggregator.rule.sparse=true"],
-            Bucketing(2, Median(sparse=True)),
-        ),
-        (
-            ["logic.aggregator.rule={name: nearest-neighbour-mixing, rule: mean}"],
-            Bucketing(2, NearestNeighbourMixing(1, Mean())),
-        ),
+        (["{RULE}={name: krum, byzantine: 1}"], Bucketing(2, Krum(1))),
+        (["{RULE}.byzantine=1"], Bucketing(2, Krum(1))),
+        (["{RULE}=median"], Bucketing(2, Median())),
+        (["{RULE}=median", "{RULE}.sparse=true"], Bucketing(2, Median(sparse=True))),
+        (["{RULE}={MIXING}"], Bucketing(2, NearestNeighbourMixing(1, Mean()))),
     ],
 )
 def test_an_override_changes_an_inner_part_and_its_settings(overrides, rule) -> None:
+    overrides = [one.replace("{RULE}", RULE).replace("{MIXING}", MIXING) for one in overrides]
     assert rule_of(parsed(*overrides)) == rule
     assert rule_of(parsed().with_overrides(overrides)) == rule
 
 
 def test_python_gives_the_same_part_as_an_object_and_a_file_can_hold_it() -> None:
-    made = parsed().with_overrides([])
-    values = made.tree()
+    values = parsed().with_overrides([]).tree()
     values["logic"] = {**values["logic"], "aggregator": Bucketing(2, Krum(0))}
     experiment = Experiment.from_dict(values)
     assert experiment.portable
@@ -119,33 +115,28 @@ def test_the_digest_has_the_settings_of_inner_parts() -> None:
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("logic.aggregator.rule.byzantine=many", "logic.aggregator.rule.byzantine"),
-        ("logic.aggregator.rule.byzantine=-1", "logic.aggregator.rule.byzantine"),
-        ("logic.aggregator.rule.bizantine=1", "logic.aggregator.rule.bizantine"),
-        ("logic.aggregator.rule=krumm", "logic.aggregator.rule"),
-        ("logic.aggregator.rule=3", "logic.aggregator.rule"),
-        ("logic.aggregator.rule=null", "logic.aggregator.rule"),
-        ("logic.aggregator.rule=[krum, median]", "logic.aggregator.rule"),
-        ("logic.aggregator.rule={byzantine: 1}", "logic.aggregator.rule"),
-        (
-            "logic.aggregator.rule={name: bucketing, rule: {name: krum, byzantine: x}}",
-            "logic.aggregator.rule.rule.byzantine",
-        ),
+        (".byzantine=many", ".byzantine"),
+        (".byzantine=-1", ".byzantine"),
+        (".bizantine=1", ".bizantine"),
+        ("=krumm", ""),
+        ("=3", ""),
+        ("=null", ""),
+        ("=[krum, median]", ""),
+        ("={byzantine: 1}", ""),
+        ("={name: bucketing, rule: {name: krum, byzantine: x}}", ".rule.byzantine"),
     ],
 )
 def test_an_error_in_an_inner_part_names_the_whole_key(tmp_path, override, words) -> None:
     (tmp_path / "inner.yaml").write_text(FILE)
     with pytest.raises(ExperimentError) as error:
-        Experiment.read(tmp_path / "inner.yaml", [override])
+        Experiment.read(tmp_path / "inner.yaml", [RULE + override])
     (problem,) = error.value.problems
-    assert problem.startswith(f"--set {words}: ") or f" {words}: " in problem, problem
+    assert problem.startswith(f"--set {RULE}{words}: ") or f" {RULE}{words}: " in problem, problem
 
 
 def test_an_error_in_a_file_names_its_line(tmp_path) -> None:
     (tmp_path / "inner.yaml").write_text(FILE.replace("byzantine: 0", "byzantine: -2"))
-    with pytest.raises(
-        ExperimentError, match=r"inner.yaml:11: logic.aggregator.rule.byzantine: .*-2"
-    ):
+    with pytest.raises(ExperimentError, match=rf"inner.yaml:11: {RULE}.byzantine: .*-2"):
         Experiment.read(tmp_path / "inner.yaml")
 
 
@@ -210,8 +201,7 @@ def test_own_code_inside_runs_in_worker_processes_with_the_same_bits(folder: Pat
     own = FILE.replace("{name: krum, byzantine: 0}", "{name: 'inner_mine:Rule', shift: 0.25}")
     (folder / "own.yaml").write_text(own)
     for executor in ("serial", "processes:2"):
-        words = ("run", "own.yaml", "--own-modules", "--executor", executor, "--json")
-        result = fedmx(*words, cwd=folder)
+        result = fedmx("run", "own.yaml", "--own-modules", "--executor", executor, cwd=folder)
         assert result.code == 0, result.err
     runs = sorted((folder / "runs").iterdir())
     lines = [json.loads((run / "rounds.jsonl").read_text()) for run in runs]

@@ -139,11 +139,7 @@ def test_binding_checks_now_and_makes_a_new_one_at_each_call() -> None:
         ({"mode": "slow"}, "mode: must be 'fast' or 'exact', not 'slow'"),
         ({"flag": 3}, "flag: must be true or false, not 3"),
         ({"label": 3}, "label: must be text, not 3"),
-        (
-            {"fracton": 1},
-            "fracton: unknown setting 'fracton'; did you mean 'fraction'? partition uniform has: "
-            "count = null, flag = false, fraction = 0.1, inner",
-        ),
+        ({"fracton": 1}, "fracton: unknown setting 'fracton'; did you mean 'fraction'? partition"),
     ],
 )
 def test_a_wrong_setting_is_reported_with_its_path(settings: dict[str, Any], message: str) -> None:
@@ -253,8 +249,7 @@ def test_a_module_beside_the_experiment_file_is_found(folder: Path) -> None:
         "rounds: 1\nclients: 2\ncompute: {model: lenet5, data: digits}\n"
         'logic: {hooks: [{name: "own_hooks_a:Mine", norm: 2}]}\n'
     )
-    hook = Experiment.read(path, modules=["own_hooks_a"]).logic.hooks[0]
-    made = build("hook", hook, {})
+    made = build("hook", Experiment.read(path, modules=["own_hooks_a"]).logic.hooks[0], {})
     assert (type(made).__name__, made.norm) == ("Mine", 2.0)
 
 
@@ -264,18 +259,14 @@ def test_a_module_in_the_working_directory_is_found(
     write(folder, "own_b/__init__.py", "")
     write(folder, "own_b/hooks.py", OWN)
     monkeypatch.chdir(folder)
-    made = build("hook", component("own_b.hooks:ready"), {})
-    assert made.norm == 7.0
+    assert build("hook", component("own_b.hooks:ready"), {}).norm == 7.0
     assert resolve("hook", component("own_b.hooks:Mine.Inner"), {}).__name__ == "Inner"
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        (
-            "own_c:Mne",
-            "unknown name 'Mne'; did you mean 'Mine'? its own are: Mine, broken, helper, makes, ",
-        ),
+        ("own_c:Mne", "unknown name 'Mne'; did you mean 'Mine'? its own are: Mine, broken, "),
         ("own_c:json", "is a module; name a class or function in it"),
         ("own_c:json.loads", "only a class can have names inside it"),
         ("own_c:system", "is a part of Python itself"),
@@ -326,9 +317,7 @@ def test_an_error_that_a_users_class_wrote_for_users_stays_as_it_is(folder: Path
         ("import json\njson.loads('x')\n", "JSONDecodeError: Expecting value", 2),
     ],
 )
-def test_a_module_that_fails_is_reported_with_its_line(
-    folder: Path, text: str, message: str, line: int
-) -> None:
+def test_a_failing_module_is_told_by_line(folder: Path, text: str, message: str, line: int) -> None:
     write(folder, "own_e.py", text)
     said = refusal("own_e:Mine", folder)
     assert f"'own_e:Mine' cannot be imported: {message}" in said
@@ -455,12 +444,6 @@ def test_any_reference_is_built_or_refused(name: str, settings: dict[str, Any]) 
     assert (made is None) == bool(problem)
 
 
-@pytest.mark.parametrize("name", ["a", "x" * 200, "package.module:Name", "two words"])
-def test_a_name_is_printable_text_of_at_most_200_characters(name: str) -> None:
-    assert Component.of(name).name == name
-    assert Component.of({"name": name, "p": 1}).settings == {"p": 1}
-
-
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
@@ -480,6 +463,3 @@ def test_a_name_is_printable_text_of_at_most_200_characters(name: str) -> None:
 def test_what_is_not_a_component_is_refused(value: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         Component.of(value)
-
-
-# --- names of earlier versions

@@ -27,8 +27,7 @@ def test_a_type_is_said_in_words_with_its_article(annotation: Any, words: str) -
 
 
 @pytest.mark.parametrize(
-    ("noun", "said"),
-    [("update", "an update"), ("Offer", "an Offer"), ("question", "a question")],
+    ("noun", "said"), [("update", "an update"), ("Offer", "an Offer"), ("question", "a question")]
 )
 def test_a_noun_has_an_before_a_vowel(noun: str, said: str) -> None:
     assert with_article(noun) == said

@@ -11,7 +11,6 @@ import pytest
 
 from fedmx import Experiment
 from fedmx.assembly.assembly import Assembly
-from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.serve import serve
 from fedmx.server.server import Server
 from layers.logic.core.messages import MOST_SAMPLES
@@ -22,41 +21,27 @@ from tests.network.conftest import Certificates
 
 
 def experiment(certificates: Certificates, most: int | str | None, **data: Any) -> Experiment:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    tree: dict[str, Any] = {
-        "rounds": 1,
-        "clients": 2,
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
+    tree = {
+        **{"rounds": 1, "clients": 2, "network": {**network, "max_samples": most}},
         "compute": {"model": "2nn", "train": {"steps": 1}, **data},
-        "network": {
-            "address": "127.0.0.1:0",
-            "heartbeat_s": 30,
-            "max_samples": most,
-            "tls": {kind: str(file) for kind, file in files.items()},
-        },
     }
     return Experiment.parse(json.dumps(tree), "announced.yaml", modules=None)
 
 
-BY_PARTITION = {
-    "data": "digits",
-    "normalise": {"scale": 16},
-    "partition": {"name": "quantity", "alpha": 1.0},
-}
+BY_PARTITION = {"data": "digits", "normalise": {"scale": 16}, "partition": "quantity"}
 BY_CLIENT = {"data": {"name": "blobs", "samples": 7}}
 
 
 def is_settled(server: Server, client: Scripted) -> bool:
     """Whether a client is ready or was sent away."""
-    assert isinstance(server.network, RemoteClients)
     server.network._sessions.poll()
     return bool(client.over) or client.client in server.network._sessions.membership.ready
 
 
 def announcing(server: Server, certificates: Certificates, client: int, samples: int) -> str:
     """Return why a client that announces so many samples is sent away; empty: it is not."""
-    script = {client: Scripted.until_told}
-    with fleet(server, certificates, script, samples=samples) as clients:
+    with fleet(server, certificates, {client: Scripted.until_told}, samples=samples) as clients:
         until(lambda: is_settled(server, clients[client]), lambda: "neither ready nor sent away")
         over = clients[client].over
     until(lambda: is_gone(server, client), lambda: "it is still there")
@@ -64,7 +49,6 @@ def announcing(server: Server, certificates: Certificates, client: int, samples:
 
 
 def is_gone(server: Server, client: int) -> bool:
-    assert isinstance(server.network, RemoteClients)
     server.network._sessions.poll()
     return client not in server.network._sessions.membership.ready
 
@@ -86,9 +70,7 @@ def test_with_the_partition_as_bound_a_client_announces_what_it_gives_it_at_most
     assert len([said for said in rejections if "network.max_samples" in said]) == len(sizes)
 
 
-def test_with_a_number_as_bound_it_holds_for_clients_with_data_of_their_own(
-    certificates: Certificates,
-) -> None:
+def test_a_number_as_bound_holds_for_clients_with_own_data(certificates: Certificates) -> None:
     server = serve(experiment(certificates, 3000, **BY_PARTITION), "run")
     with server:
         assert announcing(server, certificates, 1, 3000) == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmx import Assembly, Experiment, RemoteClients, Server, join, serve
+from fedmx import Assembly, Experiment, Server, join, serve
 from fedmx.assembly.assets import AssetFile
 from fedmx.components.text import without_folders
 from fedmx.deployment.client_sessions import identity
@@ -33,7 +33,7 @@ from layers.network import (
     Received,
 )
 from tests.fedmx.deployment.test_deployment_by_hand import Running
-from tests.fedmx.deployment.with_assets import Learning, experiment, file_bytes
+from tests.fedmx.deployment.with_assets import Learning, experiment
 from tests.fedmx.processes import until
 from tests.fedmx.scripted import Scripted, fleet
 from tests.network.conftest import Certificates
@@ -107,8 +107,7 @@ def test_a_server_that_sends_what_it_never_announced_fills_no_disk(
     asked = experiment(certificates, 1, logic={"preset": "fedavg"})
     sent = tmp_path / "sent.safetensors"
     sent.write_bytes(bytes(5000))
-    right = AssetFile("shared", b"right")
-    setup = replace(setup_of(asked, right.announced), assets=())
+    setup = replace(setup_of(asked, AssetFile("shared", b"right").announced), assets=())
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
 
     def offer(peer: str) -> None:
@@ -139,7 +138,6 @@ def test_a_server_that_sends_what_it_never_announced_fills_no_disk(
 
 def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certificates) -> None:
     server = serve(experiment(certificates, 1), "run")
-    assert isinstance(server.network, RemoteClients)
 
     with server, fleet(server, certificates, {0: Scripted.until_told}) as clients:
         until(lambda: _sent_away(server, clients[0]), lambda: clients[0].over)
@@ -151,7 +149,6 @@ def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certific
 
 
 def _sent_away(server: Server, client: Scripted) -> bool:
-    assert isinstance(server.network, RemoteClients)
     server.network._sessions.poll()
     return bool(client.over)
 
@@ -160,7 +157,6 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
     certificates: Certificates, tmp_path: Path
 ) -> None:
     server = serve(experiment(certificates, 1), "run")
-    assert isinstance(server.network, RemoteClients)
     asked = 0
     with server:
         tls = certificates.client(identity(0))
@@ -184,25 +180,6 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
     assert asked < 20
     reported = server.network.exchange([Account()])[0].overhead.rejected_connections
     assert any("lacks the asset shared that it had" in said for said in reported)
-
-
-@pytest.mark.parametrize("names", [(), ("other",), ("shared", "other")])
-def test_a_client_that_asks_for_what_was_not_announced_is_sent_nothing(
-    certificates: Certificates, tmp_path: Path, names: tuple[str, ...]
-) -> None:
-    server = serve(experiment(certificates, 1), "run")
-    assert isinstance(server.network, RemoteClients)
-    said: list[str] = []
-    with server:
-        tls = certificates.client(identity(0))
-        with Connector(server.address, identity(0), CODEC, tls=tls, files=tmp_path) as greedy:
-            while not said:
-                if _is_setup(greedy.next_event(0.01)):
-                    greedy.send(MissingAssets("run", 0, names))
-                server.network._sessions.poll()
-                said += server.network.exchange([Account()])[0].overhead.rejected_connections
-        assert said == ["client 0: lacks assets that it has, or that this run does not have"]
-        assert file_bytes(server, 0) == 0
 
 
 def _is_setup(event: object) -> bool:

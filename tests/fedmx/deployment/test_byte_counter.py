@@ -16,15 +16,6 @@ def test_messages_count_in_both_directions_until_they_are_taken() -> None:
     assert counter.take() == {}
 
 
-def test_a_message_that_was_sent_is_not_counted_again_or_subtracted() -> None:
-    counter = ByteCounter()
-    counter.queued(3, "Task", 100)
-    counter.sent(3, "Task", 100)
-    assert counter.take() == {3: Traffic(100, 0)}
-    counter.dropped(3)
-    assert counter.take() == {}
-
-
 def test_what_a_lost_connection_did_not_send_is_subtracted_once() -> None:
     counter = ByteCounter()
     counter.queued(3, "Task", 100)

@@ -15,14 +15,7 @@ from fedmx.assembly.assets import AssetFile
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
-from fedmx.protocol.messages import (
-    CannotTakePart,
-    Failed,
-    Finished,
-    MissingAssets,
-    Ready,
-    Setup,
-)
+from fedmx.protocol.messages import Failed, Finished, MissingAssets, Ready, Setup
 from layers.logic import (
     Answer,
     ClientLost,
@@ -179,8 +172,7 @@ def test_a_client_gets_the_setup_with_its_number_and_is_there_when_it_is_ready(s
     )
     assert sessions.membership.samples == {}
     sessions.say(3, Ready("run", 3, 10, (1, 2), DIGESTS))
-    assert sessions.membership.samples == {3: 10}
-    assert sessions.memory_rounds == {3: {1, 2}}
+    assert (sessions.membership.samples, sessions.memory_rounds) == ({3: 10}, {3: {1, 2}})
     assert sessions.reconnected == {3}
     assert sessions.rejections.take() == ()
 
@@ -191,8 +183,7 @@ def test_who_is_not_a_client_of_the_run_is_sent_away_for_good(sessions, peer: st
     ((closed, reason, final),) = sessions.network.closed
     assert (closed, final) == (peer, True)
     assert "connect as client-N, N from 0 to 4" in reason
-    assert sessions.network.sent == []
-    assert sessions.membership.samples == {}
+    assert (sessions.network.sent, sessions.membership.samples) == ([], {})
     assert len(sessions.rejections.take()) == 1
 
 
@@ -216,20 +207,6 @@ def test_a_client_that_is_ready_for_something_else_is_sent_away(sessions, ready)
     assert len(sessions.rejections.take()) == 1
 
 
-@pytest.mark.parametrize("samples", [0, MOST_SAMPLES])
-def test_the_least_and_the_most_samples_are_taken(sessions, samples: int) -> None:
-    sessions.say(3, Ready("run", 3, samples, (), DIGESTS))
-    assert sessions.membership.samples == {3: samples}
-    assert sessions.network.closed == []
-
-
-def test_a_client_that_is_ready_twice_violates_the_protocol(sessions) -> None:
-    sessions.enter(3)
-    sessions.say(3, Ready("run", 3, 99, (), DIGESTS))
-    assert sessions.membership.samples == {3: 10}
-    assert sessions.rejections.take() == ("client 3: was ready already",)
-
-
 def test_a_client_that_is_back_gets_its_open_question_or_task_again(sessions) -> None:
     sessions.questions = {1: Question("labels", round=2)}
     sessions.outstanding = {3: a_task(3)}
@@ -242,12 +219,9 @@ def test_a_client_that_is_back_gets_its_open_question_or_task_again(sessions) ->
 
 
 @pytest.mark.parametrize(
-    ("kept", "after", "sent"),
-    [((), 0, True), ((1,), 1, True), ((2,), 1, False), ((), 1, False)],
+    ("kept", "after", "sent"), [((), 0, True), ((1,), 1, True), ((2,), 1, False), ((), 1, False)]
 )
-def test_a_task_goes_only_to_a_client_with_the_memory_that_it_needs(
-    sessions, kept, after, sent
-) -> None:
+def test_a_task_goes_only_to_a_client_with_the_memory_for_it(sessions, kept, after, sent) -> None:
     sessions.enter(3, kept)
     sessions.send_task(a_task(after=after))
     assert sessions.messages == ([("client-3", Task)] if sent else [])
@@ -260,9 +234,7 @@ def test_a_task_of_an_earlier_round_needs_no_memory(sessions) -> None:
     assert sessions.messages == [("client-3", Task)]
 
 
-def test_a_task_or_a_question_takes_the_place_of_one_that_waits_and_a_verdict_does_not(
-    sessions,
-) -> None:
+def test_a_task_or_question_replaces_one_that_waits_and_a_verdict_does_not(sessions) -> None:
     sessions.enter(3)
     sessions.network.in_place_of_older.clear()
     for message in (a_task(), Question("labels", round=2), Verdict(2, 3, granted=True)):
@@ -311,8 +283,7 @@ def test_a_client_that_takes_no_setup_so_large_is_sent_away(sessions) -> None:
 
 
 @pytest.mark.parametrize(
-    "message",
-    [an_update(), Answer(3, "labels", {}, 2), Offer(2, 3, 10, 1.0, 0.0, {})],
+    "message", [an_update(), Answer(3, "labels", {}, 2), Offer(2, 3, 10, 1.0, 0.0, {})]
 )
 def test_what_a_ready_client_answers_goes_on_and_counts(sessions, message) -> None:
     sessions.enter(3)
@@ -345,19 +316,6 @@ def test_a_message_in_another_client_s_name_is_rejected_and_loses_the_task(sessi
     assert sessions.rejections.take() == (f"client 3: {reason}",)
 
 
-def test_a_message_that_only_a_server_sends_is_a_violation(sessions) -> None:
-    sessions.enter(3)
-    sessions.say(3, Verdict(2, 3, granted=True))
-    assert sessions.heard() == []
-    assert sessions.byte_counter.take() == {}
-    assert sessions.rejections.take() == ("client 3: sent a Verdict, which only a server sends",)
-
-
-def test_a_client_that_cannot_take_part_is_reported(sessions) -> None:
-    sessions.say(3, CannotTakePart(3, "no data"))
-    assert sessions.rejections.take() == ("client 3: cannot take part: no data",)
-
-
 def test_a_client_with_too_many_violations_is_sent_away_and_one_with_fewer_is_not(sessions) -> None:
     sessions.enter(3)
     for _ in range(MOST_VIOLATIONS):
@@ -380,11 +338,6 @@ def test_a_client_whose_connection_was_closed_for_what_it_sent_is_not_waited_for
     sessions.enter(3)
     sessions.take(Left("client-3", "bad frame"))  # by itself: it may come back
     assert sessions.heard() == []
-
-
-def test_a_rejected_connection_without_a_name_is_reported_by_its_address(sessions) -> None:
-    sessions.take(ConnectionRejected("1.2.3.4:5", None, "no certificate"))
-    assert sessions.rejections.take() == ("1.2.3.4:5: no certificate",)
 
 
 def test_all_connections_of_a_machine_share_its_allowance_of_log_lines(sessions, caplog) -> None:
@@ -433,12 +386,29 @@ def test_the_files_that_were_sent_are_removed_when_the_server_closes(sessions) -
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("names", [(), ("other",), ("shared", "other")])
-def test_a_client_that_lacks_what_there_is_not_violates_the_protocol(sessions, names) -> None:
-    sessions.say(3, MissingAssets("run", 3, names))
-    assert sessions.network.files == []
-    (reason,) = sessions.rejections.take()
-    assert reason == "client 3: lacks assets that it has, or that this run does not have"
+LACKS = "lacks assets that it has, or that this run does not have"
+
+
+@pytest.mark.parametrize(
+    ("ready", "message", "reason"),
+    [
+        (True, Ready("run", 3, 99, (), DIGESTS), "was ready already"),
+        (True, Verdict(2, 3, granted=True), "sent a Verdict, which only a server sends"),
+        (True, MissingAssets("run", 3, ("shared",)), LACKS),
+        *((False, MissingAssets("run", 3, names), LACKS) for names in ((), ("other",))),
+        (False, MissingAssets("run", 3, ("shared", "other")), LACKS),
+    ],
+)
+def test_a_client_that_says_what_it_may_not_violates_the_protocol(
+    sessions, ready: bool, message: Any, reason: str
+) -> None:
+    if ready:
+        sessions.enter(3)
+    sessions.say(3, message)
+    assert sessions.rejections.take() == (f"client 3: {reason}",)
+    assert (sessions.heard(), sessions.network.files) == ([], [])
+    assert sessions.membership.samples == ({3: 10} if ready else {})
+    assert sessions.byte_counter.take() == {}
 
 
 def test_however_often_a_client_says_a_name_the_log_has_it_once(sessions, caplog) -> None:
@@ -448,27 +418,17 @@ def test_however_often_a_client_says_a_name_the_log_has_it_once(sessions, caplog
     assert sessions.network.files == [("client-3", ASSET.announced.file_name(3))]
 
 
-def test_what_the_log_says_of_a_message_out_of_place_is_cut(sessions, caplog) -> None:
+def test_a_client_may_send_messages_out_of_place_up_to_the_number_of_violations(
+    sessions, caplog
+) -> None:
     caplog.set_level(logging.INFO, "fedmx.server")
-    sessions.note_out_of_place(3, "x" * 100_000)
-    assert caplog.messages == [f"client 3: {'x' * REASON_BYTES}"]
-
-
-def test_a_client_may_send_messages_out_of_place_up_to_the_number_of_violations(sessions) -> None:
     for _ in range(MOST_VIOLATIONS):
-        sessions.note_out_of_place(3, "offered again")
+        sessions.note_out_of_place(3, "x" * 100_000)
+    assert caplog.messages[0] == f"client 3: {'x' * REASON_BYTES}"
     assert sessions.network.closed == []
     sessions.note_out_of_place(3, "offered again")
     ((peer, reason, final),) = sessions.network.closed
-    assert (peer, final) == ("client-3", True)
-    assert "offered again" in reason
-
-
-def test_a_ready_client_lacks_no_asset(sessions) -> None:
-    sessions.enter(3)
-    sessions.say(3, MissingAssets("run", 3, ("shared",)))
-    assert sessions.network.files == []
-    assert len(sessions.rejections.take()) == 1
+    assert (peer, final, "offered again" in reason) == ("client-3", True, True)
 
 
 def test_only_a_transfer_that_was_under_way_is_reported_when_it_fails(sessions) -> None:
@@ -504,9 +464,7 @@ def test_the_end_is_told_to_all_who_are_connected_and_to_those_who_come_later(se
     assert sessions.network.closed == [("all", "the run is over: 3 rounds", True)]
 
 
-def test_the_end_waits_for_nobody_when_everybody_knows_it(
-    sessions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_waits_for_nobody_if_all_know_it(sessions, monkeypatch: pytest.MonkeyPatch) -> None:
     waits_s: list[float] = []
     monkeypatch.setattr(
         sessions.network, "next_event", lambda timeout_s, last=None: waits_s.append(timeout_s)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedmx import RemoteClients, Server
+from fedmx import Server
 from fedmx.deployment import join as join_module
 from fedmx.deployment.join import join
 from fedmx.protocol.messages import CODEC, Setup
@@ -27,7 +27,6 @@ OTHER_MINOR = f"{MAJOR}.{int(MINOR) + 1}.0"
 
 def joining(server: Server, certificates: Certificates, *features: str) -> object:
     """The first thing that a client with these features is told: its setup, or why it gave up."""
-    assert isinstance(server.network, RemoteClients)
     tls = certificates.client("client-1")
     connector = Connector(
         server.address, "client-1", CODEC, tls=tls, features=features, backoff=QUICK
@@ -46,18 +45,14 @@ def joining(server: Server, certificates: Certificates, *features: str) -> objec
 
 
 @pytest.mark.parametrize("feature", [FEATURE, f"fedmx-{SAME_MINOR}"])
-def test_a_client_of_the_same_minor_version_takes_part(
-    certificates: Certificates, feature: str
-) -> None:
+def test_one_of_the_same_minor_version_takes_part(certificates: Certificates, feature: str) -> None:
     with listening(certificates) as server:
         assert isinstance(joining(server, certificates, feature), Setup)
         noted = server.network._sessions.other_versions  # type: ignore[attr-defined]
         assert [SAME_MINOR in text for text in noted.values()] == [True] * (feature != FEATURE)
 
 
-def test_one_of_another_minor_version_is_told_both_and_does_not_come_back(
-    certificates: Certificates,
-) -> None:
+def test_one_of_another_version_is_told_both_and_stays_away(certificates: Certificates) -> None:
     with listening(certificates) as server:
         told = joining(server, certificates, f"fedmx-{OTHER_MINOR}")
         assert isinstance(told, GaveUp)
@@ -77,13 +72,10 @@ class Versioned(Scripted):
     features = frozenset({f"fedmx-{SAME_MINOR}"})
 
 
-def test_another_version_that_took_part_is_in_the_record_of_the_round(
-    certificates: Certificates,
-) -> None:
+def test_another_version_that_took_part_is_in_the_record(certificates: Certificates) -> None:
     server = listening(certificates, last=2)
     with server:
-        tls = certificates.client("client-1")
-        client = Versioned(server.address, 1, tls, honest)
+        client = Versioned(server.address, 1, certificates.client("client-1"), honest)
         rounds = list(server.rounds())
         client.stop()
     first, second = (one.record() for one in rounds)

@@ -100,8 +100,7 @@ def test_a_run_that_was_killed_with_offers_open_goes_on_as_if_it_had_not_been(
     rounds, clients = seen(run)
     assert (rounds, clients) == seen(undisturbed)
     assert [record["round"] for record in rounds] == [1, 2, 3, 4, 5]
-    statuses = {record["status"] for record in clients}
-    assert {"accepted", "declined", "lost"} <= statuses
+    assert {"accepted", "declined", "lost"} <= {record["status"] for record in clients}
     offered = [record for record in clients if record["round"] == 3 and "norm" in record]
     assert len(offered) > 3, "the third to train was killed with more to come"
     ends_s = [record["clock_elapsed_s"] for record in rounds]

@@ -67,24 +67,17 @@ def twenty(
 Twenty = tuple[RunFolder, RunFolder, Deployment]
 
 
-def test_simulation_and_deployment_end_in_the_same_model_bytes(twenty: Twenty) -> None:
+def test_simulation_and_deployment_end_in_the_same_model_bytes_and_records(twenty: Twenty) -> None:
     simulated, deployed, _ = twenty
     assert simulated.model_path.read_bytes() == deployed.model_path.read_bytes()
-
-
-def test_what_is_reported_of_rounds_is_the_same(twenty: Twenty) -> None:
     # A busy machine may also let a handshake run out of time; the client comes again.
     other = ("control_bytes", "rejected_connections", "chain")  # the chain has the others in it
-    of_simulation, of_deployment = (timeless(run.rounds(), *other) for run in twenty[:2])
-    assert of_simulation == of_deployment
-    assert [record["round"] for record in of_deployment] == [1, 2, 3, 4, 5]
-
-
-def test_bytes_and_losses_of_each_client_and_round_are_the_same(twenty: Twenty) -> None:
-    of_simulation, of_deployment = (timeless(run.clients()) for run in twenty[:2])
-    assert of_simulation == of_deployment
-    assert len(of_deployment) == 5 * 8
-    assert all(one["up_bytes"] > 4 * 44_000 for one in of_deployment)  # a LeNet-5 each
+    assert timeless(simulated.rounds(), *other) == timeless(deployed.rounds(), *other)
+    assert [record["round"] for record in deployed.rounds()] == [1, 2, 3, 4, 5]
+    clients = timeless(deployed.clients())
+    assert timeless(simulated.clients()) == clients
+    assert len(clients) == 5 * 8
+    assert all(one["up_bytes"] > 4 * 44_000 for one in clients)  # a LeNet-5 each
 
 
 def test_what_is_not_a_rounds_message_is_reported_as_control(twenty: Twenty) -> None:

@@ -113,9 +113,7 @@ def test_a_server_that_is_killed_after_the_attack_resumes_to_the_same_bits(
     assert run.rounds()[1]["stepped_back"] == whole.rounds()[1]["stepped_back"]
 
 
-def test_that_a_client_cannot_train_is_a_code_and_its_reason_is_recorded(
-    certificates: Certificates,
-) -> None:
+def test_that_a_client_cannot_train_is_a_code_and_a_reason(certificates: Certificates) -> None:
     server = listening(certificates, wait_for=3)
 
     def cannot(client: Scripted) -> None:

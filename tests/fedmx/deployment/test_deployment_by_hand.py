@@ -161,20 +161,6 @@ def clients_of(
             one.end()
 
 
-def test_both_ends_take_and_show_the_same_three_parts(certificates: Certificates) -> None:
-    server = deployed(certificates, 1)
-    client = Client(
-        network=connector(certificates, "127.0.0.1:1", 0), logic=server.logic, compute=compute()
-    )
-    for end in (server, client):
-        assert end.logic is server.logic
-        assert end.compute is compute()
-        assert hasattr(end, "__enter__")
-        assert hasattr(end, "__exit__")
-    assert isinstance(server.network, RemoteClients)
-    assert isinstance(client.network, Connector)
-
-
 @pytest.mark.parametrize(
     "selector", [Uniform(0.7), InTurn(), Asking(1.0), Least(2)], ids=lambda one: type(one).__name__
 )
@@ -218,9 +204,7 @@ def test_who_leaves_the_loop_can_let_the_clients_go(certificates: Certificates) 
         assert [one.reason for one in clients] == ["enough"] * CLIENTS
 
 
-def test_a_hook_that_raises_on_a_client_is_reported_with_its_traceback(
-    certificates: Certificates,
-) -> None:
+def test_a_hook_that_raises_on_a_client_has_its_traceback(certificates: Certificates) -> None:
     server = deployed(certificates, 3, Count(raises=2))
     with server, clients_of(server, certificates, Count(raises=2)):
         rounds = list(server.rounds())
@@ -282,12 +266,14 @@ compute: {model: 2nn, data: digits, train: {steps: 1}}
 """
 
 
-def offered(certificates: Certificates, text: str, run: str = "run", **more: Any) -> RemoteClients:
+def offered(
+    certificates: Certificates, text: str, run: str = "run", digest: str = "", **source: Any
+) -> RemoteClients:
     """A listener that tells its clients of an experiment."""
-    experiment = Experiment.parse(text)
-    setup = Setup(run, experiment.to_yaml(), experiment.digest(), 0, (1, 8, 8), 10)
-    listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
-    return RemoteClients(listener, replace(setup, **more), clients=1)
+    experiment = Experiment.parse(text, **source)
+    digest = digest or experiment.digest()
+    setup = Setup(run, experiment.to_yaml(), digest, 0, (1, 8, 8), 10)
+    return RemoteClients(Listener("127.0.0.1:0", CODEC, tls=certificates.server), setup, clients=1)
 
 
 def refusal(
@@ -308,21 +294,12 @@ def refusal(
 def test_a_client_refuses_what_it_does_not_have_or_allow(
     certificates: Certificates, tmp_path: Path
 ) -> None:
-    home = tmp_path / "server"
-    home.mkdir()
-    (home / "mine_only.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from layers.logic import Hook\n"
-        "@dataclass(frozen=True)\n"
-        "class Mine(Hook):\n"
-        "    pass\n"
+    (tmp_path / "mine_only.py").write_text(
+        "from dataclasses import dataclass\nfrom layers.logic import Hook\n"
+        "@dataclass(frozen=True)\nclass Mine(Hook):\n    pass\n"
     )
     text = LEARNED + 'logic: {hooks: ["mine_only:Mine"]}\n'
-    experiment = Experiment.parse(text, folder=home, modules=["mine_only"])
-    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 0, (1, 8, 8), 10)
-    clients = RemoteClients(
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server), setup, clients=1
-    )
+    clients = offered(certificates, text, folder=tmp_path, modules=["mine_only"])
     here, told = refusal(clients, certificates, tmp_path, OwnPart(modules=()))
     assert "mine_only" in here
     assert "which is not allowed here" in here
@@ -368,9 +345,7 @@ def test_a_client_without_logic_and_a_way_to_learn_it_says_so(certificates: Cert
         Client(network, logic=logic())
 
 
-def test_a_client_learns_anew_when_another_run_is_at_its_servers_address(
-    certificates: Certificates,
-) -> None:
+def test_a_client_learns_anew_if_another_run_has_the_address(certificates: Certificates) -> None:
     learned: list[str] = []
 
     def learn(setup: Setup) -> tuple[Logic, Compute]:

@@ -89,8 +89,7 @@ def test_a_flood_costs_the_others_no_round_and_ends_in_disconnection(
     assert flood.connections >= 4
     about = [text for text in caplog.messages if re.search(r"client[- ]9\b", text)]
     assert 0 < len(about) <= 2 * (LINES + 1)  # of the client, and of its address
-    told = [reason for round in rounds for reason in round.rejected_connections]
-    assert len(told) <= 20 * 5
+    assert len([reason for round in rounds for reason in round.rejected_connections]) <= 20 * 5
 
 
 class Clock:
@@ -118,9 +117,7 @@ def test_a_client_has_so_many_lines_a_minute_and_the_rest_is_counted(
             log.info("client 7", "note", "client 7: line {number}", number=number)
         log.warning("client 8", "note", "client 8: {text}", text="100 % of %s {x}")
         assert caplog.messages == [
-            "client 7: line 0",
-            "client 7: line 1",
-            "client 7: line 2",
+            *(f"client 7: line {n}" for n in range(3)),
             "client 8: 100 % of %s {x}",
         ]
         caplog.clear()

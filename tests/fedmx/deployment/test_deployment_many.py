@@ -91,8 +91,7 @@ def test_hundreds_of_clients_need_no_thread_each_and_rounds_leave_nothing(server
             for round in server.rounds():
                 assert len(round.participants) == CLIENTS
                 assert round.rejected_connections == ()
-                now = threads_of_the_server()
-                assert now == sorted([*before, "fedmx-listener"])
+                assert threads_of_the_server() == sorted([*before, "fedmx-listener"])
                 del round
                 gc.collect()
                 objects.append(len(gc.get_objects()))

@@ -50,18 +50,11 @@ class Residual(Hook):
 
 def simulation() -> Server:
     training = Training(epochs=2, batch_size=4, learning_rate=0.1)
-    logic = Logic(
-        compute().engine.layout,
-        selector=Uniform(0.5),
-        hooks=[Residual()],
-        training=training,
-        seed=11,
-    )
+    how = {"selector": Uniform(0.5), "hooks": [Residual()], "training": training, "seed": 11}
+    logic = Logic(compute().engine.layout, **how)
+    executor = SerialExecutor(logic, MXNetEngine(tiny, (4,), 3), samples_of)
     numbers = {client: len(samples_of(client)) for client in range(4)}
-    clients = SimulatedClients(
-        SerialExecutor(logic, MXNetEngine(tiny, (4,), 3), samples_of), numbers
-    )
-    return Server(clients, logic, compute(), last_round=ROUNDS)
+    return Server(SimulatedClients(executor, numbers), logic, compute(), last_round=ROUNDS)
 
 
 def folder(parent: Path) -> RunFolder:
@@ -108,9 +101,7 @@ def test_a_run_that_is_interrupted_and_resumed_is_the_same_run(
     assert elapsed == sorted(elapsed)
 
 
-def test_a_run_that_brings_too_few_updates_says_of_each_client_why_and_can_be_resumed(
-    tmp_path: Path,
-) -> None:
+def test_a_run_with_too_few_updates_says_why_of_each_client_and_resumes(tmp_path: Path) -> None:
     server = simulation()
     server.logic = replace(server.logic, min_updates=4)
     run = folder(tmp_path)

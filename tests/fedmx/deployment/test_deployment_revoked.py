@@ -13,9 +13,7 @@ from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, liste
 from tests.network.conftest import Authority
 
 
-def test_the_update_under_way_of_a_revoked_client_does_not_count_and_nobody_waits_for_it(
-    tmp_path: Path,
-) -> None:
+def test_the_update_of_a_revoked_client_does_not_count_and_nobody_waits(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "pki")
     half_sent = threading.Event()
 

@@ -9,12 +9,7 @@ import numpy as np
 from fedmx.protocol.messages import Failed
 from layers.logic import Answer, Question
 from layers.logic.selectors.uniform import Uniform
-from tests.fedmx.scripted import (
-    Scripted,
-    fleet,
-    honest,
-    listening,
-)
+from tests.fedmx.scripted import Scripted, fleet, honest, listening
 from tests.network.conftest import Certificates
 
 

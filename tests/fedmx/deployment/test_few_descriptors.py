@@ -37,9 +37,7 @@ def few_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
 
 
-def test_rounds_go_on_when_more_clients_come_than_a_server_may_open_files_for(
-    tmp_path: Path,
-) -> None:
+def test_rounds_go_on_when_more_clients_come_than_a_server_may_have_files(tmp_path: Path) -> None:
     (tmp_path / "many.yaml").write_text(EXPERIMENT)
     log = tmp_path / "server.log"
     with log.open("wb") as file:

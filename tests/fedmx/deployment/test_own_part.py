@@ -32,8 +32,7 @@ SAMPLES = 24
 def learnt(own: OwnPart, text: str = EXPERIMENT, *overrides: str) -> Compute:
     """Return the compute of client 1 that a server sends this experiment."""
     experiment = Experiment.parse(text, modules=None, overrides=overrides)
-    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10)
-    return own.learn(setup)[1]
+    return own.learn(Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10))[1]
 
 
 def labels_of(own: OwnPart, *overrides: str) -> list[int]:
@@ -65,15 +64,9 @@ def test_a_client_uses_one_of_the_parts_of_its_own_data(file: Path) -> None:
 @pytest.mark.parametrize(
     "data", [{"name": "arrays", "path": "PATH"}, {"name": "own_module:load", "source": "PATH"}]
 )
-def test_a_server_chooses_no_file_of_a_client(
-    data: dict[str, str], file: Path, tmp_path: Path
-) -> None:
+def test_a_server_chooses_no_clients_file(data: dict[str, str], file: Path, tmp_path: Path) -> None:
     """Whether the file is there makes no difference to what the server is told."""
-    (tmp_path / "own_module.py").write_text(
-        "from pathlib import Path\n"
-        "def load(source: str) -> tuple:\n"
-        "    raise AssertionError(source)\n"
-    )
+    (tmp_path / "own_module.py").write_text("def load(source): raise AssertionError(source)\n")
     said = set()
     for path in (file, file.with_name("nine.npz")):
         given = {key: value.replace("PATH", str(path)) for key, value in data.items()}
@@ -100,14 +93,9 @@ def test_a_server_chooses_no_file_of_a_client(
 def test_own_data_are_checked_before_the_client_takes_part(
     changed: dict[str, Any], said: str, tmp_path: Path
 ) -> None:
-    arrays: dict[str, Any] = {
-        "x_train": np.zeros((3, 1, 8, 8), np.float32),
-        "y_train": np.array([0, 5, 9]),
-        "x_test": np.zeros((1, 1, 8, 8), np.float32),
-        "y_test": np.array([1]),
-    }
-    arrays = {key: one for key, one in (arrays | changed).items() if one is not None}
-    np.savez(tmp_path / "own.npz", **arrays)
+    x, y = np.zeros((3, 1, 8, 8), np.float32), np.array([0, 5, 9])
+    arrays = {"x_train": x, "y_train": y, "x_test": x[:1], "y_test": y[1:2], **changed}
+    np.savez(tmp_path / "own.npz", **{key: one for key, one in arrays.items() if one is not None})
     if not said:
         assert labels_of(OwnPart(tmp_path / "own.npz")) == [0, 5, 9]
         return
@@ -181,11 +169,13 @@ def test_a_client_with_data_of_its_own_opens_them_alone(
 SYNTHETIC = ("compute.data=synthetic", "compute.normalise=null", "compute.partition=by-user")
 
 
+BLOBS = "{name: blobs, samples: [1, 20], shape: [1, 8, 8]}"
+
+
 def compute_of(*overrides: str) -> Compute:
     """Return what client 1 trains with."""
     experiment = Experiment.parse(EXPERIMENT, overrides=overrides)
-    data = experiment.compute.data.name
-    shape = (60,) if data == "synthetic" else (1, 8, 8)
+    shape = (60,) if experiment.compute.data.name == "synthetic" else (1, 8, 8)
     setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, shape, 10)
     return OwnPart().learn(setup)[1]
 
@@ -208,14 +198,7 @@ def test_a_client_makes_its_own_part_of_any_number_of_clients() -> None:
         (["clients=1000000", "compute.partition={name: dirichlet, min_samples: 0}"], "100000"),
         ([*SYNTHETIC[:2], "clients=1000000000"], "2000"),
         ([*SYNTHETIC[:2], "clients=1000000000", "compute.partition=dirichlet"], "2000"),
-        (
-            [
-                "compute.data={name: blobs, samples: [1, 20], shape: [1, 8, 8]}",
-                "compute.normalise=null",
-                "clients=1000000000",
-            ],
-            "10000000",
-        ),
+        ([f"compute.data={BLOBS}", "compute.normalise=null", "clients=1000000000"], "10000000"),
         (["rounds=2000000000"], "1000000"),
         (["attack={name: sign-flip, clients: 0.2}", "clients=1000000000"], "attack"),
     ],

@@ -25,9 +25,7 @@ def silent(client: Scripted) -> None:
 def test_a_silent_client_is_given_up_and_the_others_go_on(
     certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server = listening(
-        certificates, last=2, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=0.0
-    )
+    server = listening(certificates, last=2, wait_for=2, patience=Patience(limit_s=4.0), rejoin_s=0)
     model = server.weights.copy()
     with (
         caplog.at_level(logging.INFO, "fedmx.server"),
@@ -51,30 +49,16 @@ def test_a_silent_client_does_not_hold_up_a_survey(certificates: Certificates) -
         client.expect(Question)
         client.until_told()
 
-    server = listening(
-        certificates,
-        wait_for=2,
-        patience=Patience(limit_s=4.0),
-        rejoin_s=0.0,
-        selector=Surveyed(1.0),
-    )
+    how = {"patience": Patience(limit_s=4.0), "rejoin_s": 0.0, "selector": Surveyed(1.0)}
+    server = listening(certificates, wait_for=2, **how)
     with server, fleet(server, certificates, {0: answering, 1: asked}):
         (round,) = server.rounds()
     assert round.participants == (0,)
     assert any(one.startswith("client 1") and "4 s" in one for one in round.rejected_connections)
 
 
-TREE: dict[str, Any] = {
-    "name": "patient",
-    "rounds": 1,
-    "clients": 6,
-    "compute": {
-        "model": "logistic",
-        "data": "digits",
-        "normalise": {"scale": 16},
-        "train": {"steps": 1},
-    },
-}
+COMPUTE = {"model": "logistic", "data": "digits", "normalise": {"scale": 16}}
+TREE: dict[str, Any] = {"name": "patient", "rounds": 1, "clients": 6, "compute": COMPUTE}
 PRIVATE: dict[str, Any] = {
     "privacy": {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1},
     "logic": {
@@ -100,9 +84,6 @@ PRIVATE: dict[str, Any] = {
 def test_the_limit_of_a_private_run_does_not_follow_answers_unless_the_experiment_says_so(
     private: bool, network: dict[str, Any], patience: Patience, certificates: Certificates
 ) -> None:
-    tls = certificates.server
-    files = {"ca": str(tls.ca), "certificate": str(tls.certificate), "key": str(tls.key)}
     given = {**TREE, **(PRIVATE if private else {})}
-    given["network"] = {"address": "127.0.0.1:0", "tls": files, **network}
-    server = serve(Experiment.from_dict(given), "run")
-    assert server.network.patience == patience
+    given["network"] = {"address": "127.0.0.1:0", "tls": certificates.files, **network}
+    assert serve(Experiment.from_dict(given), "run").network.patience == patience

@@ -72,15 +72,6 @@ def test_an_update_of_an_earlier_pass_that_comes_again_is_reported_and_not_seen(
     assert round.knows(1) >= {0, 2}, "the round may be run again"
 
 
-def test_an_update_that_comes_again_is_reported_and_not_seen() -> None:
-    round = Round([a_task(1)])
-    round.come(an_update(1))
-    round.carry(Begin(3))
-    assert round.come(an_update(1)) == []
-    (reason,) = round.rejections
-    assert reason.startswith("client 1: its update of round 2")
-
-
 def test_an_update_without_a_task_is_seen_until_there_are_too_many() -> None:
     """The round rejects them, and says why in its record."""
     round = Round([])
@@ -130,8 +121,7 @@ def test_what_comes_late_for_a_task_of_before_does_not_cost_the_task_under_way(l
 
 def test_a_survey_that_fails_too_late_is_reported_and_does_not_cost_the_task_under_way() -> None:
     round = Round([a_task(1)])
-    size = 7
-    round.sessions.byte_counter.received(1, "Failed", 0, size)
+    round.sessions.byte_counter.received(1, "Failed", 0, 7)
     assert round.come(ClientLost(0, 1, "no labels")) == []
     accounts = round.accounts()
     assert accounts.traffic == {1: Traffic(100, 0)}, "it belongs to no round"

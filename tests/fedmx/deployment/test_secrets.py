@@ -88,9 +88,7 @@ def write(deployment: Deployment, end: str) -> Path:
     return file
 
 
-def test_a_killed_server_keeps_its_secret_which_no_pack_has(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_killed_server_keeps_a_secret_no_pack_has(deployment: Deployment, tmp_path: Path) -> None:
     file = write(deployment, "server")
     (tmp_path / "hold").touch()
     server = deployment.serve()
@@ -99,8 +97,7 @@ def test_a_killed_server_keeps_its_secret_which_no_pack_has(
     server.kill()
     key = (deployment.run.path / SECRET).read_bytes()
     (tmp_path / "hold").unlink()
-    resumed = deployment.resume()
-    for process in (resumed, *clients):
+    for process in (deployment.resume(), *clients):
         assert process.code() == 0, process.output
 
     run = deployment.run
@@ -157,9 +154,7 @@ def test_a_damaged_secret_is_named(tmp_path: Path, content: bytes) -> None:
         run.secret.draws("noise")
 
 
-def test_a_token_of_16_bytes_or_more_is_read_without_the_white_space_around_it(
-    tmp_path: Path,
-) -> None:
+def test_a_token_of_16_bytes_or_more_is_read_without_white_space(tmp_path: Path) -> None:
     path = tmp_path / "token"
     assert read_token(None) is None
     path.write_bytes(b" \n0123456789 bcdef\r\n")

@@ -153,14 +153,19 @@ def test_a_suspension_ends_when_the_round_would_have_too_few_clients(
     assert attempts == [1, 1, 1]
 
 
+def broken(client: Scripted) -> None:
+    task = client.task()
+    client.say(update_of(task, delta=task.weights * NAN))
+
+
+def broken_once(client: Scripted) -> None:
+    broken(client)
+    honest(client)
+
+
 def test_a_round_with_too_few_updates_is_run_again_and_says_so(
     certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken_once(client: Scripted) -> None:
-        task = client.task()
-        client.say(update_of(task, delta=task.weights * NAN))
-        honest(client)
-
     server = listening(certificates, wait_for=1)
     model = server.weights.copy()
     with server, fleet(server, certificates, {0: broken_once}) as clients:
@@ -176,15 +181,14 @@ def test_the_status_names_the_missing_clients_while_a_round_waits_to_be_run_agai
 ) -> None:
     broke = threading.Event()
 
-    def broken_once(client: Scripted) -> None:
-        task = client.task()
-        client.say(update_of(task, delta=task.weights * NAN))
+    def broken_and_honest(client: Scripted) -> None:
+        broken(client)
         broke.set()
         honest(client)
 
     monkeypatch.setattr(remote_clients, "FIRST_PAUSE_S", 60.0)  # only a client that joins ends it
     server = listening(certificates, wait_for=1, number=2)
-    with server, fleet(server, certificates, {0: broken_once}):
+    with server, fleet(server, certificates, {0: broken_and_honest}):
         running = threading.Thread(target=lambda: list(server.rounds()))
         running.start()
         assert broke.wait(60)
@@ -199,13 +203,12 @@ def test_the_status_names_the_missing_clients_while_a_round_waits_to_be_run_agai
 
 
 def test_an_operator_can_limit_how_long_a_run_waits_for_updates(certificates: Certificates) -> None:
-    def broken(client: Scripted) -> None:
+    def always_broken(client: Scripted) -> None:
         while True:
-            task = client.task()
-            client.say(update_of(task, delta=task.weights * NAN))
+            broken(client)
 
     server = listening(certificates, wait_for=1, wait_limit_s=1.5)
-    with server, fleet(server, certificates, {0: broken}) as clients:
+    with server, fleet(server, certificates, {0: always_broken}) as clients:
         with pytest.raises(TooFewUpdates):
             list(server.rounds())
         assert len(clients[0].tasks) >= 2
@@ -283,7 +286,6 @@ def test_no_client_is_given_up_for_a_jump_of_the_clock_or_a_pause_of_the_server(
         honest(client)
 
     server = listening(certificates, wait_for=2, rejoin_s=30.0, patience=Patience(limit_s=30.0))
-    scripts = {0: sees_a_jump, 1: cut_during_a_jump}
-    with server, fleet(server, certificates, scripts):
+    with server, fleet(server, certificates, {0: sees_a_jump, 1: cut_during_a_jump}):
         (first,) = server.rounds()
     assert first.participants == (0, 1)

@@ -11,13 +11,7 @@ from fedmx.deployment import remote_clients
 from fedmx.protocol.messages import CODEC
 from layers.logic import Answer, ClientLost, Question, ServerState, StateLost, Task, Update, Verdict
 from layers.logic.round.exchange import Answered, Ask, Begin, Cancel, Close
-from tests.fedmx.deployment.round_without_network import (
-    EMPTY,
-    Round,
-    a_task,
-    an_offer,
-    an_update,
-)
+from tests.fedmx.deployment.round_without_network import EMPTY, Round, a_task, an_offer, an_update
 
 LATE = "its update of round 2"
 
@@ -113,9 +107,7 @@ def test_of_what_ends_a_task_in_flight_only_the_first_is_kept() -> None:
     assert "(2 times)" in reason
 
 
-def test_an_update_that_is_too_large_to_be_kept_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_update_too_large_to_keep_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = {client: a_task(client) for client in (1, 2)}
     size = CODEC.encode(an_update(1)).size
     monkeypatch.setattr(remote_clients, "KEPT_BYTES", 2 * size - 1)

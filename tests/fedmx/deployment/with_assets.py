@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from fedmx import Experiment, OwnPart, RemoteClients, Server
+from fedmx import Experiment, OwnPart, Server
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import Setup
 from tests.network.conftest import Certificates
@@ -22,8 +22,6 @@ def experiment(
     logic: dict[str, Any] | None = None,
     folder: Path | None = None,
 ) -> Experiment:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
     tree: dict[str, Any] = {
         "seed": 4,
         "rounds": rounds,
@@ -36,11 +34,7 @@ def experiment(
             "train": {"steps": 2, "batch_size": 10, "learning_rate": 0.05},
         },
         "logic": logic or {"preset": {"name": "fedshare", "fraction": 0.5, "shared": 0.2}},
-        "network": {
-            "address": "127.0.0.1:0",
-            "heartbeat_s": 30,
-            "tls": {kind: str(file) for kind, file in files.items()},
-        },
+        "network": {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files},
     }
     return Experiment.parse(json.dumps(tree), "assets.yaml", folder=folder, modules=None)
 
@@ -55,6 +49,5 @@ class Learning(OwnPart):
 
 def file_bytes(server: Server, client: int) -> int:
     """Return the bytes of files of all of a client's connections, in both directions."""
-    assert isinstance(server.network, RemoteClients)
     traffic = server.network.listener.traffic(identity(client))
     return traffic.file_bytes_sent + traffic.file_bytes_received

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedmx import RunFolder
 from fedmx.history import diff
-from fedmx.history.replay import Part, Step
-from fedmx.history.values import VectorNumbers
 from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
-from layers.logic import ClientReport
 from tests.fedmx import kinds
 from tests.fedmx.command_line import fedmx
-from tests.fedmx.recorded_runs import TREE, run_of
+from tests.fedmx.recorded_runs import TREE, changed_records, run_of
 
 PLANT = """
 import os
@@ -102,36 +96,26 @@ def test_no_difference_is_told(sound: RunFolder, planted: Plants) -> None:
 
 def test_a_longer_run_goes_on(sound: RunFolder, planted: Plants) -> None:
     longer = planted({**SMALL, "rounds": 9})
-    ends = f"{sound.path} ends there, {longer.path} goes on to round 9"
-    text = f"all 8 rounds that both have are the same bits; {ends}"
     for pair, rounds in (((longer, sound), "9 against 8"), ((sound, longer), "8 against 9")):
         report = diff(*pair, modules=None)
         assert report.same
-        assert report.sentence == f"the settings differ (rounds: {rounds}); {text}"
+        for part in (f"rounds: {rounds}", "all 8 rounds", f"{longer.path} goes on to round 9"):
+            assert part in report.sentence
 
 
-def test_a_flipped_bit_is_named_with_round_client_and_step(
-    sound: RunFolder, planted: Plants
-) -> None:
+def test_a_flipped_bit_is_told_by_round_client_and_step(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=6, victim=4), modules=None)
     assert report.settings == (
         "logic.hooks.0.round: not given against 6",
         "logic.hooks.0.victim: not given against 4",
     )
     assert (report.divergence.round, report.divergence.client) == (6, 4)
-    assert report.step is not None
-    assert report.step.step == "Plant.send"
-    assert report.step.agrees == (True, True)
-    assert report.sentence == (
-        f"the settings differ ({', '.join(report.settings)}); "
-        "round 6, client 4, after Plant.send: 1 of 7,850 values differs, "
-        "the largest by 1 unit in the last place"
-    )
+    assert (report.step.step, report.step.agrees) == ("Plant.send", (True, True))
+    assert "; round 6, client 4, after Plant.send: 1 of 7,850 values" in report.sentence
 
 
 def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=5, victim=2, step="receive"), modules=None)
-    assert report.step is not None
     assert (report.divergence.round, report.divergence.client) == (5, 2)
     assert (report.step.end, report.step.step) == ("client", "Plant.receive")
     assert report.step.agrees == (True, True)
@@ -140,7 +124,6 @@ def test_a_task_that_is_decoded_to_other_bits_is_named(sound: RunFolder, planted
 def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plants) -> None:
     report = diff(sound, planted(round=3, step="conclude"), modules=None)
     assert (report.divergence.round, report.divergence.client) == (3, None)
-    assert report.step is not None
     assert report.step.record() == {
         "step": "fold",
         "end": "server",
@@ -149,18 +132,13 @@ def test_a_fold_that_ends_in_other_bits_is_named(sound: RunFolder, planted: Plan
         "text": "1 of 7,850 values differs, the largest by 1 unit in the last place",
         "agrees": [True, True],
     }
-    assert (
-        "round 3, in the fold: the models after it differ, and its 6 updates do not: "
-        "1 of 7,850 values differs, the largest by 1 unit in the last place"
-    ) in report.sentence
+    assert "round 3, in the fold: the models after it differ, and its 6 upda" in report.sentence
 
 
 def test_other_initial_weights_are_named(planted: Plants) -> None:
     even = {**SMALL, "rounds": 2, "compute": {**TREE["compute"], "partition": "iid"}}
     report = diff(planted(even), planted({**even, "seed": 5}), modules=None)
-    assert report.settings == ("seed: 1 against 5",)
-    assert report.divergence.round == 1
-    assert report.step is not None
+    assert (report.settings, report.divergence.round) == (("seed: 1 against 5",), 1)
     assert (report.step.step, report.step.agrees) == ("initial weights", (True, True))
 
 
@@ -206,13 +184,9 @@ def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
     report = diff(faulty, sound, modules=None)
     assert report.settings == ()
     assert (report.divergence.round, report.divergence.client) == (7, 1)
-    assert report.step is not None
     assert report.step.agrees == (False, True)
-    assert report.sentence == (
-        "round 7: the updates of client 1 differ; replayed here, both give the same bits, and "
-        f"{sound.path} recorded them; so {faulty.path} ran other code, in another environment, or "
-        "on another machine"
-    )
+    assert "round 7: the updates of client 1 differ" in report.sentence
+    assert f"{sound.path} recorded them; so {faulty.path} ran other code" in report.sentence
 
 
 def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
@@ -235,20 +209,8 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
     monkeypatch.setattr(Server, "_run_round", noted)
     report = diff(*runs, modules=None)
     assert (report.divergence.round, report.divergence.client) == (137, 3)
-    assert report.step is not None
     assert report.step.step == "Plant.send"
     assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
-
-
-def changed(run: RunFolder, folder: Path, file: str, **values: Any) -> RunFolder:
-    """A copy of a run in whose records of round 3 something is another."""
-    path = Path(shutil.copytree(run.path, folder / "other"))
-    lines = JsonLines(path / file)
-    records = list(lines.read())
-    lines.path.unlink()
-    at = [one for one in records if one["round"] == 3][-1]
-    lines.append({**one, **(values if one is at else {})} for one in records)
-    return RunFolder.open(path)
 
 
 def test_clients_with_other_fates_or_samples_are_named(
@@ -259,21 +221,20 @@ def test_clients_with_other_fates_or_samples_are_named(
         ({"status": "lost", "reason": "too late"}, "client 5 was accepted against lost (too late)"),
         ({"samples": 7}, "samples against 7"),
     ):
-        other = changed(slower, tmp_path / text[:6].strip(), "clients.jsonl", **values)
+        folder = tmp_path / text[:6].strip()
+        other = changed_records(slower, folder, "clients.jsonl", last=True, **values)
         report = diff(sound, other, modules=None)
         assert (report.divergence.round, report.divergence.client) == (3, 5)
         assert text in report.sentence
 
 
 def test_records_without_hashes_are_refused(sound: RunFolder, tmp_path: Path) -> None:
-    other = changed(sound, tmp_path, "rounds.jsonl", chain=None)
+    other = changed_records(sound, tmp_path, "rounds.jsonl", chain=None)
     with pytest.raises(RunError, match="round 3 has no hashes to compare"):
         diff(sound, other, modules=None)
 
 
-def test_the_command_says_it_in_one_sentence(
-    sound: RunFolder, planted: Plants, tmp_path: Path
-) -> None:
+def test_the_command_says_it_in_a_line(sound: RunFolder, planted: Plants, tmp_path: Path) -> None:
     other = planted(round=6, victim=4)
     said = fedmx("diff", sound.path, other.path, "--own-modules", cwd=tmp_path)
     assert said.code == 3, said.err
@@ -281,34 +242,9 @@ def test_the_command_says_it_in_one_sentence(
     assert "round 6, client 4, after Plant.send: 1 of 7,850 values differs" in line
 
 
-@pytest.mark.parametrize("longer", ["mine", "theirs"])
-def test_a_further_step_of_one_run_is_a_difference(
-    longer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = [
-        Step("server", name, 1, VectorNumbers.of(np.ones(2, np.float32)), 8)
-        for name in ("start", "decoded")
-    ]
-    fate = ClientReport(1, "accepted")
-    short, long = ((Part(3, 1, tuple(steps[:n]), fate, {}),) for n in (1, 2))
-    parts = iter((long, short) if longer == "mine" else (short, long))
-    module = importlib.import_module("fedmx.history.diff")
-    monkeypatch.setattr(module, "_replayed", lambda run, round, client: next(parts))
-    found = module.step_of(None, None, 3, 1)
-    assert "1" in found.step
-    assert "2" in found.step
-    assert found.other is None
-
-
-def test_connections_are_no_difference_between_a_deployment_and_a_simulation(
-    tmp_path: Path,
-) -> None:
-    runs = {}
-    for deployed in (True, False):
-        folder = tmp_path / str(deployed)
-        folder.mkdir()
-        runs[deployed] = run_of(folder, deployed=deployed)
-    lines = JsonLines(runs[True].path / "rounds.jsonl")
+def test_connections_are_no_difference_of_a_deployment_and_a_simulation(tmp_path: Path) -> None:
+    real, simulated = (run_of(tmp_path, deployed=deployed) for deployed in (True, False))
+    lines = JsonLines(real.path / "rounds.jsonl")
     records = list(lines.read())
 
     def written(**changed: object) -> None:
@@ -317,10 +253,9 @@ def test_connections_are_no_difference_between_a_deployment_and_a_simulation(
         lines.append({**one, **changed} for one in records)
 
     written(control_bytes=4188)
-    assert diff(runs[True], runs[False]).divergence is None
+    assert diff(real, simulated).divergence is None
     written(control_bytes=4188, accuracy=0.5)
-    found = diff(runs[True], runs[False]).divergence
-    assert found is not None
+    found = diff(real, simulated).divergence
     assert (found.round, found.what) == (1, "records")
     assert "accuracy" in found.text
     assert "control_bytes" not in found.text

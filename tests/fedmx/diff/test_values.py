@@ -29,7 +29,6 @@ def test_values_that_were_moved_are_counted_with_the_largest_move(
         for _ in range(units):
             other[place] = np.nextafter(other[place], np.float32(np.inf))
     found = compared("update", vector, other)
-    assert found is not None
     assert (found.differing, found.values) == (len(moves), vector.size)
     units = max(moves.values())
     unit = "unit" if units == 1 else "units"
@@ -52,14 +51,12 @@ def test_the_same_bits_are_no_difference(vector: np.ndarray) -> None:
 def test_what_has_no_place_among_the_numbers_is_told_in_words(
     one: list[float], other: list[float], text: str
 ) -> None:
-    found = compared("update", np.array(one, np.float32), np.array(other, np.float32))
-    assert str(found) == text
+    assert str(compared("update", np.array(one, np.float32), np.array(other, np.float32))) == text
 
 
 def test_codes_shapes_and_single_numbers_are_told_as_they_are() -> None:
     codes = np.array([1, 2, 3], np.int8)
-    other = np.array([1, 5, 3], np.int8)
-    said = str(compared("0:EightBit/codes", codes, other))
+    said = str(compared("0:EightBit/codes", codes, np.array([1, 5, 3], np.int8)))
     assert said == "EightBit/codes: 1 of 3 values differs, the largest by 3"
     said = str(compared("0:EightBit/codes", codes, codes[:2]))
     assert said == "EightBit/codes: int8 (3,) against int8 (2,)"

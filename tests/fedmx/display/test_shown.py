@@ -154,8 +154,7 @@ def test_a_run_without_rounds_is_shown(tmp_path: Path) -> None:
     simulation = simulate(experiment())
     assert repr(simulation) == "<Simulation of 'shown': round 0 of 4>"
     assert "0 of 4" in simulation._repr_html_()
-    folder = RunFolder.create(tmp_path, "new", "rounds: 1\n", {})
-    assert ("rounds", "0") in cells(folder)
+    assert ("rounds", "0") in cells(RunFolder.create(tmp_path, "new", "rounds: 1\n", {}))
 
 
 def test_a_frame_has_a_row_for_each_round(run: Any) -> None:
@@ -170,9 +169,7 @@ def test_a_frame_has_a_row_for_each_round(run: Any) -> None:
     assert list(frames[0].columns) == list(frames[1].columns)
 
 
-def test_without_pandas_the_error_names_the_package(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pandas_its_package_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for one in (run[0], run[2]):
         with pytest.raises(FedmxError, match=r"fedmx\[pandas"):

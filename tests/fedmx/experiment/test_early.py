@@ -35,23 +35,11 @@ class Misspelt(Hook):
     [
         ({"compute": {**DIGITS, "model": "lenet"}}, r"compute\.model: unknown model 'lenet'; did"),
         ({"compute": {**DIGITS, "data": "digit"}}, r"compute\.data: unknown data set 'digit'"),
-        (
-            {"compute": {**DIGITS, "data": {"name": "digits", "shuffle": 1}}},
-            r"compute\.data\.shuffle: unknown setting",
-        ),
-        (
-            {"compute": {**DIGITS, "partition": {"name": "dirichlet", "alfa": 1}}},
-            r"compute\.partition\.alfa: unknown setting 'alfa'; did you mean 'alpha'",
-        ),
-        (
-            {"compute": {**DIGITS, "train": {"schedule": {"name": "cosin"}}}},
-            r"schedule: unknown schedule",
-        ),
+        ({"compute": {**DIGITS, "data": {"name": "digits", "shuffle": 1}}}, r"data\.shuffle"),
+        ({"compute": {**DIGITS, "partition": {"name": "iid", "alfa": 1}}}, r"partition\.alfa"),
+        ({"compute": {**DIGITS, "train": {"schedule": {"name": "cosin"}}}}, r"schedule: unknown"),
         ({"logic": {"preset": "fedprx"}}, r"logic\.preset: unknown preset 'fedprx'"),
-        (
-            {"logic": {"selector": {"name": "uniform", "fraction": 7}}},
-            r"logic\.selector\.fraction: must be at most 1.*, not 7",
-        ),
+        ({"logic": {"selector": {"name": "uniform", "fraction": 7}}}, r"fraction: .* 1.*, not 7"),
         ({"logic": {"hooks": [Misspelt()]}}, r"logic\.hooks\.0: Misspelt\.clientt is not a hook"),
         ({"logic": {"aggregator": "medain"}}, r"logic\.aggregator: unknown aggregator"),
         ({"clock": {"devices": "tier"}}, r"clock\.devices: unknown devices 'tier'"),
@@ -91,10 +79,9 @@ def test_every_way_to_make_an_experiment_refuses_the_same_settings(
 
 
 def test_all_problems_are_named_at_once() -> None:
+    wrong = {"compute": {**DIGITS, "model": "lenet"}, "logic": {"preset": "fedprx"}}
     with pytest.raises(ExperimentError) as caught:
-        Experiment(
-            rounds=1, clients=2, compute={**DIGITS, "model": "lenet"}, logic={"preset": "fedprx"}
-        )
+        Experiment(rounds=1, clients=2, **wrong)
     assert len(caught.value.problems) == 2
 
 

@@ -38,8 +38,7 @@ def test_a_file_becomes_typed_values(tmp_path: Path) -> None:
     path.write_text(WHOLE)
     experiment = Experiment.read(path)
     assert (experiment.rounds, experiment.clients, experiment.seed) == (150, 100, 1)
-    assert experiment.stop.accuracy == 0.98
-    assert experiment.compute.train.learning_rate == 0.02
+    assert (experiment.stop.accuracy, experiment.compute.train.learning_rate) == (0.98, 0.02)
     assert experiment.compute.partition == Component("shards", {"per_client": 2})
     assert [hook.name for hook in experiment.logic.hooks] == ["clip", "mine.hooks:Noise"]
     assert experiment.run.folder == Path("runs")
@@ -88,19 +87,14 @@ def test_scalars_are_those_of_yaml_1_2(text: str, value: object) -> None:
 
 def test_all_means_every_sample_and_every_client() -> None:
     experiment = Experiment.parse(LEAST, "exp.yaml", ["compute.train.batch_size=all"])
-    assert experiment.compute.train.batch_samples == 0
-    assert experiment.network.wait_for == "all"
+    assert (experiment.compute.train.batch_samples, experiment.network.wait_for) == (0, "all")
     some = experiment.with_overrides(["network.wait_for=7", "compute.train.batch_size=32"])
     assert (some.clients_awaited, some.compute.train.batch_samples) == (7, 32)
 
 
 @pytest.mark.parametrize(
     ("address", "host", "port"),
-    [
-        ("127.0.0.1:7070", "127.0.0.1", 7070),
-        ("[::1]:0", "::1", 0),
-        ("a.org:80", "a.org", 80),
-    ],
+    [("127.0.0.1:7070", "127.0.0.1", 7070), ("[::1]:0", "::1", 0), ("a.org:80", "a.org", 80)],
 )
 def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> None:
     network = Experiment.parse(LEAST + f"network: {{address: '{address}'}}").network
@@ -193,8 +187,7 @@ def test_a_dataclass_given_as_an_object_is_written_by_its_name_and_fields() -> N
     again = Experiment.parse(experiment.to_yaml())
     assert again.compute.model == Component(f"{__name__}:Plain")
     assert again.digest() == experiment.digest()
-    changed = experiment.with_overrides(["rounds=3"])
-    assert changed.logic.hooks[0].object is noise.object
+    assert experiment.with_overrides(["rounds=3"]).logic.hooks[0].object is noise.object
 
 
 def test_objects_that_a_file_cannot_hold_are_refused_for_a_deployment() -> None:
@@ -229,16 +222,13 @@ def test_objects_that_a_file_cannot_hold_are_refused_for_a_deployment() -> None:
 
 def test_reading_an_experiment_imports_no_mxnet() -> None:
     code = "import sys, fedmx.experiment; print(sorted({'mxnet', 'matplotlib'} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    done = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert done.strip() == "[]"
 
 
 def test_the_clients_of_without_are_sorted_and_counted_once() -> None:
     experiment = Experiment.parse(LEAST + "without: [7, 3, 7]\n")
-    assert experiment.without == (3, 7)
-    assert experiment.clients_awaited == 18
+    assert (experiment.without, experiment.clients_awaited) == ((3, 7), 18)
     assert Experiment.parse(experiment.to_yaml()) == experiment
     said = refused(LEAST, "without=[3]", "logic.min_updates=20")
     assert "(20) less those of without (1), not 20" in said
@@ -275,9 +265,7 @@ def test_an_override_reaches_into_a_component() -> None:
         Component("own:Noise", {"deviation": 0.001}),
     )
     assert experiment.compute.partition == Component("dirichlet", {"alpha": 1})
-    assert experiment.compute.normalise is not None
     assert experiment.compute.normalise.mean == (0.1, 0.3)
-    assert experiment.network.tls is not None
     assert experiment.network.tls.key == Path("k")
 
 
@@ -328,13 +316,10 @@ def test_an_override_does_not_change_the_given_mapping() -> None:
         ("fraction=1", "--set fraction: unknown key 'fraction'; the keys here are"),
         (
             "learning_rate=1",
-            "--set learning_rate: is not a key here; did you mean compute.train.learning_rate?",
+            "--set learning_rate: is not a key here; did you mean compute.train.learn",
         ),
         ("rounds.x=1", "--set rounds.x: rounds is a single value and has no keys"),
-        (
-            "logic.selector.x=1",
-            "--set logic.selector.x: no component is named yet; set logic.selector=",
-        ),
+        ("logic.selector.x=1", "--set logic.selector.x: no component is named yet"),
         ("logic.hooks.1=x", "--set logic.hooks.1: logic.hooks has no items; 0 appends one"),
         ("logic.hooks.a=x", "--set logic.hooks.a: logic.hooks has no items; 0 appends one"),
         ("seed=*x", "--set seed: anchors and aliases"),

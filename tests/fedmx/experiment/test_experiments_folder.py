@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -22,38 +23,41 @@ def test_an_experiment_has_the_name_of_its_file_and_a_command_in_the_readme(path
     assert f"fedmx run experiments/{path.name}" in (FOLDER / "README.md").read_text()
 
 
+def alike(paths: list[Path], *but: str) -> bool:
+    """Whether the experiments differ only in their names, their logic and these settings."""
+    trees = []
+    for path in paths:
+        tree = Experiment.read(path).tree()
+        for key in ("name", "logic", *but):
+            *above, last = key.split(".")
+            del reduce(dict.__getitem__, above, tree)[last]
+        trees.append(tree)
+    return all(tree == trees[0] for tree in trees)
+
+
+def as_mnist(path: Path) -> Assembly:
+    return Assembly(Experiment.read(path, modules=["largest_norms"]), shape=(1, 28, 28), classes=10)
+
+
 @pytest.mark.parametrize("path", MNIST, ids=lambda path: path.stem)
-def test_the_setting_is_that_of_the_paper(path: Path) -> None:
-    assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
+def test_the_setting_is_that_of_the_paper_and_only_the_algorithm_differs(path: Path) -> None:
+    assembly = as_mnist(path)
     assert assembly.engine.weights.size == 356_298
     everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
     assert len(assembly.logic.selector.select(SelectorContext(everyone, {}, 1, rng)).clients) == 20
     training = assembly.logic.training_of(1)
     assert (training.epochs, training.batch_size, training.learning_rate) == (1, 64, 0.1)
-
-
-def test_only_the_algorithm_differs() -> None:
-    trees = []
-    for path in MNIST:
-        tree = Experiment.read(path).tree()
-        del tree["name"], tree["logic"]
-        trees.append(tree)
-    assert all(tree == trees[0] for tree in trees)
+    assert alike(MNIST)
 
 
 def test_fedsso_and_its_baselines_differ_only_in_algorithm_and_learning_rate() -> None:
-    names = ("mnist-fedsso", "mnist-fedsso-fedavg", "mnist-fedsso-fedprox")
-    trees, rates = [], []
-    for name in names:
-        experiment = Experiment.read(FOLDER / f"{name}.yaml")
-        assembly = Assembly(experiment, shape=(1, 28, 28), classes=10)
+    paths = [FOLDER / f"mnist-fedsso{name}.yaml" for name in ("", "-fedavg", "-fedprox")]
+    rates = []
+    for assembly in map(as_mnist, paths):
         assert assembly.engine.weights.size == 199_210
         rates.append([assembly.logic.training_of(round).learning_rate for round in (1, 2)])
-        tree = experiment.tree()
-        del tree["name"], tree["logic"], tree["compute"]["train"]["schedule"]
-        trees.append(tree)
     assert rates == [[0.01 / 2, 0.01 / 3], [0.01, 0.01], [0.01, 0.01]]
-    assert all(tree == trees[0] for tree in trees)
+    assert alike(paths, "compute.train.schedule")
 
 
 def test_the_clients_have_two_shards_of_150_images_and_their_labels_for_the_test(
@@ -73,17 +77,12 @@ BIASED = sorted(FOLDER.glob("mnist-biased-*.yaml"))
 
 
 def test_the_runs_with_biased_clients_differ_only_in_the_algorithm() -> None:
-    trees = []
     for path in BIASED:
-        assembly = Assembly(Experiment.read(path), shape=(1, 28, 28), classes=10)
-        training = assembly.logic.training_of(1)
+        training = as_mnist(path).logic.training_of(1)
         assert (training.epochs, training.batch_size, training.learning_rate) == (2, 64, 0.01)
         assert training.momentum == 0.78
-        tree = Experiment.read(path).tree()
-        del tree["name"], tree["logic"]
-        trees.append(tree)
-    assert len(trees) == 8
-    assert all(tree == trees[0] for tree in trees)
+    assert len(BIASED) == 8
+    assert alike(BIASED)
 
 
 def test_two_in_five_of_the_biased_clients_are_extremely_biased(
@@ -103,21 +102,13 @@ def test_two_in_five_of_the_biased_clients_are_extremely_biased(
 RNG = np.random.default_rng(1)
 
 
-def selector_of(path: Path):
-    return Assembly(
-        Experiment.read(path, modules=["largest_norms"]), shape=(1, 28, 28), classes=10
-    ).logic.selector
-
-
 @pytest.fixture
 def selector():
-    return selector_of(FOLDER / "knapsack-largest-norms.yaml")
+    return as_mnist(FOLDER / "knapsack-largest-norms.yaml").logic.selector
 
 
 def offers(norms):
-    return [
-        Offer(round=3, client=client, samples=10, norm=norm) for client, norm in enumerate(norms)
-    ]
+    return [Offer(3, client, 10, norm) for client, norm in enumerate(norms)]
 
 
 def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(selector) -> None:
@@ -127,8 +118,7 @@ def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(sel
     norms = np.random.default_rng(2).permutation(20) / 10
     verdicts, _ = selector.on_offers(PendingOffers(offers(norms), ()), None)
     assert {one.client for one in verdicts} == set(range(20))
-    granted = {one.client for one in verdicts if one.granted}
-    assert granted == set(np.argsort(norms)[-10:].tolist())
+    assert {one.client for one in verdicts if one.granted} == set(np.argsort(norms)[-10:].tolist())
 
 
 def test_nothing_is_decided_while_a_client_trains(selector) -> None:
@@ -142,15 +132,11 @@ def test_of_equal_norms_the_lowest_clients_are_granted(selector) -> None:
     assert all(one.granted for one in verdicts)
 
 
-def test_the_two_experiments_differ_only_in_the_selector() -> None:
-    trees = []
-    for name in ("knapsack-largest-norms", "knapsack-random", "knapsack-fedcs"):
-        tree = Experiment.read(FOLDER / f"{name}.yaml").tree()
-        del tree["name"], tree["logic"], tree["clock"]
-        trees.append(tree)
-    assert trees[0] == trees[1] == trees[2]
-    random = selector_of(FOLDER / "knapsack-random.yaml")
+def test_the_experiments_with_a_knapsack_differ_only_in_the_selector() -> None:
+    names = ("knapsack-largest-norms", "knapsack-random", "knapsack-fedcs")
+    assert alike([FOLDER / f"{name}.yaml" for name in names], "clock")
     everyone = Population(dict.fromkeys(range(20), 600))
+    random = as_mnist(FOLDER / "knapsack-random.yaml").logic.selector
     assert len(random.select(SelectorContext(everyone, {}, 1, RNG)).clients) == 10
 
 

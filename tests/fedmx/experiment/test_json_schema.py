@@ -44,9 +44,7 @@ def small(*overrides: tuple[str, object]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_it_takes_every_example_as_written_and_with_all_defaults(
-    path: Path, validator: Any
-) -> None:
+def test_it_takes_every_example_as_written_and_with_defaults(path: Path, validator: Any) -> None:
     tree, _ = parse_text(path.read_text(), path.name)
     validator.validate(tree)
     whole, _ = parse_text(Experiment.read(path, modules=None).to_yaml(), path.name)

@@ -61,9 +61,7 @@ REFUSED = (
 @pytest.mark.parametrize(
     "words", ["run small.yaml", "server small.yaml --listen 127.0.0.1:0", "data show small.yaml"]
 )
-def test_a_command_refuses_code_beside_the_file_and_names_its_owner(
-    folder: Path, words: str
-) -> None:
+def test_a_command_refuses_code_beside_the_file_by_its_owner(folder: Path, words: str) -> None:
     assert fedmx(*words.split(), cwd=folder).error_text == REFUSED.format(folder=folder)
     assert not trace(folder)
     assert not (folder / "runs").exists()

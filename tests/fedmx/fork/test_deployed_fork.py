@@ -31,8 +31,7 @@ def test_a_fork_of_a_deployed_run_is_the_fork_of_the_same_simulation(
             clients = {**state["clients"], "ledgers": {}}
             write_checkpoint(path, number, {**state, "clients": clients})
         assert run.checkpoint_path(2).exists() == (every == 1)
-        changed = ["compute.train.learning_rate=0.02"]
-        made = ended(fork(run, 2, changed, modules=None))
+        made = ended(fork(run, 2, ["compute.train.learning_rate=0.02"], modules=None))
         assert models(made)[:2] == models(run)[:2]
         assert models(made)[2] != models(run)[2]
         assert made.facts["mode"] == "simulation"

@@ -45,8 +45,7 @@ def test_it_forks_and_runs_to_the_end_and_says_so(parent: RunFolder, tmp_path: P
 
 def test_it_prints_one_json_object(parent: RunFolder, tmp_path: Path) -> None:
     words = ["--round", "6", "--json", "--executor", "serial", "--set", f"run.folder={tmp_path}"]
-    done = fedmx("fork", parent.path, *words, cwd=tmp_path)
-    found = json.loads(done.out)
+    found = json.loads(fedmx("fork", parent.path, *words, cwd=tmp_path).out)
     made = RunFolder.open(found["run"])
     assert found["fork"] == made.facts["fork"]
     assert (found["fork"]["run"], found["fork"]["round"]) == (parent.name, 6)
@@ -62,9 +61,7 @@ def test_what_it_cannot_do_is_one_line(parent: RunFolder, tmp_path: Path) -> Non
     assert "there is no such folder" in fedmx("fork", "nothing", cwd=tmp_path).error_text
 
 
-def test_a_killed_fork_is_resumed_and_ends_in_the_same_bits(
-    parent: RunFolder, tmp_path: Path
-) -> None:
+def test_a_killed_fork_is_resumed_to_the_same_bits(parent: RunFolder, tmp_path: Path) -> None:
     changed = ["rounds=24", "logic.preset=projected-stc", "compute.evaluate.every=24"]
     words = ["--round", "5", *(word for one in changed for word in ("--set", one))]
     killed = tmp_path / "killed"
@@ -120,9 +117,7 @@ def test_a_report_of_several_runs_says_which_are_forks(parent: RunFolder, tmp_pa
     assert "All settings that decide the result are the same." in page
 
 
-def test_tensorboard_shows_a_fork_from_its_first_round_on(
-    parent: RunFolder, tmp_path: Path
-) -> None:
+def test_tensorboard_shows_a_fork_from_round_one_on(parent: RunFolder, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     made = ended(fork(parent, 5, ["compute.train.learning_rate=0.3", f"run.folder={tmp_path}"]))

@@ -23,10 +23,6 @@ pytestmark = pytest.mark.timeout(120)
 LOST = r"the checkpoint that the fork begins with is gone or damaged; make the fork again from "
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def damage(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
@@ -46,7 +42,10 @@ def copy_of(run: RunFolder, folder: Path) -> RunFolder:
     return RunFolder.open(copy)
 
 
-@pytest.mark.parametrize("spoil", [remove, damage])
+either_way = pytest.mark.parametrize("spoil", [Path.unlink, damage])
+
+
+@either_way
 def test_a_fork_without_a_checkpoint_is_not_resumed_and_loses_nothing(
     spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
 ) -> None:
@@ -57,14 +56,12 @@ def test_a_fork_without_a_checkpoint_is_not_resumed_and_loses_nothing(
     before = contents(run)
     found = fedmx("resume", run.path, cwd=tmp_path)
     assert found.code == 2
-    assert found.err.splitlines()[1:] == [
-        f"fedmx: {run.path}: {LOST}{done.facts['fork']['folder']}, after round 3"
-    ]
+    assert found.err.endswith(f": {LOST}{done.facts['fork']['folder']}, after round 3\n")
     after = contents(run)
     assert {name: after[name] for name in before} == before
 
 
-@pytest.mark.parametrize("spoil", [remove, damage])
+@either_way
 def test_a_fork_without_its_first_checkpoint_is_not_replayed_as_another_run(
     spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
 ) -> None:
@@ -77,11 +74,9 @@ def test_a_fork_without_its_first_checkpoint_is_not_replayed_as_another_run(
     assert replay(run, 6).same
 
 
-@pytest.mark.parametrize("spoil", [remove, damage])
+@either_way
 def test_a_fork_goes_on_from_a_newer_checkpoint_and_says_that_its_first_is_lost(
-    spoil: Callable[[Path], None],
-    done: RunFolder,
-    tmp_path: Path,
+    spoil: Callable[[Path], None], done: RunFolder, tmp_path: Path
 ) -> None:
     run = copy_of(done, tmp_path)
     spoil(run.checkpoint_path(3))
@@ -93,9 +88,7 @@ def test_a_fork_goes_on_from_a_newer_checkpoint_and_says_that_its_first_is_lost(
     assert chain(run) == chain(done)
 
 
-def test_no_step_back_leads_from_a_fork_to_the_initial_model(
-    done: RunFolder, tmp_path: Path
-) -> None:
+def test_no_step_back_leads_a_fork_to_the_initial_model(done: RunFolder, tmp_path: Path) -> None:
     run = copy_of(done, tmp_path)
     damage(run.checkpoint_path(3))
     with simulate(RecordedRun.open(run).assembly) as server:
@@ -103,8 +96,7 @@ def test_no_step_back_leads_from_a_fork_to_the_initial_model(
         last = server.state.round
         assert last > 3
         server.recorder = None  # as if no newer state was kept
-        report = RoundReport(last + 1, 0.1, 2, (), Traffic())
-        broken = BrokenModel("broken", report, at_start=True)
+        broken = BrokenModel("broken", RoundReport(last + 1, 0.1, 2, (), Traffic()), at_start=True)
         with pytest.raises(BrokenModel, match=r"broken; .*000003"):
             server._step_back(broken)
         assert server.state.round == last

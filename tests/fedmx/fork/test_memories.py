@@ -110,8 +110,7 @@ def test_the_server_and_the_clients_begin_with_what_goes_on(parent: RunFolder) -
         "logic.hooks.2.mu=0.1",
     ]
     made = fork(parent, 2, changed)
-    assert made.origin.kept == ("FedAvgM", "Stc")
-    assert made.origin.dropped == ()
+    assert (made.origin.kept, made.origin.dropped) == (("FedAvgM", "Stc"), ())
     assert made.origin.empty == ("Clip", "FedProx")
     before = read_checkpoint(parent.checkpoint_path(2)).state
     after = read_checkpoint(made.folder.checkpoint_path(2)).state
@@ -141,8 +140,7 @@ def test_the_memory_of_a_hook_that_goes_is_dropped_at_both_ends(parent: RunFolde
 def test_a_removed_client_leaves_no_memory(parent: RunFolder, tmp_path: Path) -> None:
     before = read_checkpoint(parent.checkpoint_path(2)).state
     gone = next(iter(before["clients"]["ledgers"]))
-    made = fork(parent, 2, without=[gone])
-    after = read_checkpoint(made.folder.checkpoint_path(2)).state
+    after = read_checkpoint(fork(parent, 2, without=[gone]).folder.checkpoint_path(2)).state
     assert gone in before["server"]["last_accepted"]
     assert gone not in after["server"]["last_accepted"]
     assert set(after["clients"]["ledgers"]) == set(before["clients"]["ledgers"]) - {gone}

@@ -19,8 +19,7 @@ from tests.fedmx.recorded_runs import record
 
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    given = Experiment(**{**TREE, "rounds": 3})
-    return record(given, tmp_path_factory.mktemp("runs"))
+    return record(Experiment(**{**TREE, "rounds": 3}), tmp_path_factory.mktemp("runs"))
 
 
 CANNOT = "a fork cannot change it, since "
@@ -52,11 +51,7 @@ CANNOT = "a fork cannot change it, since "
     ],
 )
 def test_a_fork_that_would_be_untrue_is_refused(
-    round: int | None,
-    overrides: list[str],
-    without: Sequence[int],
-    text: str,
-    parent: RunFolder,
+    round: int | None, overrides: list[str], without: Sequence[int], text: str, parent: RunFolder
 ) -> None:
     before, there = contents(parent), set(parent.path.parent.iterdir())
     with pytest.raises(FedmxError) as caught:
@@ -67,9 +62,7 @@ def test_a_fork_that_would_be_untrue_is_refused(
     assert set(parent.path.parent.iterdir()) == there
 
 
-def test_a_run_without_a_round_can_only_be_forked_before_the_first(
-    parent: RunFolder, tmp_path: Path
-) -> None:
+def test_a_run_without_rounds_is_forked_before_the_first(parent: RunFolder, tmp_path: Path) -> None:
     run = Path(shutil.copytree(parent.path, tmp_path / "run"))
     for name in ("rounds.jsonl", "clients.jsonl", "journal.jsonl"):
         (run / name).unlink()
@@ -113,9 +106,7 @@ def test_a_run_with_damaged_records_is_not_forked(
     assert list(tmp_path.iterdir()) == [run]
 
 
-def test_records_that_do_not_fit_the_chain_are_not_taken_over(
-    parent: RunFolder, tmp_path: Path
-) -> None:
+def test_records_against_the_chain_are_not_taken_over(parent: RunFolder, tmp_path: Path) -> None:
     run = Path(shutil.copytree(parent.path, tmp_path / "run"))
     clients = JsonLines(run / "clients.jsonl")
     last = [one["client"] for one in clients.read() if one["round"] == 2][-1]
@@ -149,11 +140,8 @@ def test_a_round_before_a_fork_is_forked_from_the_run_that_had_it(parent: RunFol
         fork(made.folder, 1)
 
 
-def test_a_fork_that_parts_from_another_run_before_it_began_is_told(
-    parent: RunFolder, tmp_path: Path
-) -> None:
-    train = {**TREE["compute"]["train"], "learning_rate": 0.5}
-    compute = {**TREE["compute"], "train": train}
+def test_a_fork_that_parts_before_it_began_is_told(parent: RunFolder, tmp_path: Path) -> None:
+    compute = {**TREE["compute"], "train": {**TREE["compute"]["train"], "learning_rate": 0.5}}
     other = record(Experiment(**{**TREE, "rounds": 3, "compute": compute}), tmp_path)
     made = ended(fork(parent, 2))
     for pair in ((made, other), (other, made)):

@@ -43,9 +43,7 @@ def comes_late(run: RunFolder) -> int:
     return max(first, key=first.__getitem__)
 
 
-def test_a_fork_without_a_client_is_the_run_that_never_had_it(
-    parent: RunFolder, tmp_path: Path
-) -> None:
+def test_a_fork_without_a_client_is_the_run_without_it(parent: RunFolder, tmp_path: Path) -> None:
     gone = comes_late(parent)
     made = fork(parent, without=[gone])
     assert made.origin.round == first_rounds(parent, [gone])[gone] - 1 > 0
@@ -75,9 +73,7 @@ def test_an_early_fork_that_begins_before_the_client_is_exact_too(parent: RunFol
     assert chain(ended(made)) == chain(ended(fork(parent, without=[gone])))
 
 
-def test_a_fork_after_its_first_round_says_that_the_model_holds_what_it_sent(
-    parent: RunFolder,
-) -> None:
+def test_a_fork_after_its_first_round_says_that_the_model_has_it(parent: RunFolder) -> None:
     gone = comes_late(parent)
     first = first_rounds(parent, [gone])[gone]
     made = fork(parent, first, without=[gone])
@@ -86,8 +82,7 @@ def test_a_fork_after_its_first_round_says_that_the_model_holds_what_it_sent(
         f"No exact removal of client {gone}: the model after round {first} holds what it sent "
         f"(client {gone} from round {first} on). A fork after round {first - 1} is exact."
     )
-    late = [cohort for cohort in cohorts(ended(made))[first:] if gone in cohort]
-    assert late == []
+    assert [cohort for cohort in cohorts(ended(made))[first:] if gone in cohort] == []
 
 
 def test_where_the_client_decided_who_was_selected_the_fork_begins_anew_or_says_so(
@@ -107,18 +102,14 @@ def test_where_the_client_decided_who_was_selected_the_fork_begins_anew_or_says_
 VARIATES = {"selector": {"name": "uniform", "count": 2}, "hooks": ["scaffold"]}
 
 
-def test_where_a_hook_counts_the_clients_an_exact_fork_begins_before_round_1(
-    tmp_path: Path,
-) -> None:
+def test_where_a_hook_counts_clients_an_exact_fork_begins_before_round_1(tmp_path: Path) -> None:
     """SCAFFOLD divides by N, so that every round depends on the number of clients."""
     run = record(Experiment(**{**TREE, "logic": VARIATES}), tmp_path / "run")
     gone = comes_late(run)
     made = fork(run, without=[gone])
     assert (made.origin.round, made.origin.exact) == (0, True)
     assert "Scaffold works with the number of clients" in made.origin.note
-    never_had_it = record(
-        Experiment(**{**TREE, "logic": VARIATES}, without=[gone]), tmp_path / "without"
-    )
+    never_had_it = record(Experiment(**{**TREE, "logic": VARIATES}, without=[gone]), tmp_path / "w")
     assert chain(ended(made)) == chain(never_had_it)
     assert not fork(run, 1, without=[gone]).origin.exact
 
@@ -150,8 +141,7 @@ def test_n_does_not_count_who_is_left_out(selector: dict[str, Any]) -> None:
 def test_a_fork_of_a_fork_remembers_who_decided_before(by_size: RunFolder) -> None:
     gone = comes_late(by_size)
     uniform = ended(fork(by_size, 1, ["logic={selector: {name: uniform, count: 2}}"]))
-    made = fork(uniform, 1, without=[gone])
-    assert made.origin.exact is False
+    assert fork(uniform, 1, without=[gone]).origin.exact is False
 
 
 def test_a_client_that_never_took_part_is_not_removed(tmp_path: Path) -> None:

@@ -32,8 +32,7 @@ VECTORS = arrays(np.float32, st.integers(0, 40), elements=st.floats(-9, 9, width
 
 
 def run(tmp_path: Path, *, stop_after: int | None = None) -> RunFolder:
-    experiment = Experiment.parse(SETTINGS)
-    folder = RunFolder.create(tmp_path, "chained", experiment.to_yaml(), {})
+    folder = RunFolder.create(tmp_path, "chained", Experiment.parse(SETTINGS).to_yaml(), {})
     go_on(folder, stop_after=stop_after)
     return folder
 
@@ -68,9 +67,7 @@ def test_the_records_have_the_chain_that_follows_from_them(whole: RunFolder) -> 
 
 
 def test_the_last_record_has_the_hash_of_the_final_model(whole: RunFolder) -> None:
-    checkpoint = whole.latest_checkpoint()
-    assert checkpoint is not None
-    server = checkpoint.state["server"]
+    server = whole.latest_checkpoint().state["server"]
     whole_model = server["weights"].tobytes() + server["buffers"].tobytes()
     assert whole.rounds()[-1]["model_sha256"] == hashlib.sha256(whole_model).hexdigest()
 
@@ -81,9 +78,7 @@ def test_every_participant_has_one_hash_and_the_others_have_none(whole: RunFolde
             assert len(one["update_blake3"]) == (one["client"] in record["participants"])
 
 
-def test_a_run_that_was_stopped_and_resumed_has_the_same_chain(
-    whole: RunFolder, tmp_path: Path
-) -> None:
+def test_a_run_that_was_resumed_has_the_same_chain(whole: RunFolder, tmp_path: Path) -> None:
     folder = run(tmp_path, stop_after=2)
     go_on(RunFolder.open(folder.path))
     assert [one[CHAIN] for one in folder.rounds()] == [one[CHAIN] for one in whole.rounds()]

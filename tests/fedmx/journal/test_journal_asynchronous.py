@@ -46,8 +46,7 @@ def run(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[RunFolder]:
     """A run that loses a client and its server."""
-    folder = tmp_path_factory.mktemp("journal")
-    held = Held(folder, certificates, EXPERIMENT, "own_flow", CLIENTS)
+    held = Held(tmp_path_factory.mktemp("journal"), certificates, EXPERIMENT, "own_flow", CLIENTS)
     try:
         _go_through(held)
         yield held.deployment.run
@@ -79,8 +78,7 @@ def _go_through(held: Held) -> None:
     clients[left_out] = held.client(left_out)
     held.await_round(held.deployment.rounds() + 2)
     server.kill()
-    resumed = held.deployment.resume()
-    for process in (resumed, *clients):
+    for process in (held.deployment.resume(), *clients):
         assert process.code() == 0, process.output
 
 

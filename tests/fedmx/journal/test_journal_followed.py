@@ -16,7 +16,7 @@ import pytest
 from fedmx import Assembly, Experiment, Round, RunFolder, Server, recorded, simulate
 from fedmx.history.carrier import ADVICE, JournalClients
 from fedmx.history.recorded import follow, following
-from fedmx.journal.journal import JournalError, journals_of
+from fedmx.journal.journal import Journal, JournalError, journals_of
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import TooFewUpdates
@@ -89,9 +89,30 @@ def assert_same(rounds: list[Round], folder: RunFolder) -> None:
         )
 
 
-def server_following(given: Experiment, folder: RunFolder, foreign: bool = True) -> Server:
-    found = journals_of(folder.journal(), "journal.jsonl")
-    return following(Assembly(given), found, len(found), foreign=foreign, strict=True)
+def server_following(
+    given: Experiment,
+    folder: RunFolder,
+    records: list[Record] | None = None,
+    foreign: bool = True,
+    strict: bool = True,
+) -> Server:
+    """A server that follows the journal of a run, or records that a test changed."""
+    found = journals_of(records or folder.journal(), "journal.jsonl")
+    return following(Assembly(given), found, len(found), foreign=foreign, strict=strict)
+
+
+def stepping(found: dict[int, Journal], *hooks: Any, strict: bool = True) -> Server:
+    """A server of the runs that step back, whose clients are those of the journal."""
+    server = steps.simulation(*hooks)
+    server.network = JournalClients(
+        SerialExecutor(server.logic, MXNetEngine(steps.deep, (4,), 3), samples_of),
+        found,
+        foreign=True,
+        virtual=False,
+        population=lambda one: one.population,
+        strict=strict,
+    )
+    return server
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -121,16 +142,7 @@ def test_a_run_that_stepped_back_ends_in_the_same_bits(name: str, tmp_path: Path
     folder = RunFolder.create(tmp_path, "run", "rounds: 6\n", {})
     list(recorded(deployed(steps.simulation(*hooks)), folder, every=every))
     found = journals_of(folder.journal(), "journal.jsonl")
-    server = steps.simulation(*hooks)
-    engine = MXNetEngine(steps.deep, (4,), 3)
-    server.network = JournalClients(
-        SerialExecutor(server.logic, engine, samples_of),
-        found,
-        foreign=True,
-        virtual=False,
-        population=lambda one: one.population,
-        strict=True,
-    )
+    server = stepping(found, *hooks)
     rounds = list(follow(server, found, steps.ROUNDS))
     assert [(step.to, step.excluded) for step in server.steps_back.steps] == expected
     assert_same(rounds, folder)
@@ -162,16 +174,12 @@ def test_a_difference_is_named_with_round_and_client(
     assert caught.value.client in range(6)
 
 
-def test_a_changed_hash_is_found_in_its_round(
-    scaffold: tuple[Experiment, RunFolder], tmp_path: Path
-) -> None:
+def test_a_changed_hash_is_found_in_its_round(scaffold: tuple[Experiment, RunFolder]) -> None:
     given, folder = scaffold
     records = folder.journal()
     (event, *_) = [one[1] for one in records[1]["entries"] if one[1]["event"] == "update"]
     event["blake3"] = "0" * 64
-    found = journals_of(records, "journal.jsonl")
-    server = following(Assembly(given), found, 3, foreign=True, strict=True)
-    rounds = iter(server)
+    rounds = iter(server_following(given, folder, records))
     next(rounds)
     with pytest.raises(JournalError, match=f"^round 2, client {event['client']}: its update"):
         next(rounds)
@@ -185,13 +193,11 @@ def labels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Experiment, RunFol
 
 
 def ends_early(record: Record) -> Told:
-    """A round without its last events."""
     del record["entries"][2:]
     return "the recorded round ended here", None
 
 
 def other_clients_asked(record: Record) -> Told:
-    """A question that went to fewer clients."""
     command = record["entries"][0][2]
     now = str(command)
     del command[2][-1]
@@ -199,21 +205,18 @@ def other_clients_asked(record: Record) -> Told:
 
 
 def one_task_more(record: Record) -> Told:
-    """A task of a client that gets none."""
     (tasks,) = [one for one in record["entries"][6][2:] if one[0] == "tasks"]
     tasks.append([17, 0])
     return "tasks: nothing here, [17, 0] in the journal", 17
 
 
 def one_task_less(record: Record) -> Told:
-    """A task that the journal does not have."""
     (tasks,) = [one for one in record["entries"][6][2:] if one[0] == "tasks"]
     client, accepted = tasks.pop()
     return f"tasks: {[client, accepted]} here, nothing in the journal", client
 
 
 def no_tasks(record: Record) -> Told:
-    """A journal without the tasks."""
     begun, tasks = record["entries"][6].pop(2), record["entries"][6].pop(2)
     assert (begun[0], tasks[0]) == ("begin", "tasks")
     record["entries"][6].append(begun)
@@ -221,37 +224,27 @@ def no_tasks(record: Record) -> Told:
 
 
 def one_command_more(record: Record) -> Told:
-    """A command that is not given."""
     record["entries"][-1].append(["timer", "deadline", 2.5])
     return "['nothing'] here, ['timer', 'deadline', 2.5] in the journal", None
 
 
 def another_answer(record: Record) -> Told:
-    """The answer of the fourth client that is asked."""
     event = record["entries"][3][1]
     event["blake3"] = "0" * 64
     return "its answer differs from the recorded one", event["client"]
 
 
 def another_update(record: Record) -> Told:
-    """The second update."""
     event = record["entries"][7][1]
     here, event["blake3"] = event["blake3"][:12], "0" * 64
     return f"its update differs (BLAKE3 {here}…, recorded 000000000000…)", event["client"]
 
 
+TASKS = [other_clients_asked, one_task_more, one_task_less, no_tasks]
+
+
 @pytest.mark.parametrize(
-    "change",
-    [
-        ends_early,
-        other_clients_asked,
-        one_task_more,
-        one_task_less,
-        no_tasks,
-        one_command_more,
-        another_answer,
-        another_update,
-    ],
+    "change", [ends_early, *TASKS, one_command_more, another_answer, another_update]
 )
 def test_the_first_difference_to_the_journal_is_told_whole(
     labels: tuple[Experiment, RunFolder], change: Callable[[Record], Told]
@@ -259,9 +252,7 @@ def test_the_first_difference_to_the_journal_is_told_whole(
     given, folder = labels
     records = folder.journal()
     what, client = change(records[0])
-    found = journals_of(records, "journal.jsonl")
-    server = following(Assembly(given), found, 3, foreign=True, strict=True)
-    with server, pytest.raises(JournalError) as caught:
+    with server_following(given, folder, records) as server, pytest.raises(JournalError) as caught:
         next(iter(server))
     who = "round 1" if client is None else f"round 1, client {client}"
     assert str(caught.value) == f"{who}: {what}; {ADVICE}"
@@ -274,9 +265,7 @@ def test_fewer_samples_than_a_client_had_are_told(labels: tuple[Experiment, RunF
     _, client = another_update(records[0])
     had = records[0]["population"]["all"][str(client)]
     records[0]["population"]["all"][str(client)] = had + 1
-    found = journals_of(records, "journal.jsonl")
-    server = following(Assembly(given), found, 3, foreign=True, strict=True)
-    with server, pytest.raises(JournalError) as caught:
+    with server_following(given, folder, records) as server, pytest.raises(JournalError) as caught:
         next(iter(server))
     assert str(caught.value).startswith(f"round 1, client {client}: its update differs (BLAKE3 ")
     assert str(caught.value).endswith(f"; it had {had + 1} samples, and has {had} here")
@@ -289,10 +278,8 @@ def test_other_answers_and_updates_are_taken_unless_the_replay_is_strict(
     records = folder.journal()
     another_answer(records[0])
     another_update(records[0])
-    found = journals_of(records, "journal.jsonl")
-    with following(Assembly(given), found, 3, foreign=True, strict=False) as server:
-        rounds = list(server)
-    assert_same_models(rounds, folder)
+    with server_following(given, folder, records, strict=False) as server:
+        assert_same_models(list(server), folder)
 
 
 def test_a_replayed_round_with_too_few_updates_is_not_run_again(
@@ -302,8 +289,7 @@ def test_a_replayed_round_with_too_few_updates_is_not_run_again(
     records = folder.journal()
     for entry in records[1]["entries"][:-1]:
         entry[1] = {"event": "lost", "client": entry[1]["client"], "reason": "gone"}
-    found = journals_of(records, "journal.jsonl")
-    with following(Assembly(given), found, 3, foreign=True, strict=True) as server:
+    with server_following(given, folder, records) as server:
         rounds = iter(server)
         next(rounds)
         with pytest.raises(TooFewUpdates, match="round 2"):
@@ -314,14 +300,7 @@ def test_a_step_back_that_the_run_did_not_take_is_a_difference(tmp_path: Path) -
     folder = RunFolder.create(tmp_path, "run", "rounds: 6\n", {})
     list(recorded(deployed(steps.simulation()), folder, every=1))
     found = journals_of(folder.journal(), "journal.jsonl")
-    server = steps.simulation(steps.ONE)  # the clients of this machine have an attacker
-    server.network = JournalClients(
-        SerialExecutor(server.logic, MXNetEngine(steps.deep, (4,), 3), samples_of),
-        found,
-        foreign=True,
-        virtual=False,
-        population=lambda one: one.population,
-    )
+    server = stepping(found, steps.ONE, strict=False)  # the clients here have an attacker
     rounds = iter(follow(server, found, steps.ROUNDS))
     assert [next(rounds).round for _ in range(3)] == [1, 2, 3]
     with pytest.raises(JournalError) as caught:
@@ -340,8 +319,7 @@ def test_a_task_that_differs_is_named_with_its_client_and_the_recorded_one(
     (tasks,) = [tasks for name, *tasks in commands if name == "tasks"]
     client, accepted = tasks[place]
     tasks[place][1] = 7  # the round of the client's last accepted update
-    found = journals_of(records, "journal.jsonl")
-    with following(Assembly(given), found, 3, foreign=True, strict=True) as server:
+    with server_following(given, folder, records) as server:
         rounds = iter(server)
         next(rounds)
         with pytest.raises(JournalError, match=rf"^round 2, client {client}: tasks: ") as caught:

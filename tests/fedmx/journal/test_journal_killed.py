@@ -94,8 +94,7 @@ def _go_through(held: Held) -> None:
     held.release(3)
     held.release(4)
     clients[0] = held.client(0)
-    resumed = held.deployment.resume()
-    for process in (resumed, *clients):
+    for process in (held.deployment.resume(), *clients):
         assert process.code() == 0, process.output
 
 

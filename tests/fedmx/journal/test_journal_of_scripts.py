@@ -91,9 +91,7 @@ def assert_same(server: Server, rounds: Sequence[Round]) -> None:
     assert [one.model_sha256 for one in found] == [one.model_sha256 for one in rounds]
     for now, then in zip(found, rounds, strict=True):
         assert now.report.took_s == then.report.took_s
-        assert [one.times for one in now.report.clients] == [
-            one.times for one in then.report.clients
-        ]
+        assert [x.times for x in now.report.clients] == [x.times for x in then.report.clients]
         assert timeless([now.record()]) == timeless([then.record()])
         told = [(one["status"], one["reason"]) for one in now.client_records()]
         assert told == [(one["status"], one["reason"]) for one in then.client_records()]
@@ -146,17 +144,12 @@ def test_a_late_update_and_one_that_never_comes(certificates: Certificates) -> N
     after_first.state = states[0]
     with pytest.raises(JournalError) as caught:
         list(follow(after_first, found, 2))
-    assert str(caught.value) == (
-        "round 2, client 1: its task is of round 1, before the round that the replay began with; "
-        "begin earlier"
-    )
+    assert "round 2, client 1: its task is of round 1" in str(caught.value)
     assert (caught.value.round, caught.value.client) == (2, 1)
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_over_selection_and_updates_that_nobody_asked_for(
-    certificates: Certificates, grouped: bool
-) -> None:
+def test_over_selection_and_unasked_updates(certificates: Certificates, grouped: bool) -> None:
     def slow(client: Scripted) -> None:
         task = client.task()
         assert not client.expect(Verdict).granted
@@ -233,9 +226,7 @@ def test_an_update_that_counted_and_is_no_clients_work_is_named(certificates: Ce
         again(server, rounds)
 
 
-def test_an_update_that_counted_stays_so_though_its_client_sends_it_again(
-    certificates: Certificates,
-) -> None:
+def test_an_update_that_counted_stays_so_if_it_is_sent_again(certificates: Certificates) -> None:
     sent_away = threading.Event()
 
     def patient(client: Scripted) -> None:
@@ -265,9 +256,7 @@ def test_an_update_that_counted_stays_so_though_its_client_sends_it_again(
         again(server, rounds)
 
 
-def test_a_client_that_lost_its_memory_in_a_round_gets_a_second_task(
-    certificates: Certificates,
-) -> None:
+def test_a_client_that_lost_its_memory_gets_a_second_task(certificates: Certificates) -> None:
     def forgetful(client: Scripted) -> None:
         client.say(update_of(client.task()))
         client.task()
@@ -305,8 +294,7 @@ def test_the_journal_says_who_came_and_left(certificates: Certificates) -> None:
             noticed.set()
     assert rounds[-1].participants == (0,)
     found = [one.journal for one in rounds]
-    assert found[0].population == {0: 10, 1: 10}
-    assert found[-1].population == {0: 10}
+    assert (found[0].population, found[-1].population) == ({0: 10, 1: 10}, {0: 10})
     records = [now.record(before.population) for before, now in pairwise(found)]
     assert {"left": [1]} in [one.get("population") for one in records]
     assert_same(server, rounds)

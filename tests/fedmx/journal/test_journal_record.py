@@ -109,10 +109,7 @@ def _sorted(value: Any) -> Any:
 
 @given(JOURNALS, POPULATIONS, st.booleans())
 def test_a_journal_is_read_from_the_file_as_it_was(
-    tmp_path_factory: pytest.TempPathFactory,
-    one: Journal,
-    before: dict[int, int],
-    known: bool,
+    tmp_path_factory: pytest.TempPathFactory, one: Journal, before: dict[int, int], known: bool
 ) -> None:
     file = JsonLines(tmp_path_factory.mktemp("journal") / "journal.jsonl")
     file.append([one.record(before if known else None)])
@@ -121,9 +118,7 @@ def test_a_journal_is_read_from_the_file_as_it_was(
 
 
 @given(st.lists(POPULATIONS, min_size=1, max_size=6))
-def test_a_population_is_recorded_as_the_difference_to_the_one_before(
-    populations: list[dict[int, int]],
-) -> None:
+def test_a_population_is_recorded_as_its_difference(populations: list[dict[int, int]]) -> None:
     records, before = [], None
     for number, population in enumerate(populations, start=1):
         records.append(Journal(number, population).record(before))
@@ -161,8 +156,7 @@ def test_a_resumed_run_forgets_the_journal_after_its_checkpoint(folder: RunFolde
 def test_a_changed_record_ends_the_journal_before_it(
     folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content = folder.journal_path.read_bytes()
-    folder.journal_path.write_bytes(content.replace(b'"1": 2', b'"1": 4'))
+    folder.journal_path.write_bytes(folder.journal_path.read_bytes().replace(b'"1": 2', b'"1": 4'))
     assert rounds_of(folder) == [1]
     assert "journal.jsonl:2" in caplog.text
 

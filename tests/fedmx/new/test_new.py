@@ -106,8 +106,7 @@ def test_the_command_lists_its_files_and_the_next_commands(tmp_path: Path, kind:
 
 def test_the_first_command_of_the_help_works_anywhere(tmp_path: Path) -> None:
     last = fedmx("--help", cwd=tmp_path).out.splitlines()[-1]
-    words = last.removeprefix("  Begin with: fedmx ").split()
-    result = fedmx(*words, cwd=tmp_path)
+    result = fedmx(*last.removeprefix("  Begin with: fedmx ").split(), cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
 
 
@@ -145,9 +144,7 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
         ("no/idea --hook", "no/idea: there is no folder no; "),
     ],
 )
-def test_a_wrong_name_or_kind_is_refused_in_one_line(
-    tmp_path: Path, words: str, problem: str
-) -> None:
+def test_a_wrong_name_or_kind_is_told_in_one_line(tmp_path: Path, words: str, problem: str) -> None:
     assert fedmx("new", *words.split(), cwd=tmp_path).error_text.startswith(problem)
     assert not list(tmp_path.iterdir())
 
@@ -157,13 +154,10 @@ def test_a_name_that_looks_like_another_yaml_type_stays_a_name(tmp_path: Path, n
     from fedmx import Experiment
 
     write_project(tmp_path / name, "aggregator")
-    experiment = Experiment.read(tmp_path / name / "experiment.yaml", modules=None)
-    assert experiment.name == name
+    assert Experiment.read(tmp_path / name / "experiment.yaml", modules=None).name == name
 
 
-def test_a_project_that_cannot_be_finished_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_project_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(source: Path, to: Path) -> None:
         raise OSError(28, "No space left on device")
 

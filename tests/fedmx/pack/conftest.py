@@ -15,6 +15,5 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pack of fedmx's own code alone, of a run that a condition ended."""
     folder = tmp_path_factory.mktemp("plain")
     compute = {**TREE["compute"], "train": {"batch_size": 20, "learning_rate": 0.01}}
-    made = run_of(folder, rounds=9, compute=compute, stop={"accuracy": 0.5})
-    pack(made, folder / "plain.fedmx")
+    pack(run_of(folder, rounds=9, compute=compute, stop={"accuracy": 0.5}), folder / "plain.fedmx")
     return folder / "plain.fedmx"

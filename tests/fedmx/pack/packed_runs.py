@@ -43,6 +43,7 @@ compute:
 logic: {preset: {name: fedavg, fraction: 0.75}, hooks: HOOKS}
 """
 Members = MutableMapping[str, bytes]
+Change = Callable[[Members], None]
 
 
 def run(folder: Path, hooks: str = "[]", *words: str) -> Path:
@@ -56,7 +57,7 @@ def run(folder: Path, hooks: str = "[]", *words: str) -> Path:
     return next((folder / "runs").iterdir())
 
 
-def forged(pack: Path, change: Callable[[Members], None], path: Path) -> Path:
+def forged(pack: Path, change: Change, path: Path) -> Path:
     """Write a pack with other members, whose manifest and seal are right again."""
     content = PackFile.read(pack)
     members = dict(content.members)
@@ -72,8 +73,7 @@ def records(members: Members, name: str) -> list[dict[str, Any]]:
 def write_records(members: Members, name: str, lines: list[dict[str, Any]]) -> None:
     """Put records into a pack, each with the right checksum."""
     plain = [{key: one for key, one in line.items() if key != CHECKSUM} for line in lines]
-    text = "".join(json.dumps(sealed(line, name)) + "\n" for line in plain)
-    members[name] = text.encode()
+    members[name] = "".join(json.dumps(sealed(line, name)) + "\n" for line in plain).encode()
 
 
 def chain_anew(members: Members) -> None:
@@ -98,6 +98,37 @@ def write_experiment(members: Members, text: str, **facts: Any) -> None:
     document["files"]["experiment.yaml"] = sha256(text.encode())
     document["facts"] |= facts
     members["run.json"] = document_text(document, "run.json").encode()
+
+
+def in_records(name: str, place: int, **values: Any) -> Change:
+    """Change values of one record; one that becomes `...` goes."""
+
+    def change(members: Members) -> None:
+        lines = records(members, name)
+        lines[place] = {key: one for key, one in (lines[place] | values).items() if one != ...}
+        write_records(members, name, lines)
+
+    return change
+
+
+def in_member(name: str, old: bytes, new: bytes) -> Change:
+    """Replace words of a member once, or all of it if there are no words."""
+
+    def change(members: Members) -> None:
+        members[name] = members[name].replace(old, new, 1) if old else new
+
+    return change
+
+
+def with_facts(old: str = "", new: str = "", **facts: Any) -> Change:
+    """Another experiment with other facts, as if the run had begun with them."""
+
+    def change(members: Members) -> None:
+        text = members["experiment.yaml"].decode()
+        assert old in text
+        write_experiment(members, text.replace(old, new) if old else text, **facts)
+
+    return change
 
 
 def rounds_of(path: Path) -> int:

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fedmx import Experiment
 from fedmx.errors import ExperimentError, FedmxError
@@ -72,18 +70,11 @@ def test_a_pack_does_not_say_where_the_run_was(folder: Path, file: Path) -> None
     assert str(folder.parent.parent).encode() not in file.read_bytes()
 
 
-@given(st.data())
-def test_one_changed_byte_anywhere_in_a_real_pack_is_found(file: Path, data: st.DataObject) -> None:
-    content = bytearray(file.read_bytes())
-    place = data.draw(st.integers(0, len(content) - 1))
-    content[place] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(PackError):
-        PackFile.of_bytes(bytes(content))
-
-
 def test_an_unpacked_pack_is_a_run_folder(file: Path, folder: Path, tmp_path: Path) -> None:
     done = fedmx("unpack", file, "opened", cwd=tmp_path)
     assert (done.code, done.out) == (0, "run folder: opened\n"), done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["opened"]
+    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
     opened, original = RunFolder.open(tmp_path / "opened"), RunFolder.open(folder)
     assert opened.rounds() == original.rounds()
     assert list(opened.clients()) == list(original.clients())
@@ -101,12 +92,6 @@ def test_an_unpacked_run_can_be_moved(file: Path, tmp_path: Path) -> None:
     done = fedmx("replay", "moved", "--own-modules", cwd=tmp_path)
     assert (done.code, done.out.splitlines()[-1][:1]) == (0, "3"), done.err
     assert "replayed to the recorded bits" in done.out
-
-
-def test_unpacking_writes_into_its_folder_alone(file: Path, tmp_path: Path) -> None:
-    PackFile.read(file).unpack(tmp_path / "opened")
-    assert [path.name for path in tmp_path.iterdir()] == ["opened"]
-    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
 
 
 def test_the_command_packs_with_permission_only(folder: Path, file: Path, tmp_path: Path) -> None:
@@ -133,7 +118,7 @@ def test_a_run_that_is_not_done_or_is_damaged_is_not_packed(folder: Path, tmp_pa
     under_way = RunFolder.open(copy)
     with (
         under_way.lock(),
-        pytest.raises(PackError, match=r"the run is not done \(running\); wait until it ends$"),
+        pytest.raises(PackError, match=r"not done \(running\); wait until it ends$"),
     ):
         pack(under_way, tmp_path / "z.fedmx", modules=["mine"])
     copy = shutil.copytree(folder, tmp_path / "copy2")
@@ -162,19 +147,21 @@ def test_a_file_that_cannot_be_read_or_written_is_named(
 ) -> None:
     below = tmp_path / "text" / "z.fedmx"
     below.parent.write_text("mine")
-    with pytest.raises(PackError) as caught:
-        pack(folder, below, modules=["mine"])
-    assert str(caught.value) == f"{below}: cannot write it (Not a directory)"
-    with pytest.raises(PackError) as caught:
-        PackFile.read(file).unpack(below)
-    assert str(caught.value) == f"{below}: cannot write it (Not a directory)"
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "model.safetensors").unlink()
     (copy / "model.safetensors").mkdir()
-    with pytest.raises(PackError) as caught:
-        pack(copy, tmp_path / "z.fedmx", modules=["mine"])
-    text = f"{copy / 'model.safetensors'}: cannot read it (Is a directory)"
-    assert str(caught.value) == text
+    for path, problem, attempt in (
+        (below, "write", lambda: pack(folder, below, modules=["mine"])),
+        (below, "write", lambda: PackFile.read(file).unpack(below)),
+        (
+            copy / "model.safetensors",
+            "read",
+            lambda: pack(copy, tmp_path / "z.fedmx", modules=["mine"]),
+        ),
+    ):
+        with pytest.raises(PackError) as caught:
+            attempt()
+        assert str(caught.value).startswith(f"{path}: cannot {problem} it")
     assert {path.name for path in tmp_path.iterdir()} == {"text", "copy"}
 
 
@@ -186,9 +173,7 @@ def experiment_file(folder: Path, hooks: str) -> Path:
     return file
 
 
-def test_packages_modules_and_what_they_import_are_found_without_running_them(
-    tmp_path: Path,
-) -> None:
+def test_packages_modules_and_their_imports_are_found_without_running_them(tmp_path: Path) -> None:
     package = tmp_path / "ideas"
     (package / "inner").mkdir(parents=True)
     (package / "__init__.py").write_text("import beside_it\nfrom . import inner\n")
@@ -212,17 +197,17 @@ def test_packages_modules_and_what_they_import_are_found_without_running_them(
     assert found.packages["hypothesis"].startswith("hypothesis 6")
 
 
-def test_a_module_that_is_gone_is_named(tmp_path: Path) -> None:
-    file = experiment_file(tmp_path, "['gone_from_here:Hook']")
-    with pytest.raises(PackError, match=r"gone_from_here:Hook: there is no module gone_from_here"):
-        own_modules(file, tmp_path)
-
-
-def test_a_module_with_a_null_byte_is_not_python(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("module", "named"),
+    [
+        ("gone_from_here", "gone_from_here:Hook: there is no module gone_from_here"),
+        ("with_null", r"/with_null\.py.*: it is not Python \(.*null"),
+    ],
+)
+def test_a_module_that_is_gone_or_wrong_is_named(tmp_path: Path, module: str, named: str) -> None:
     (tmp_path / "with_null.py").write_bytes(b"x = 1\n\0")
-    file = experiment_file(tmp_path, "['with_null:Hook']")
-    with pytest.raises(PackError, match=r"/with_null\.py.*: it is not Python \(.*null"):
-        own_modules(file, tmp_path)
+    with pytest.raises(PackError, match=named):
+        own_modules(experiment_file(tmp_path, f"['{module}:Hook']"), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["mine.yaml", "mine.fedmx"])

@@ -17,8 +17,7 @@ from tests.fedmx.recorded_runs import TREE, run_of
 
 
 def write_data(file: Path, first: float) -> None:
-    random = np.random.default_rng(0)
-    x, y = random.normal(size=(60, 8)).astype(np.float32), np.arange(60) % 3
+    x, y = np.random.default_rng(0).normal(size=(60, 8)).astype(np.float32), np.arange(60) % 3
     x[0, 0] = first
     np.savez(file, x_train=x[:40], y_train=y[:40], x_test=x[40:], y_test=y[40:])
 
@@ -44,15 +43,11 @@ def test_a_run_does_not_go_on_with_other_data(changed: RunFolder, tmp_path: Path
     for name in ("run.json", "experiment.yaml"):
         shutil.copy(changed.path / name, begun)
     error = fedmx("resume", begun, cwd=tmp_path).error_text
-    assert error.endswith(
-        "has other samples than when the run began; restore its files, or start a new run"
-    )
+    assert "has other samples than when the run began" in error
     assert {path.name for path in begun.iterdir()} <= {"run.json", "experiment.yaml", "lock"}
 
 
-def test_a_run_is_neither_forked_nor_packed_with_other_data(
-    changed: RunFolder, tmp_path: Path
-) -> None:
+def test_no_run_is_forked_or_packed_with_other_data(changed: RunFolder, tmp_path: Path) -> None:
     said = "has other samples than when the run began"
     with pytest.raises(RunError, match=said):
         fork(changed, 1, ["rounds=3"])

@@ -15,7 +15,7 @@ from fedmx.history.replay import Part
 from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from tests.fedmx import kinds
-from tests.fedmx.recorded_runs import run_of
+from tests.fedmx.recorded_runs import changed_records, run_of
 
 MINE = None  # every module
 
@@ -59,8 +59,7 @@ def test_tasks_and_bytes_of_the_rounds_are_those_of_the_clients(run: RunFolder) 
 def test_every_part_of_a_client_replays_to_its_recorded_update(run: RunFolder) -> None:
     compared = 0
     for record, part in parts_of(run):
-        assert part.record == record
-        assert part.version == record.get("version")
+        assert (part.record, part.version) == (record, record.get("version"))
         assert (part.fate.status, part.fate.reason) == (record["status"], record["reason"])
         assert part.same is (True if record["status"] == "accepted" else None)
         compared += part.same is True
@@ -124,48 +123,42 @@ def test_only_the_part_that_was_asked_for_is_worked_on(
     assert worked == [(5, 3)]
 
 
-def changed(run: RunFolder, folder: Path, file: str, **values: Any) -> Path:
-    """A copy of a run in whose records of round 3 something is another."""
-    path = Path(shutil.copytree(run.path, folder / "other"))
-    lines = JsonLines(path / file)
-    records = list(lines.read())
-    lines.path.unlink()
-    lines.append({**one, **(values if one["round"] == 3 else {})} for one in records)
-    return path
-
-
 def test_a_round_whose_model_is_another_is_found(
     halving: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    other = changed(halving, tmp_path, "rounds.jsonl", model_sha256="0" * 64)
+    other = changed_records(halving, tmp_path, "rounds.jsonl", model_sha256="0" * 64)
     report = replay(other, modules=MINE)
     assert report.same is False
     assert [one.round for one in report.rounds if not one.same] == [3]
-    assert caplog.messages == []
     replay(other, 3, modules=MINE)  # the rounds before it are run again, and are the recorded ones
     assert caplog.messages == []
     replay(other, 4, modules=MINE)
-    assert caplog.messages == [f"{other}: run again, round 3 ended in another model"]
+    assert caplog.messages == [f"{other.path}: run again, round 3 ended in another model"]
 
 
-def test_a_record_that_was_changed_is_found(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "rounds.jsonl", accuracy=0.999)
-    report = replay(other, 3, modules=MINE)
-    (found,) = report.rounds
+@pytest.mark.parametrize(
+    ("file", "values"),
+    [("rounds.jsonl", {"accuracy": 0.999}), ("clients.jsonl", {"update_blake3": []})],
+)
+def test_a_record_that_was_changed_is_found(
+    file: str, values: dict[str, Any], halving: RunFolder, tmp_path: Path
+) -> None:
+    (found,) = replay(changed_records(halving, tmp_path, file, **values), 3, modules=MINE).rounds
     assert not found.same
+    assert not found.record_holds
     assert found.model_sha256 == found.recorded_model_sha256
 
 
 def test_an_update_that_is_another_is_found(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "clients.jsonl", update_blake3=["0" * 64])
+    other = changed_records(halving, tmp_path, "clients.jsonl", update_blake3=["0" * 64])
     assert replay(other, 3, modules=MINE).rounds[0].differing == (0, 1, 2, 3, 4, 5)
     assert replay(other, 3, 2, modules=MINE).same is False
     assert replay(other, 4, 2, modules=MINE).same is True
 
 
 def test_records_without_hashes_cannot_be_compared(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "rounds.jsonl", chain=None)
-    with pytest.raises(RunError, match="round 3 has no hashes to compare with; an earlier version"):
+    other = changed_records(halving, tmp_path, "rounds.jsonl", chain=None)
+    with pytest.raises(RunError, match="round 3 has no hashes"):
         replay(other, modules=MINE)
     (after,) = replay(other, 4, modules=MINE).rounds
     assert not after.record_holds
@@ -176,9 +169,7 @@ def test_who_had_no_part_is_told_with_those_who_had(tmp_path: Path) -> None:
     clients = sorted(record["client"] for record in run.clients(2))
     absent = next(one for one in range(6) if one not in clients)
     listed = ", ".join(map(str, clients))
-    with pytest.raises(
-        RunError, match=f"{absent} has no part in round 2; its clients are {listed}"
-    ):
+    with pytest.raises(RunError, match=f"{absent} has no part in round 2; .* {listed}"):
         replay(run, 2, absent)
 
 
@@ -201,9 +192,7 @@ def test_a_fork_is_replayed_from_where_it_goes_its_own_way(tmp_path: Path) -> No
     assert report.same is True
     found = diff(run, made.folder)
     assert found.settings == ("compute.train.learning_rate: 0.05 against 0.2",)
-    assert found.divergence.round == 3
-    assert found.step is not None
-    assert found.step.step == "task"
+    assert (found.divergence.round, found.step.step) == (3, "task")
     assert str(found.step.other) == "learning rate 0.05 against 0.2"
 
 
@@ -230,8 +219,7 @@ def test_a_damaged_record_is_named_and_the_others_are_replayed(
 ) -> None:
     """It is not taken for other bits."""
     copy = Path(shutil.copytree(halving.path, tmp_path / "copy"))
-    lines = (copy / file).read_bytes()
-    (copy / file).write_bytes(lines.replace(*damaged, 1))
+    (copy / file).write_bytes((copy / file).read_bytes().replace(*damaged, 1))
     with pytest.raises(RunError) as caught:
         replay(copy, modules=None)
     assert f"no sound record of {whose} " in str(caught.value)
@@ -250,10 +238,8 @@ def test_records_that_a_killed_run_did_not_finish_are_not_told_as_changed(
         for round, client in ((None, None), (6, None), (6, 3)):
             with pytest.raises(RunError) as caught:
                 replay(copy, round, client, modules=MINE)
-            assert (
-                "the records of round 6 are not whole, since there are none of clients 0, 1, "
-                in (str(caught.value))
-            )
+            assert "the records of round 6 are not whole" in str(caught.value)
+            assert "clients 0, 1, " in str(caught.value)
             assert "the run ended while they were written" in str(caught.value)
             assert "\n" not in str(caught.value)
         assert replay(copy, 5, modules=MINE).same is True
@@ -268,9 +254,3 @@ def test_a_run_without_a_record_of_its_journal_is_not_replayed(
     for given in ((), (3,), (3, 2)):
         with pytest.raises(FedmxError, match=named):
             replay(copy, *given, modules=MINE)
-
-
-def test_a_record_without_its_hash_is_told_as_changed(halving: RunFolder, tmp_path: Path) -> None:
-    other = changed(halving, tmp_path, "clients.jsonl", update_blake3=[])
-    (found,) = replay(other, 3, modules=MINE).rounds
-    assert not found.record_holds

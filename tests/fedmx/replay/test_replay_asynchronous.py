@@ -25,23 +25,12 @@ TIERS = [
 
 
 def an_asynchronous_run(folder: Path, rate: float = 0.1, **train: Any) -> RunFolder:
-    return run_of(
-        folder,
-        seed=3,
-        rounds=8,
-        clients=12,
-        compute={
-            "model": "logistic",
-            "data": "digits",
-            "normalise": {"scale": 16},
-            "train": {"epochs": 1, "batch_size": 20, "learning_rate": rate, **train},
-        },
-        logic={
-            "preset": {"name": "fedbuff", "concurrency": 6, "buffer": 5},
-            "hooks": [{"name": "top-k", "p": 0.2}],
-        },
-        clock={"devices": {"name": "tiers", "tiers": TIERS}, "dropout": 0.1},
-    )
+    train = {"epochs": 1, "batch_size": 20, "learning_rate": rate, **train}
+    compute = {"model": "logistic", "data": "digits", "normalise": {"scale": 16}, "train": train}
+    preset = {"name": "fedbuff", "concurrency": 6, "buffer": 5}
+    logic = {"preset": preset, "hooks": [{"name": "top-k", "p": 0.2}]}
+    clock = {"devices": {"name": "tiers", "tiers": TIERS}, "dropout": 0.1}
+    return run_of(folder, seed=3, rounds=8, clients=12, compute=compute, logic=logic, clock=clock)
 
 
 @pytest.fixture(scope="module")
@@ -99,11 +88,8 @@ def test_a_task_in_flight_has_the_steps_of_the_round(run: RunFolder) -> None:
     part = replay(run, row["round"], row["client"]).parts[-1]
     assert (part.fate.status, part.version) == ("in-flight", row["version"])
     assert {one.end for one in part.steps} == {"server"}
-    later = next(
-        one
-        for one in run.clients()
-        if one["round"] > row["round"] and one["client"] == row["client"]
-    )
+    rows = [one for one in run.clients() if one["client"] == row["client"]]
+    later = next(one for one in rows if one["round"] > row["round"])
     part = replay(run, later["round"], later["client"]).parts[0]
     assert part.steps[0].end == "client"
 
@@ -149,7 +135,6 @@ def test_runs_part_where_any_update_of_a_client_differs(run: RunFolder, tmp_path
     )
     rows[accepted] = {**rows[accepted], "update_blake3": ["another"]}
     found = other_bits(number, here, RoundRecords.of(record, rows))
-    assert found is not None
     assert (found.what, found.clients) == ("update", (client,))
 
 

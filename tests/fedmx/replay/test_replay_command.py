@@ -19,9 +19,7 @@ def test_a_whole_run_is_replayed_round_by_round(halving: RunFolder, tmp_path: Pa
     assert said.out.splitlines() == [*rounds, "6 rounds replayed to the recorded bits"]
 
 
-def test_the_steps_of_a_client_fit_a_terminal_of_80_columns(
-    halving: RunFolder, tmp_path: Path
-) -> None:
+def test_the_steps_of_a_client_fit_in_80_columns(halving: RunFolder, tmp_path: Path) -> None:
     words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3")
     said = fedmx(*words, cwd=tmp_path)
     assert said.code == 0, said.err
@@ -29,9 +27,7 @@ def test_the_steps_of_a_client_fit_a_terminal_of_80_columns(
     assert "loss" in said.out
 
 
-def test_the_debugger_stops_where_it_was_told_with_the_real_values(
-    halving: RunFolder, tmp_path: Path
-) -> None:
+def test_the_debugger_stops_where_told_with_real_values(halving: RunFolder, tmp_path: Path) -> None:
     words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3")
     stop = "--break=replayed_halving:Halving.Client.send"
     typed = "p context.round, context.client, update.delta.size\nn\nn\np half.size\nc\n"
@@ -92,8 +88,7 @@ def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path:
 
 
 def test_own_code_does_not_run_without_permission(halving: RunFolder, tmp_path: Path) -> None:
-    said = fedmx("replay", halving.path, cwd=tmp_path)
-    assert "allow it: --own-modules" in said.error_text
+    assert "allow it: --own-modules" in fedmx("replay", halving.path, cwd=tmp_path).error_text
 
 
 def test_a_client_without_a_round_is_refused(halving: RunFolder, tmp_path: Path) -> None:

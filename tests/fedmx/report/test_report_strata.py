@@ -36,8 +36,7 @@ def make(
 ) -> RunFolder:
     run = RunFolder.create(parent, "strata", experiment, {"mode": mode})
     kept = Clustering(CLIENTS, LABELS, np.full(10, 5), POINTS, {"0": Stratum(4, 20)}).memory()
-    state = {"server": {"memory": {"selector": {**kept, **memory}}}}
-    run.save_checkpoint(1, state)
+    run.save_checkpoint(1, {"server": {"memory": {"selector": {**kept, **memory}}}})
     return run
 
 
@@ -169,9 +168,7 @@ def test_few_clients_and_clients_without_a_point_are_drawn(labels: list[int]) ->
 
 
 def test_clients_are_in_the_order_of_their_clusters_with_noise_last(tmp_path: Path) -> None:
-    run = make(tmp_path)
-    strata = strata_of(RunSummary.of(run))
-    assert strata is not None
+    strata = strata_of(RunSummary.of(make(tmp_path)))
     assert strata.clusters == {0: 3, 1: 3, 2: 2}
     assert strata.clients[strata.by_cluster()].tolist() == [0, 1, 9, 2, 3, 8, 4, 5, 6, 7]
 
@@ -195,9 +192,7 @@ def drawn_labels(monkeypatch: pytest.MonkeyPatch, labels: list[int], classes: in
     return figure
 
 
-def test_each_cluster_has_its_colour_and_number_below_the_bars(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_cluster_has_colour_and_number_below_the_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = drawn_labels(monkeypatch, [7, 7, 3, -1, 7, -1]).axes[0]
     from matplotlib.colors import to_hex
 
@@ -232,9 +227,7 @@ def test_few_bars_have_gaps_between_them(
         assert [to_hex(colour) for colour in lines.get_colors()] == [PANEL]
 
 
-def test_narrow_clusters_have_a_number_only_where_it_fits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_narrow_clusters_have_a_number_only_where_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     axes = drawn_labels(monkeypatch, list(range(100))).axes[0]
     shown = [int(text.get_text()) for text in axes.get_xticklabels()]
     # A bar is a hundredth of the width; a number of n digits needs 1.4 (n + 1) bars.

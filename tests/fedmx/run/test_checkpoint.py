@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import struct
@@ -15,18 +16,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from fedmx import RunFolder
-from fedmx.run import CheckpointError, RunError
+from fedmx.run import CheckpointError
 from fedmx.run.checkpoint import (
     METADATA_KEY,
     Keep,
-    Layout,
     _digest,
     decode_tree,
     encode_tree,
-    export_weights,
     read_checkpoint,
     write_checkpoint,
 )
@@ -107,7 +106,6 @@ def test_arrays_in_any_memory_order_come_back_exactly(folder: RunFolder) -> None
     tree = {"transposed": grid.T, "stepped": grid[::2, ::-3], "broadcast": np.broadcast_to(1.5, 9)}
     folder.save_checkpoint(1, tree)
     checkpoint = folder.latest_checkpoint()
-    assert checkpoint is not None
     assert fingerprint(checkpoint.state) == fingerprint(tree)
     checkpoint.state["broadcast"][0] = 2.0  # an owner of its memory, not a view of the file
 
@@ -139,7 +137,6 @@ def test_the_newest_are_kept(folder: RunFolder) -> None:
         folder.save_checkpoint(number, state(number), keep=Keep(2))
     assert saved(folder) == ["round-000004.safetensors", "round-000005.safetensors"]
     checkpoint = folder.latest_checkpoint()
-    assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (5, ())
 
 
@@ -161,16 +158,13 @@ def test_any_flipped_or_missing_byte_is_found_out(
         read_checkpoint(path)
 
 
-def test_a_damaged_newest_checkpoint_gives_a_warning_and_the_one_before(
-    folder: RunFolder,
-) -> None:
+def test_a_damaged_newest_checkpoint_gives_a_warning_and_the_one_before(folder: RunFolder) -> None:
     folder.save_checkpoint(1, state(1))
     newest = folder.save_checkpoint(2, state(2))
     content = bytearray(newest.read_bytes())
     content[-1] ^= 1
     newest.write_bytes(content)
     checkpoint = folder.latest_checkpoint()
-    assert checkpoint is not None
     assert checkpoint.round == 1
     assert fingerprint(checkpoint.state) == fingerprint(state(1))
     assert len(checkpoint.warnings) == 1
@@ -180,13 +174,9 @@ def test_a_damaged_newest_checkpoint_gives_a_warning_and_the_one_before(
 def test_a_damaged_checkpoint_does_not_push_out_a_good_one(folder: RunFolder) -> None:
     folder.save_checkpoint(1, state(1))
     folder.save_checkpoint(2, state(2)).write_bytes(b"")
-    checkpoint = folder.latest_checkpoint()
-    assert checkpoint is not None
-    folder.truncate_after(checkpoint.round)
+    folder.truncate_after(folder.latest_checkpoint().round)
     folder.save_checkpoint(3, state(3)).write_bytes(b"")
-    again = folder.latest_checkpoint()
-    assert again is not None
-    assert again.round == 1
+    assert folder.latest_checkpoint().round == 1
 
 
 def test_no_good_checkpoint_at_all_is_an_error_not_a_fresh_start(folder: RunFolder) -> None:
@@ -197,9 +187,7 @@ def test_no_good_checkpoint_at_all_is_an_error_not_a_fresh_start(folder: RunFold
     assert "\n" not in str(caught.value)
 
 
-def test_a_format_from_the_future_is_refused(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_future_format_is_refused(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedmx.run.checkpoint.FORMAT", 99)
     path = folder.save_checkpoint(1, state(1))
     monkeypatch.undo()
@@ -287,15 +275,14 @@ except CheckpointError as error:
     assert {p.name: p.read_bytes() for p in folder.checkpoints_path.iterdir()} == before
 
 
+HALF = "lambda arrays, path, metadata: die(path.write_bytes(b'half a checkpoint'))"
+
+
 @pytest.mark.parametrize(
     ("moment", "expected"),
     [
         ("fedmx.run.checkpoint.save_file = die", 2),
-        (
-            "fedmx.run.checkpoint.save_file = "
-            "lambda arrays, path, metadata: die(path.write_bytes(b'half a checkpoint'))",
-            2,
-        ),
+        (f"fedmx.run.checkpoint.save_file = {HALF}", 2),
         ("fedmx.run.durable.os.fsync = die", 2),
         ("fedmx.run.durable.os.replace = die", 2),
         ("fedmx.run.durable.sync_folder = die", 3),
@@ -311,7 +298,6 @@ def test_a_process_killed_while_it_saves_costs_no_checkpoint(
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     checkpoint = folder.latest_checkpoint()
-    assert checkpoint is not None
     assert checkpoint.warnings == ()
     assert fingerprint(checkpoint.state) == fingerprint(state(expected))
     folder.save_checkpoint(4, state(4), keep=Keep(2))
@@ -328,13 +314,11 @@ for number in range(1, 1_000_000):
         folder,
     )
     with process:
-        assert process.stdout is not None
         for _ in range(5):
             process.stdout.readline()
         process.kill()
         told = [int(line) for line in process.stdout if line.endswith("\n")]
     checkpoint = folder.latest_checkpoint()
-    assert checkpoint is not None
     assert checkpoint.round in {max(told, default=5), max(told, default=5) + 1}
     assert fingerprint(checkpoint.state) == fingerprint(state(checkpoint.round))
 
@@ -364,52 +348,24 @@ def test_one_and_the_same_memory_is_written_once_and_views_of_it_are_not_mixed_u
         assert np.array_equal(back[key], value)
 
 
+def of_tree(tree: str) -> str:
+    return json.dumps({"format": 1, "round": 2, "tree": tree})
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[]", "not a checkpoint of fedmx; give another file"),
-        ('{"format": 1, "round": 2}', "not a checkpoint of fedmx; give another file"),
-        (
-            '{"format": 2, "round": 2, "tree": "1"}',
-            "the checkpoint has format 2, this fedmx reads up to 1; use the version that wrote it, "
-            "or a newer one",
-        ),
-        ("no JSON", "the checkpoint cannot be read (Expecting value: line 1 column 1 (char 0))"),
-        (
-            '{"format": 1, "round": 2, "tree": "{\\"array\\": \\"6\\"}"}',
-            "the checkpoint cannot be read (not a node of a state tree: {'array': '6'})",
-        ),
-        (
-            '{"format": 1, "round": 2, "tree": "{\\"int\\": \\"0x1\\", \\"float\\": \\"inf\\"}"}',
-            "the checkpoint cannot be read "
-            "(not a node of a state tree: {'int': '0x1', 'float': 'inf'})",
-        ),
-        (
-            '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[1]]}"}',
-            "the checkpoint cannot be read (not an entry of a state tree: [1])",
-        ),
-        (
-            '{"format": 1, "round": 2, "tree": "{\\"dict\\": [[[], 1]]}"}',
-            "the checkpoint cannot be read (not an entry of a state tree: [[], 1])",
-        ),
-        (
-            '{"format": 1, "round": 2, "tree": "' + "[" * 100_000 + '"}',
-            "the checkpoint cannot be read (a state tree that is nested too deeply)",
-        ),
+        ("[]", "not a checkpoint of fedmx"),
+        ('{"format": 1, "round": 2}', "not a checkpoint of fedmx"),
+        ('{"format": 2, "round": 2, "tree": "1"}', "has format 2, this fedmx reads up to 1"),
+        ("no JSON", "cannot be read (Expecting value"),
+        (of_tree('{"array": "6"}'), "not a node of a state tree: {'array': '6'}"),
+        (of_tree('{"int": "0x1", "float": "inf"}'), "not a node of a state tree: {'int': '0x1'"),
+        (of_tree('{"dict": [[1]]}'), "not an entry of a state tree: [1]"),
+        (of_tree('{"dict": [[[], 1]]}'), "not an entry of a state tree: [[], 1]"),
+        (of_tree("[" * 100_000), "nested too deeply"),
     ],
-    ids=[
-        *(
-            "list",
-            "no tree",
-            "newer",
-            "no JSON",
-            "no array",
-            "two tags",
-            "no value",
-            "a list as key",
-        ),
-        "too deep",
-    ],
+    ids=lambda text: text[:30],
 )
 def test_a_file_with_a_right_digest_that_is_no_checkpoint_is_refused(
     tmp_path: Path, content: str, says: str
@@ -418,54 +374,9 @@ def test_a_file_with_a_right_digest_that_is_no_checkpoint_is_refused(
     save_file({}, path, metadata={METADATA_KEY: f"{_digest(content, {})}\n{content}"})
     with pytest.raises(CheckpointError) as caught:
         read_checkpoint(path)
-    assert str(caught.value) == f"{path}: {says}"
-
-
-def test_a_file_without_a_digest_or_with_another_one_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "round-000001.safetensors"
-    content = '{"format": 1, "round": 2, "tree": "1"}'
+    assert str(caught.value).startswith(f"{path}: ")
+    assert says in str(caught.value)
     for metadata in (None, {METADATA_KEY: content}, {METADATA_KEY: f"{'0' * 64}\n{content}"}):
         save_file({}, path, metadata=metadata)
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(CheckpointError, match="is damaged"):
             read_checkpoint(path)
-        expected = f"{path}: the checkpoint is damaged (its SHA-256 does not match)"
-        assert str(caught.value) == expected
-
-
-@pytest.mark.parametrize(
-    ("layout", "shape", "says"),
-    [
-        ([("a", (2,)), ("b", (1,)), ("a", (3,))], (6,), "the layout names the parameter 'a' twice"),
-        ([("a", (2, 3)), ("b", ())], (6,), "the layout has 7 numbers, the vector has shape (6,)"),
-        (
-            [("a", (2, 3)), ("b", ())],
-            (7, 1),
-            "the layout has 7 numbers, the vector has shape (7, 1)",
-        ),
-        (
-            [("a", (2, 3)), ("b", ())],
-            (7,),
-            "cannot write the model (No such file or directory)",
-        ),
-    ],
-    ids=["a name twice", "too few", "not flat", "no folder"],
-)
-def test_weights_that_cannot_be_written_are_refused_whole(
-    tmp_path: Path, layout: Layout, shape: tuple[int, ...], says: str
-) -> None:
-    path = tmp_path / "missing" / "model.safetensors"
-    with pytest.raises(RunError) as caught:
-        export_weights(path, layout, np.zeros(shape, np.float32))
-    assert str(caught.value) == f"{path}: {says}"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_weights_are_written_by_their_names(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    vector = np.arange(14, dtype=np.float32)[::2]
-    export_weights(path, [("b", (2, 3)), ("a", ())], vector)
-    found = load_file(path)
-    assert {name: one.tolist() for name, one in found.items()} == {
-        "a": 12.0,
-        "b": [[0.0, 2.0, 4.0], [6.0, 8.0, 10.0]],
-    }

@@ -17,16 +17,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def record(number: int, accuracy: float | None) -> dict[str, object]:
-    return {
-        "round": number,
-        "accuracy": accuracy,
-        "loss": 2.0 / number,
-        "participants": [3, 1, 4],
-        "rejected": [],
-        "up_bytes": 1000 * number,
-        "down_bytes": 2000,
-        "seconds": 1.5,
-    }
+    clients = {"participants": [3, 1, 4], "rejected": []}
+    cost = {"up_bytes": 1000 * number, "down_bytes": 2000, "seconds": 1.5}
+    return {"round": number, "accuracy": accuracy, "loss": 2.0 / number, **clients, **cost}
 
 
 def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
@@ -37,22 +30,19 @@ def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
 
 def test_tensorboard_reads_every_number_of_a_round(tmp_path: Path) -> None:
     with EventLog(tmp_path) as log:
-        log.add_round(record(1, 0.5))
-        log.add_round(record(2, None))
-    assert scalars(tmp_path, "accuracy") == [(1, 0.5)]
-    assert scalars(tmp_path, "loss") == [(1, 2.0), (2, 1.0)]
-    assert scalars(tmp_path, "bytes/up") == [(1, 1000.0), (2, 2000.0)]
-    assert scalars(tmp_path, "bytes/down") == [(1, 2000.0), (2, 2000.0)]
-    assert scalars(tmp_path, "seconds") == [(1, 1.5), (2, 1.5)]
-    assert scalars(tmp_path, "clients/participants") == [(1, 3.0), (2, 3.0)]
-    assert scalars(tmp_path, "clients/rejected") == [(1, 0.0), (2, 0.0)]
-
-
-def test_tensorboard_reads_the_numbers_of_hooks(tmp_path: Path) -> None:
-    with EventLog(tmp_path) as log:
         log.add_round(record(1, 0.5), {"epsilon": 0.25, "loss": 7.0})
-    assert scalars(tmp_path, "hooks/epsilon") == [(1, 0.25)]
-    assert scalars(tmp_path, "loss") == [(1, 2.0)]
+        log.add_round(record(2, None))
+    for tag, values in {
+        "accuracy": [0.5],
+        "loss": [2.0, 1.0],
+        "bytes/up": [1000.0, 2000.0],
+        "bytes/down": [2000.0, 2000.0],
+        "seconds": [1.5, 1.5],
+        "clients/participants": [3.0, 3.0],
+        "clients/rejected": [0.0, 0.0],
+        "hooks/epsilon": [0.25],
+    }.items():
+        assert scalars(tmp_path, tag) == list(enumerate(values, start=1)), tag
 
 
 @pytest.mark.parametrize("cut_bytes", [0, 7, 30])
@@ -89,16 +79,12 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_the_caller(tmp_path: Pat
 def test_a_full_disk_is_an_error_in_the_caller_too(tmp_path: Path) -> None:
     with EventLog(tmp_path) as log, open("/dev/full", "wb") as full:
         os.dup2(full.fileno(), log._file.fileno())
-        said = (
-            rf"{log.path.name}: cannot write events \(No space left on device\); free disk space$"
-        )
+        said = rf"{log.path.name}: cannot write events \(No space left on device\)"
         with pytest.raises(RunError, match=said):
             log.add_round(record(1, 0.5))
 
 
 def test_reading_run_folders_does_not_import_tensorboard() -> None:
     code = "import sys, fedmx.run.events; print([m for m in sys.modules if 'tensorboard' in m])"
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert result.stdout == "[]\n"
+    result = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert result == "[]\n"

@@ -69,9 +69,7 @@ def test_every_flipped_bit_is_named_or_changes_nothing(folder: RunFolder, name: 
     for flip in flips(folder.path / name):
         damage, found = all_of(folder.path)
         if damage:
-            assert all(str(folder.path / name) in text and "\n" not in text for text in damage), (
-                flip
-            )
+            assert all(str(folder.path / name) in one and "\n" not in one for one in damage), flip
         else:
             assert repr(found) == repr(value), flip
             harmless += 1
@@ -163,9 +161,7 @@ def test_a_run_whose_ending_is_damaged_can_be_resumed(folder: RunFolder) -> None
     assert RunFolder.open(folder.path).status == "done"
 
 
-def test_a_last_line_whose_line_break_is_damaged_is_not_taken_for_an_unfinished_one(
-    folder: RunFolder,
-) -> None:
+def test_a_last_line_with_a_damaged_break_is_not_taken_for_unfinished(folder: RunFolder) -> None:
     path = folder.path / "rounds.jsonl"
     path.write_bytes(path.read_bytes()[:-1] + b"J")
     run = RunFolder.open(folder.path)

@@ -78,9 +78,7 @@ def test_no_file_stays_open(records: JsonLines) -> None:
 
 
 @pytest.mark.parametrize("left", [b"{", b'{"round": 3}', b"x" * 5000, b"x" * 4096, b"x" * 4095])
-def test_an_unfinished_line_is_not_read_and_is_written_over(
-    records: JsonLines, left: bytes
-) -> None:
+def test_an_unfinished_line_is_unread_and_written_over(records: JsonLines, left: bytes) -> None:
     with records.path.open("ab") as file:
         file.write(left)
     assert [record["round"] for record in records.read()] == [1, 2]

@@ -29,9 +29,7 @@ def test_the_newest_and_those_of_the_cadence_are_kept(
     assert folder.checkpoint_rounds == expected
 
 
-def test_rounds_of_the_cadence_have_checkpoints_whichever_rounds_get_one_otherwise(
-    tmp_path,
-) -> None:
+def test_rounds_of_the_cadence_have_checkpoints_whichever_others_get_one(tmp_path) -> None:
     run = run_of(tmp_path, rounds=9, run={"checkpoint": {"every": 3, "keep": {"every": 4}}})
     assert run.checkpoint_rounds == [9, 8, 6, 4, 3]
 

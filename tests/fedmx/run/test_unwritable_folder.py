@@ -75,7 +75,6 @@ def assert_ended_in_one_line(process: Process, run: RunFolder, shown: Path) -> N
     again = RunFolder.open(run.path)
     assert (len(again.rounds()) in (1, 2), again.damage) == (True, ())  # the next may fit in
     checkpoint = again.latest_checkpoint()
-    assert checkpoint is not None
     assert (checkpoint.round, checkpoint.warnings) == (1, ())
 
 
@@ -118,7 +117,6 @@ def test_the_clients_of_a_server_come_back_when_its_folder_can_be_written_again(
     with trouble(run.path):
         held.release(2)
         assert_ended_in_one_line(server, run, run.path.relative_to(tmp_path))
-    resumed = held.deployment.resume()
-    for process in (resumed, *clients):
+    for process in (held.deployment.resume(), *clients):
         assert process.code() == 0, process.output
     assert_same(run, held, tmp_path)

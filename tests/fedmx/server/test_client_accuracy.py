@@ -21,19 +21,15 @@ from layers.compute.errors import ComputeError
 
 
 def experiment(**changed: Any) -> Experiment:
-    tree: dict[str, Any] = {
-        "rounds": 3,
-        "clients": 8,
-        "compute": {
-            "model": "2nn",
-            "data": "digits",
-            "normalise": {"scale": 16},
-            "partition": {"name": "shards", "per_client": 2},
-            "evaluate": {"per_client": True, "batch_size": 100},
-            "train": {"batch_size": 20},
-        },
+    compute = {
+        "model": "2nn",
+        "data": "digits",
+        "normalise": {"scale": 16},
+        "partition": {"name": "shards", "per_client": 2},
+        "evaluate": {"per_client": True, "batch_size": 100},
+        "train": {"batch_size": 20},
     }
-    return Experiment(**{**tree, **changed})
+    return Experiment(**{"rounds": 3, "clients": 8, "compute": compute, **changed})
 
 
 def record(number: int, mean: float | None, variance: float | None) -> dict[str, Any]:
@@ -100,45 +96,31 @@ def test_mean_and_variance_are_those_of_evaluating_client_by_client() -> None:
 def test_a_client_without_test_samples_is_left_out_of_the_mean() -> None:
     def data() -> dict[str, np.ndarray]:
         rng = np.random.default_rng(1)
-        x, y = rng.random((30, 4), dtype="f"), rng.integers(0, 3, 30)
-        users = np.arange(30) % 3
-        here = users[:12] != 1
-        return {
-            "x_train": x,
-            "y_train": y,
-            "users_train": users,
-            "x_test": x[:12][here],
-            "y_test": y[:12][here],
-            "users_test": users[:12][here],
+        x, y, users = rng.random((30, 4), dtype="f"), rng.integers(0, 3, 30), np.arange(30) % 3
+        here = [row for row in range(12) if users[row] != 1]
+        made = {"x": x, "y": y, "users": users}
+        return {f"{name}_train": one for name, one in made.items()} | {
+            f"{name}_test": one[here] for name, one in made.items()
         }
 
-    assembly = Assembly(
-        Experiment(
-            rounds=1,
-            clients=3,
-            compute={
-                "model": {"name": "2nn", "hidden": [5, 5]},
-                "data": data,
-                "partition": "by-user",
-                "evaluate": {"per_client": True},
-            },
-        )
-    )
+    compute = {"model": {"name": "2nn", "hidden": [5, 5]}, "data": data, "partition": "by-user"}
+    compute["evaluate"] = {"per_client": True}
+    assembly = Assembly(Experiment(rounds=1, clients=3, compute=compute))
     assert [len(rows) for rows in assembly.parts[1]] == [4, 0, 4]
     (only,) = simulate(assembly)
     assert only.client_accuracy_mean == pytest.approx(only.accuracy)
 
 
-def test_nothing_about_clients_is_said_where_it_was_not_measured() -> None:
-    plain = experiment().with_overrides(["compute.evaluate={every: 3}"])
-    for round in simulate(plain):
-        assert round.client_accuracy_mean is None
-    seldom = experiment().with_overrides(["compute.evaluate.every=2"])
-    assert [round.client_accuracy_mean is None for round in simulate(seldom)] == [
-        True,
-        False,
-        False,
-    ]
+@pytest.mark.parametrize(
+    ("override", "unmeasured"),
+    [
+        ("compute.evaluate={every: 3}", [True, True, True]),
+        ("compute.evaluate.every=2", [True, False, False]),
+    ],
+)
+def test_nothing_unmeasured_is_said_about_clients(override: str, unmeasured: list[bool]) -> None:
+    rounds = simulate(experiment().with_overrides([override]))
+    assert [round.client_accuracy_mean is None for round in rounds] == unmeasured
 
 
 def test_a_run_ends_when_the_mean_over_clients_is_enough() -> None:
@@ -159,9 +141,7 @@ def test_a_run_ends_when_the_mean_over_clients_is_enough() -> None:
         ("stop.client_accuracy=1.5", "stop.client_accuracy: must be at most 1"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_when_the_experiment_is_read(
-    override: str, said: str
-) -> None:
+def test_what_cannot_be_measured_is_refused_when_it_is_read(override: str, said: str) -> None:
     whole = experiment(stop={"client_accuracy": 0.5})
     with pytest.raises(ExperimentError, match=re.escape(said)):
         whole.with_overrides([override])

@@ -63,7 +63,6 @@ def test_nothing_of_it_is_in_the_run_folder(tmp_path: Path) -> None:
 def test_of_a_server_a_bounded_part_waits_in_memory_and_of_a_simulation_all(tmp_path: Path) -> None:
     given = experiment(tmp_path, logic={"aggregator": "median"})
     store = serve(given, "run").store
-    assert store is not None
     assert 0 < store.waiting_bytes <= store.memory_bytes == WAITING_MB * MB
     assert simulate(given).store is None
     whole = experiment(tmp_path, logic={"aggregator": "geometric-median"})

@@ -57,16 +57,20 @@ def resumed(run: RunFolder) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("left", "lost", "first"),
+    ("of", "left", "lost", "first"),
     [
-        ((1, 2, 3), "4, 5", 4),
-        ((1, 2, 4, 5), "3", 3),
-        ((1, 2), "3 to 5", 3),
-        ((2, 3, 4, 5), "1", 1),
-        ((), "1 to 5", 1),
+        ("", (1, 2, 3), "4, 5", 4),
+        ("", (1, 2, 4, 5), "3", 3),
+        ("", (1, 2), "3 to 5", 3),
+        ("", (2, 3, 4, 5), "1", 1),
+        ("", (), "1 to 5", 1),
+        ("the clients of ", (), "1 to 5", 1),
+        ("the clients of ", (1, 2, 3, 5), "4", 4),
+        ("the clients of ", (1, 2, 3, 4), "5", 5),
     ],
 )
 def test_a_simulation_makes_lost_rounds_again_and_says_so(
+    of: str,
     left: tuple[int, ...],
     lost: str,
     first: int,
@@ -74,35 +78,16 @@ def test_a_simulation_makes_lost_rounds_again_and_says_so(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    run = killed(whole, tmp_path, [lines_of(whole)[number - 1] for number in left])
+    lines = lines_of(whole)
+    run = killed(whole, tmp_path, lines[:5] if of else [lines[number - 1] for number in left])
+    if of:
+        leave_clients_of(run, left)
     assert resumed(run) == list(range(first, 7))
     assert chain(run) == chain(whole)
-    assert [one["round"] for one in run.rounds()] == [1, 2, 3, 4, 5, 6]
-    told = (
-        f"the records of rounds {lost} are lost; the run goes on after round {first - 1}, with them"
-    )
-    assert told in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("left", "lost", "first"), [((), "1 to 5", 1), ((1, 2, 3, 5), "4", 4), ((1, 2, 3, 4), "5", 5)]
-)
-def test_lost_records_of_clients_are_made_again_as_those_of_rounds(
-    left: tuple[int, ...],
-    lost: str,
-    first: int,
-    whole: RunFolder,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    run = killed(whole, tmp_path, lines_of(whole)[:5])
-    leave_clients_of(run, left)
-    assert resumed(run) == list(range(first, 7))
     assert updates_of(run.clients()) == updates_of(whole.clients())
-    assert (
-        f"the records of the clients of rounds {lost} are lost; the run goes on after round "
-        f"{first - 1}, with them"
-    ) in caplog.text
+    assert [one["round"] for one in run.rounds()] == [1, 2, 3, 4, 5, 6]
+    assert f"the records of {of}rounds {lost} are lost" in caplog.text
+    assert f"goes on after round {first - 1}, with them" in caplog.text
 
 
 @pytest.mark.parametrize("line", [0, -1], ids=["the first", "the last"])
@@ -119,44 +104,31 @@ def test_a_damaged_record_of_a_client_stays_and_costs_no_round(
     assert len(list(run.clients())) == len(list(whole.clients())) - 1
 
 
-def test_a_simulation_whose_last_record_is_damaged_makes_it_again(
-    whole: RunFolder, tmp_path: Path
+@pytest.mark.parametrize(
+    ("damaged", "again", "kept"), [(3, [6], [1, 2, 4, 5, 6]), (5, [5, 6], [1, 2, 3, 4, 5, 6])]
+)
+def test_a_damaged_line_costs_a_round_only_if_no_sound_one_follows(
+    damaged: int, again: list[int], kept: list[int], whole: RunFolder, tmp_path: Path
 ) -> None:
-    lines = lines_of(whole)
-    run = killed(whole, tmp_path, [*lines[:4], lines[4].replace(b"accuracy", b"accurbcy")])
-    assert resumed(run) == [5, 6]
-    assert chain(run) == chain(whole)
-
-
-def test_a_damaged_line_between_sound_ones_stays_and_costs_no_round(
-    whole: RunFolder, tmp_path: Path
-) -> None:
-    lines = lines_of(whole)
-    lines[2] = lines[2].replace(b"accuracy", b"accurbcy")
-    run = killed(whole, tmp_path, lines[:5])
-    assert resumed(run) == [6]
+    lines = lines_of(whole)[:5]
+    lines[damaged - 1] = lines[damaged - 1].replace(b"accuracy", b"accurbcy")
+    run = killed(whole, tmp_path, lines)
+    assert resumed(run) == again
     assert chain(run)[-1] == chain(whole)[-1]
-    assert [one["round"] for one in run.rounds()] == [1, 2, 4, 5, 6]
+    assert [one["round"] for one in run.rounds()] == kept
 
 
-def test_a_deployed_run_goes_on_and_names_the_lost_rounds(
-    whole: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("left", "named"), [(3, "rounds 4, 5 are lost"), (5, "the clients of rounds 1 to 5 are lost")]
+)
+def test_a_deployed_run_goes_on_and_names_what_is_lost(
+    left: int, named: str, whole: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = killed(whole, tmp_path, lines_of(whole)[:3], mode="server")
+    run = killed(whole, tmp_path, lines_of(whole)[:left], mode="server")
+    if left == 5:
+        (run.path / "clients.jsonl").unlink()
     assert resumed(run) == [6]
-    assert "the records of rounds 4, 5 are lost; the run goes on without them" in caplog.text
-
-
-def test_a_deployed_run_goes_on_and_names_the_lost_records_of_clients(
-    whole: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    run = killed(whole, tmp_path, lines_of(whole)[:5], mode="server")
-    (run.path / "clients.jsonl").unlink()
-    assert resumed(run) == [6]
-    assert (
-        "the records of the clients of rounds 1 to 5 are lost; the run goes on without them\n"
-        in caplog.text
-    )
+    assert f"the records of {named}; the run goes on without them" in caplog.text
 
 
 def test_a_fork_that_has_lost_what_it_took_over_is_not_resumed(

@@ -65,9 +65,10 @@ def test_a_checkpoint_is_written_every_so_many_rounds_and_after_the_last(every, 
     assert written == [("checkpoint", number, {"at": number}, Keep(3)) for number in due]
 
 
-@pytest.mark.parametrize(
-    "name", ["accuracy", "loss", "round", "chain", "checksum", "stepped_back", "suspended"]
-)
+RECORDED = ["accuracy", "loss", "round", "chain", "checksum", "stepped_back", "suspended"]
+
+
+@pytest.mark.parametrize("name", RECORDED)
 def test_a_hooks_number_does_not_vanish_behind_one_of_the_record(name) -> None:
     report = RoundReport(3, 0.1, 2, (), Traffic(), numbers={"epsilon": 0.5, name: 0.9})
     with pytest.raises(FedmxError, match=rf"^round 3: a hook records {name}, .*another name$"):
@@ -90,23 +91,11 @@ def test_a_rounds_record_has_all_that_happened_and_only_that() -> None:
     bare = {
         "epsilon": 0.5,
         "round": 3,
-        "accuracy": None,
-        "loss": None,
-        "client_accuracy_mean": None,
-        "client_accuracy_variance": None,
-        "train_loss": None,
-        "participants": [4],
-        "selected": 2,
-        "tasks": 0,
-        "updates": 1,
-        "rejected": 0,
-        "declined": 0,
-        "lost": 1,
-        "up_bytes": 0,
-        "down_bytes": 0,
-        "control_bytes": 0,
-        "file_bytes": 0,
-        "rejected_connections": [],
+        **dict.fromkeys(["accuracy", "loss", "train_loss"]),
+        **dict.fromkeys(["client_accuracy_mean", "client_accuracy_variance"]),
+        **{"participants": [4], "selected": 2, "updates": 1, "lost": 1, "rejected_connections": []},
+        **dict.fromkeys(["tasks", "rejected", "declined"], 0),
+        **dict.fromkeys(["up_bytes", "down_bytes", "control_bytes", "file_bytes"], 0),
         "seconds": 1.0,
         "elapsed_s": 1.0,
         "clock_s": 0.0,
@@ -160,36 +149,16 @@ def test_the_records_of_clients_have_all_that_is_known_of_each() -> None:
     )
     report = RoundReport(3, 0.1, 2, clients, Traffic(), others=(ClientReport(8, "not-selected"),))
     given = Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=journal)
-    bare = {
-        "round": 3,
-        "client": 4,
-        "status": "accepted",
-        "reason": "",
-        "traceback": "",
-        "samples": 0,
-        "steps": 0,
-        "up_bytes": 0,
-        "down_bytes": 0,
-        "update_blake3": [],
-    }
+    numbers = dict.fromkeys(["samples", "steps", "up_bytes", "down_bytes"], 0)
+    bare = {"round": 3, "client": 4, "status": "accepted", **numbers, "update_blake3": []}
+    bare |= {"reason": "", "traceback": ""}
     assert given.client_records() == [
         {
             **bare,
-            "norm": 1.5,
-            "samples": 10,
-            "steps": 5,
-            "up_bytes": 20,
-            "down_bytes": 30,
+            **{"norm": 1.5, "samples": 10, "steps": 5, "up_bytes": 20, "down_bytes": 30},
             "update_blake3": ["a0" * 32, "b1" * 32],
-            "version": 2,
-            "staleness": 1,
-            "tasks": 1,
-            "share": 0.25,
-            "liar": True,
-            "asked_s": 0.0,
-            "trained_s": 1.0,
-            "decided_s": 1.5,
-            "sending_s": 2.0,
+            **{"version": 2, "staleness": 1, "tasks": 1, "share": 0.25, "liar": True},
+            **{"asked_s": 0.0, "trained_s": 1.0, "decided_s": 1.5, "sending_s": 2.0},
             "ended_s": 2.5,
         },
         {**bare, "update_blake3": ["c2" * 32]},
@@ -197,8 +166,7 @@ def test_the_records_of_clients_have_all_that_is_known_of_each() -> None:
         {**bare, "client": 8, "status": "not-selected"},
     ]
     assert given.update_blake3 == {4: ("a0" * 32, "b1" * 32, "c2" * 32)}
-    assert given.participants == (4, 4)
-    assert given.updates == 3
+    assert (given.participants, given.updates) == ((4, 4), 3)
     assert given.staleness is None
 
 

@@ -156,8 +156,7 @@ def test_the_run_goes_on_from_the_last_good_model_without_the_attacker(
         assert step.suspects[0] == step.excluded[0]
     told = [step for record in run.rounds() for step in record.get("stepped_back", ())]
     assert [step["suspects"] for step in told] == [list(step.suspects) for step in steps]
-    last = list(run.clients(ROUNDS))
-    assert {line["client"] for line in last} == set(range(4)) - excluded
+    assert {line["client"] for line in list(run.clients(ROUNDS))} == set(range(4)) - excluded
 
 
 def test_the_variate_of_an_excluded_client_is_in_no_sum_any_more(tmp_path: Path) -> None:
@@ -230,9 +229,7 @@ def test_a_few_who_say_that_they_cannot_train_undo_nothing(tmp_path: Path) -> No
 
 def test_a_run_that_no_step_back_helps_ends_with_a_clear_line(tmp_path: Path) -> None:
     run = folder(tmp_path)
-    with pytest.raises(
-        BrokenModel, match=r"made a model with values that are not finite.*no earlier"
-    ):
+    with pytest.raises(BrokenModel, match=r"not finite.*no earlier.*change the setting.*lower the"):
         list(recorded(simulation(Exploding()), run))
     assert run.status == "failed"
     assert run.rounds() == []
@@ -242,25 +239,13 @@ def test_a_run_ends_when_ten_steps_back_did_not_help(tmp_path: Path) -> None:
     run, server = folder(tmp_path), simulation(Exploding(2))
     with pytest.raises(BrokenModel) as caught:
         list(recorded(server, run))
-    assert str(caught.value).endswith(
-        "; stepping back 10 times did not help; lower the learning rate, use an aggregator that "
-        "tolerates bad updates, or keep more checkpoints"
-    )
+    assert "stepping back 10 times did not help; lower the learning rate" in str(caught.value)
     steps = server.steps_back.steps
     assert [(step.round, step.to) for step in steps] == [(2, 1)] + [(2, 0)] * 9
     excluded = [client for step in steps for client in step.excluded]
     assert len(set(excluded)) == len(excluded) == 3, "one client is always left"
     assert (run.status, run.reason) == ("failed", f"BrokenModel: {caught.value}")
     assert server.reason == ""
-
-
-def test_a_run_whose_first_round_breaks_is_told_to_change_a_setting() -> None:
-    with pytest.raises(BrokenModel) as caught:
-        list(simulation(Exploding()))
-    assert str(caught.value).endswith(
-        "; no earlier model is kept to go on from; change the setting and run the experiment "
-        "again: lower the learning rate, use an aggregator that tolerates bad updates"
-    )
 
 
 # --- what is remembered of the rounds -------------------------------------------------------

@@ -28,13 +28,10 @@ def ended(**measured: Any) -> Round:
         ("clock_s", 60.0, "clock_elapsed_s", -1),
     ],
 )
-def test_a_limit_that_is_just_reached_ends_the_run(
-    limit: str, value: float, name: str, step: int
-) -> None:
+def test_a_limit_just_reached_ends_the_run(limit: str, value: float, name: str, step: int) -> None:
     stop = Stop(**{limit: value})
     assert stop.reason(ended(**{name: value})) is not None
-    short = math.nextafter(value, value + step)
-    assert stop.reason(ended(**{name: short})) is None
+    assert stop.reason(ended(**{name: math.nextafter(value, value + step)})) is None
 
 
 @pytest.mark.parametrize(
@@ -48,11 +45,7 @@ def test_a_limit_that_is_just_reached_ends_the_run(
         ),
         (Stop(loss=0.25), {"loss": 0.12345}, "loss 0.1235 reached 0.25"),
         (Stop(seconds=60.0), {"elapsed_s": 61.6}, "62 s passed the limit of 60 s"),
-        (
-            Stop(clock_s=1.5),
-            {"clock_elapsed_s": 2.5001},
-            "3 s passed the clock's limit of 1.5 s",
-        ),
+        (Stop(clock_s=1.5), {"clock_elapsed_s": 2.5001}, "3 s passed the clock's limit of 1.5 s"),
         (
             Stop(patience=2),
             {"accuracy": 0.75},

@@ -22,22 +22,15 @@ COLLUDING = ("alie", "fang-krum", "fang-trim", "inner-product", "mimic", "min-ma
 
 
 def experiment(attack: Any, **changed: Any) -> Experiment:
-    return Experiment.from_dict(
-        {
-            "name": "lies",
-            "rounds": 2,
-            "clients": 6,
-            "attack": attack,
-            "compute": {
-                "model": "logistic",
-                "data": "digits",
-                "normalise": {"scale": 16},
-                "train": {"steps": 2},
-            },
-            "logic": {"selector": {"name": "uniform", "fraction": 0.8}, "min_updates": 3},
-            **changed,
-        }
-    )
+    tree = {
+        **{"name": "lies", "rounds": 2, "clients": 6, "attack": attack},
+        "compute": {
+            **{"model": "logistic", "data": "digits", "normalise": {"scale": 16}},
+            "train": {"steps": 2},
+        },
+        "logic": {"selector": {"name": "uniform", "fraction": 0.8}, "min_updates": 3},
+    }
+    return Experiment.from_dict({**tree, **changed})
 
 
 def attack_named(name: str) -> dict[str, Any]:
@@ -54,8 +47,7 @@ def weights(one: Experiment) -> bytes:
 def test_an_attack_changes_the_model_and_not_with_the_executor(name: str) -> None:
     lied = weights(experiment(attack_named(name)))
     assert lied != weights(experiment(None))
-    two = experiment(attack_named(name), executor={"processes": 2})
-    assert weights(two) == lied
+    assert weights(experiment(attack_named(name), executor={"processes": 2})) == lied
 
 
 @pytest.mark.parametrize("name", [*COLLUDING, "free-rider"])
@@ -132,10 +124,7 @@ def test_a_recorded_run_is_replayed_resumed_and_reported(tmp_path: Path, name: s
 def test_a_deployment_refuses_an_attack_in_one_line_with_and_without_tls(
     name: str, certificates: Certificates
 ) -> None:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    with_tls = {"address": "127.0.0.1:0", "tls": {kind: str(one) for kind, one in files.items()}}
-    for network in ({}, with_tls):
+    for network in ({}, {"address": "127.0.0.1:0", "tls": certificates.files}):
         with pytest.raises(ExperimentError, match=r"^attack: is for simulations"):
             serve(experiment(attack_named(name), network=network), run="lies")
 
@@ -154,12 +143,7 @@ def test_an_attack_that_does_not_fit_the_experiment_is_refused(attack, reason) -
 
 
 @pytest.mark.parametrize(
-    "logic",
-    [
-        {"hooks": ["top-k"]},
-        {"preset": "fedbuff"},
-        {"own": ["*bias*"]},
-    ],
+    "logic", [{"hooks": ["top-k"]}, {"preset": "fedbuff"}, {"own": ["*bias*"]}]
 )
 @pytest.mark.parametrize("name", COLLUDING)
 def test_colluders_are_refused_where_no_whole_updates_of_one_version_travel(name, logic) -> None:

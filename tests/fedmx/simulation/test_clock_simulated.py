@@ -78,8 +78,7 @@ def test_of_those_asked_in_reserve_the_first_count_and_nobody_waits_for_the_othe
 
 def test_of_those_asked_in_reserve_more_come_in_for_those_who_drop_out() -> None:
     logic = {"selector": {"name": "uniform", "count": 6}, "over_select": 2, "min_updates": 0}
-    clock = {"devices": DEVICES, "dropout": 0.4}
-    for round in run(timed(logic, clock, rounds=5)):
+    for round in run(timed(logic, {"devices": DEVICES, "dropout": 0.4}, rounds=5)):
         report = round.report
         lost = len(report.of("lost"))
         assert report.selected == 12
@@ -127,8 +126,7 @@ def test_each_pass_of_a_lane_takes_the_time_of_its_clients_again(uploads) -> Non
 
 def test_a_serial_channel_is_shared_by_the_passes_of_all_lanes() -> None:
     lanes = Fixed(((1,), (2,)), 2)
-    clock = {"devices": Told(), "uploads": "serial"}
-    (round,) = run(timed({"selector": lanes}, clock, rounds=1))
+    (round,) = run(timed({"selector": lanes}, {"devices": Told(), "uploads": "serial"}, rounds=1))
     # 1 trains until 2 and 5 and sends until 3 and 6; 2 until 3 and 7, and sends until 4 and 8.
     assert {c.client: c.times.ended_s for c in round.report.clients} == {1: 6, 2: 8}
 
@@ -136,8 +134,7 @@ def test_a_serial_channel_is_shared_by_the_passes_of_all_lanes() -> None:
 def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones_did() -> None:
     lanes = Fixed(((3, 0),), 2)
     clock = {"devices": Told(), "deadline_s": 8}
-    logic = {"selector": lanes, "min_updates": 0}
-    (round,) = run(timed(logic, clock, rounds=1))
+    (round,) = run(timed({"selector": lanes, "min_updates": 0}, clock, rounds=1))
     assert round.report.of("lost") == (3, 0)
     assert all(client.counted_before for client in round.report.clients)
     assert round.report.took_s == 8
@@ -145,8 +142,7 @@ def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones
 
 def test_of_a_lane_what_the_deadline_cuts_off_is_lost() -> None:
     lanes = Fixed(((3, 0), (2, 5, 4)))
-    clock = {"devices": Told(), "deadline_s": 8}
-    (round,) = run(timed({"selector": lanes}, clock, rounds=1))
+    (round,) = run(timed({"selector": lanes}, {"devices": Told(), "deadline_s": 8}, rounds=1))
     assert round.report.of("accepted") == (3, 0, 2)
     reasons = {client.client: client.reason for client in round.report.clients}
     assert reasons[5] == "no answer before the round ended"
@@ -255,13 +251,6 @@ def test_a_clock_does_not_change_what_clients_learn() -> None:
         with simulation:
             list(simulation)
     assert timeless.weights.tobytes() == slow.weights.tobytes()
-
-
-@pytest.mark.parametrize("what", ["dropout", "availability", "uploads"])
-def test_a_clock_without_devices_is_refused(what) -> None:
-    value = {"dropout": 0.1, "availability": "chance", "uploads": "serial"}[what]
-    with pytest.raises(Exception, match=f"clock.{what}.*needs simulated devices"):
-        timed({}, {what: value})
 
 
 def test_a_trace_that_is_not_there_is_told_with_where_it_was_looked_for() -> None:

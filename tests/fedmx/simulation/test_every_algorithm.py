@@ -23,17 +23,11 @@ from tests.network.conftest import Certificates
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 WITH_MEMORY = (
-    "hook dgc",
-    "hook quantise",
-    "hook scaffold",
-    "hook selective-sgd",
-    "hook sign-sgd",
-    "hook stc",
-    "hook top-k",
-    "several at once",
-    "several passes",
+    *("hook dgc", "hook quantise", "hook scaffold", "hook selective-sgd", "hook sign-sgd"),
+    *("hook stc", "hook top-k", "several at once", "several passes"),
 )
 # Where LOGIC's settings move the model too little or too far for three rounds to show learning.
+STC = {"name": "stc", "p_up": 0.3, "p_down": 0.3}
 LEARNING: dict[str, dict[str, Any]] = {
     "hook fedadagrad": {"hooks": [{"name": "fedadagrad", "server_learning_rate": 0.01}]},
     "hook selective-sgd": {"hooks": [{"name": "selective-sgd", "download": 0.5, "clip": 0.1}]},
@@ -46,19 +40,11 @@ LEARNING: dict[str, dict[str, Any]] = {
     "preset selective-sgd": {"preset": {"name": "selective-sgd", "clip": 0.1}},
     "preset selective-sgd with noise": {
         "preset": {
-            "name": "selective-sgd",
-            "upload": 0.5,
-            "choice": "random",
-            "clip": 0.1,
-            "epsilon": 1e7,
+            **{"name": "selective-sgd", "upload": 0.5, "choice": "random"},
+            **{"clip": 0.1, "epsilon": 1e7},
         }
     },
-    "several at once": {
-        "hooks": [
-            *LOGIC["several at once"]["hooks"][:-1],
-            {"name": "stc", "p_up": 0.3, "p_down": 0.3},
-        ]
-    },
+    "several at once": {"hooks": [*LOGIC["several at once"]["hooks"][:-1], STC]},
 }
 
 
@@ -72,13 +58,7 @@ def learning(name: str, **changed: Any) -> Experiment:
 
 
 def deployed(name: str, certificates: Certificates) -> Experiment:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": {kind: str(file) for kind, file in files.items()},
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     return learning(name, network=network)
 
 
@@ -180,9 +160,7 @@ def test_a_client_that_is_killed_and_started_again_goes_on_in_the_same_bits(
     assert Result.of(server.weights.tobytes(), rounds) == expected
 
 
-def test_a_client_that_is_started_again_without_its_memory_gets_the_model(
-    fleet, certificates, tmp_path
-) -> None:
+def test_a_client_restarted_without_memory_gets_the_model(fleet, certificates, tmp_path) -> None:
     expected = simulated("hook stc").result
     victim = victim_of(expected)
     server = serve(deployed("hook stc", certificates), "run")

@@ -195,8 +195,7 @@ def test_the_longest_task_starts_first() -> None:
 def test_the_model_is_shared_once_a_round() -> None:
     backend = MemoryCrew(2, lambda number: 0)
     outcome(backend)
-    tasks = [job.task for job in backend.given if isinstance(job, Train)]
-    assert len(tasks) == 15
+    assert len([job.task for job in backend.given if isinstance(job, Train)]) == 15
     model = 3 + 1  # each round's, and the last one's to be evaluated
     variate = 2  # SCAFFOLD's c, from round 2 on
     kept = 5 + 10  # a client's own c: none, one, and also the one before it, since it may count

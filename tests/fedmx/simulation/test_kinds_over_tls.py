@@ -32,13 +32,7 @@ def fleet(certificates: Certificates) -> Iterator[Fleet]:
 def test_over_tls_it_ends_in_the_bits_of_the_simulation(
     kind: str, fleet: Fleet, certificates: Certificates, tmp_path: Path, kind_folder: Path
 ) -> None:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": {name: str(file) for name, file in files.items()},
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     server = serve(experiment(kind_folder, **KINDS[kind], network=network), "run")
     rounds = list(fleet.run(server, tmp_path, kind_folder))
     alone = simulate(experiment(kind_folder, **KINDS[kind]))

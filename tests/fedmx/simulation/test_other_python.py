@@ -68,13 +68,7 @@ def test_a_server_and_clients_of_another_python_end_in_the_bits_of_one_alone(
     name: str, other_fleet: Fleet, certificates: Certificates, tmp_path: Path
 ) -> None:
     logic = LOGIC[f"preset {name}"]
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": {kind: str(file) for kind, file in files.items()},
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     server = serve(experiment(logic, network=network), "run")
     rounds = list(other_fleet.run(server, tmp_path))
     with simulate(experiment(logic)) as simulation:

@@ -45,15 +45,9 @@ class Near(LocalSgd):
         job.engine.load(own, job.task.buffers)
 """
 MEASURES = (
-    "personal_accuracy_mean",
-    "personal_accuracy_variance",
-    "personal_accuracy_worst_tenth",
-    "personal_loss_mean",
-    "newcomer_accuracy_mean",
-    "newcomer_loss_mean",
-    "client_accuracy_mean",
-    "client_accuracy_worst_tenth",
-    "client_loss_mean",
+    *("personal_accuracy_mean", "personal_accuracy_variance", "personal_accuracy_worst_tenth"),
+    *("personal_loss_mean", "newcomer_accuracy_mean", "newcomer_loss_mean"),
+    *("client_accuracy_mean", "client_accuracy_worst_tenth", "client_loss_mean"),
 )
 
 
@@ -79,8 +73,7 @@ def measures(experiment: Experiment) -> list[list[float]]:
 def test_workers_keep_the_personal_models_that_one_process_does(tmp_path, logic) -> None:
     (tmp_path / "near.py").write_text(NEAR)
     alone = measures(experiment(tmp_path, logic))
-    both = measures(experiment(tmp_path, logic, executor={"processes": 2}))
-    assert both == alone
+    assert measures(experiment(tmp_path, logic, executor={"processes": 2})) == alone
     without = measures(experiment(tmp_path, {"preset": {"name": "fedavg", "fraction": 0.7}}))
     assert [one[0] for one in without] != [one[0] for one in alone]
 
@@ -161,8 +154,7 @@ def test_own_tensors_that_start_from_a_file_come_with_the_first_task(tmp_path) -
 
 
 @pytest.mark.parametrize(
-    ("own", "said"),
-    [(["tail.*"], "tail"), (["norm"], "norm"), (["head", "body"], "all tensors")],
+    ("own", "said"), [(["tail.*"], "tail"), (["norm"], "norm"), (["head", "body"], "all tensors")]
 )
 def test_patterns_that_stand_for_nothing_or_for_everything_are_refused(tmp_path, own, said) -> None:
     with pytest.raises(ExperimentError, match=said):
@@ -188,14 +180,11 @@ def test_a_new_key_changes_no_digest_and_a_trainer_does(tmp_path) -> None:
 
 def test_the_personal_model_of_a_client_is_exported(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    tree = {**TREE, "name": "own", "logic": {"preset": {"name": "fedper", "fraction": 0.5}}}
-    Path("own.yaml").write_text(json.dumps(tree))
-    assert command(["run", "own.yaml"]) == 0
-    (run,) = Path("runs").iterdir()
+    run = run_of({**TREE, "logic": {"preset": {"name": "fedper", "fraction": 0.5}}})
     for options in ([], ["--client", "2"], ["--client", "5"]):
         file = f"{'-'.join(options) or 'global'}.safetensors"
         capsys.readouterr()
-        assert command(["export", str(run), "--to", "safetensors", "-o", file, *options]) == 0
+        assert command(["export", run, "--to", "safetensors", "-o", file, *options]) == 0
         assert re.findall(r"client (\d+)", capsys.readouterr().out) == options[1:]
     whole, two, five = (
         load_file(f"{one}.safetensors") for one in ("global", "--client-2", "--client-5")
@@ -212,13 +201,19 @@ def test_the_personal_model_of_a_client_is_exported(tmp_path, monkeypatch, capsy
         assert np.array_equal(head, memory)
 
 
-def test_a_client_that_there_is_not_has_no_model_to_export(tmp_path, monkeypatch, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("own.yaml").write_text(json.dumps({**TREE, "rounds": 1}))
+def run_of(tree: dict[str, Any]) -> str:
+    """The folder of a run with the command."""
+    Path("own.yaml").write_text(json.dumps(tree))
     assert command(["run", "own.yaml"]) == 0
     (run,) = Path("runs").iterdir()
+    return str(run)
+
+
+def test_a_client_that_there_is_not_has_no_model_to_export(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_of({**TREE, "rounds": 1})
     capsys.readouterr()
-    assert command(["export", str(run), "--to", "safetensors", "--client", "6"]) == 2
+    assert command(["export", run, "--to", "safetensors", "--client", "6"]) == 2
     assert "client 6" in capsys.readouterr().err
 
 
@@ -226,14 +221,15 @@ def test_a_run_with_personal_models_replays_forks_and_is_verified(tmp_path, monk
     monkeypatch.chdir(tmp_path)
     compute = {**TREE["compute"], "evaluate": {"personal": True}}
     logic = {"preset": {"name": "ditto", "fraction": 0.5}}
-    Path("own.yaml").write_text(json.dumps({**TREE, "compute": compute, "logic": logic}))
-    assert command(["run", "own.yaml"]) == 0
-    (run,) = Path("runs").iterdir()
-    assert command(["replay", str(run)]) == 0
-    assert command(["replay", str(run), "--round", "3"]) == 0
-    assert command(["pack", str(run), "-o", "own.fedmx"]) == 0
-    assert command(["verify", "own.fedmx"]) == 0
-    assert command(["fork", str(run), "--round", "2", "--set", "logic.preset.lam=0.5"]) == 0
+    run = run_of({**TREE, "compute": compute, "logic": logic})
+    for words in (
+        ["replay", run],
+        ["replay", run, "--round", "3"],
+        ["pack", run, "-o", "own.fedmx"],
+        ["verify", "own.fedmx"],
+        ["fork", run, "--round", "2", "--set", "logic.preset.lam=0.5"],
+    ):
+        assert command(words) == 0
     ends = [RunFolder.open(one).rounds()[-1] for one in Path("runs").iterdir()]
     assert len({one["model_sha256"] for one in ends}) == 1, "the global model is FedAvg's"
     assert len({one["personal_loss_mean"] for one in ends}) == 2

@@ -130,9 +130,7 @@ def hook(name: str, **settings: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_several_processes_give_the_bits_of_one(
-    kind: str, folder: Path, crew: ProcessBackend
-) -> None:
+def test_many_processes_have_the_bits_of_one(kind: str, folder: Path, crew: ProcessBackend) -> None:
     given = experiment(folder, **KINDS[kind])
     assert outcome(given, crew) == outcome(given)
 
@@ -277,15 +275,12 @@ def test_a_worker_ends_with_its_backend_or_is_killed(
     assert _children(os.getpid()) == before
 
 
-def test_an_error_in_a_hook_comes_back_with_its_own_traceback(
-    folder: Path, crew: ProcessBackend
-) -> None:
+def test_an_error_in_a_hook_comes_back_with_its_trace(folder: Path, crew: ProcessBackend) -> None:
     logic = {**ALL, "hooks": [hook("Fails", whom=1)]}
     with pytest.raises(ClientFailed, match="client 1, round 2: ValueError: this client") as raised:
         outcome(experiment(folder, logic=logic), crew)
     line = PARTS.splitlines().index('        raise ValueError("this client will not")') + 1
-    text = str(raised.value.__cause__)
-    assert f'worker_parts.py", line {line}, in _act' in text
+    assert f'worker_parts.py", line {line}, in _act' in str(raised.value.__cause__)
     assert raised.value.__cause__.place == f"{folder / 'worker_parts.py'}:{line}"
     del raised  # its traceback keeps this frame, and so the data
 
@@ -321,9 +316,7 @@ def test_an_object_that_workers_cannot_receive_is_refused_by_name() -> None:
     assert len(str(raised.value).splitlines()) == 1
 
 
-def test_the_name_alone_starts_a_process_for_each_processor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_name_alone_starts_a_process_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     start_copies(monkeypatch.setattr)
     backend = Experiment(**{**TREE, "executor": "processes"}).executor.start()
     try:
@@ -509,7 +502,6 @@ def test_an_ended_run_leaves_no_worker_and_no_file(
     before = set(os.listdir("/dev/shm"))
     words = ("run", "long.yaml", "--executor", "processes:2")
     with started(*words, cwd=folder, starts_anew=True, TMPDIR=str(tmp_path)) as run:
-        assert run.stderr is not None
         while "run folder" not in run.stderr.readline():  # its workers were started before
             assert run.poll() is None
         workers = [os.pidfd_open(pid) for pid in _children(run.pid)]

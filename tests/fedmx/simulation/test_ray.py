@@ -158,8 +158,7 @@ def test_two_nodes_give_the_bits_of_one_process_when_one_is_killed_in_mid_round(
 ) -> None:
     (tmp_path / "ray_parts.py").write_text(PARTS)
     flag = tmp_path / "waits"
-    hook = {"name": "ray_parts:WaitsForItsEnd", "flag": str(flag)}
-    logic = {**TREE["logic"], "hooks": [hook]}
+    logic = {**TREE["logic"], "hooks": [{"name": "ray_parts:WaitsForItsEnd", "flag": str(flag)}]}
     flag.write_text("")
     serial = outcome(experiment(tmp_path, logic=logic))
     on_ray = experiment(tmp_path, logic=logic, executor={"ray": {"address": cluster.address}})
@@ -184,14 +183,11 @@ def _kill_the_node_named_in(cluster: Any, flag: Path) -> None:
     node.kill_raylet()
 
 
-def test_the_data_set_is_read_once_and_mapped_from_the_object_store(
-    cluster: Any, tmp_path: Path
-) -> None:
+def test_the_data_set_is_read_once_and_mapped_from_the_store(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "ray_data.py").write_text(DATA)
     data = {"name": "ray_data:arrays", "log": str(tmp_path / "read")}
     compute = {**TREE["compute"], "data": data}
-    hook = {"name": "ray_data:Looks", "folder": str(tmp_path)}
-    logic = {**TREE["logic"], "hooks": [hook]}
+    logic = {**TREE["logic"], "hooks": [{"name": "ray_data:Looks", "folder": str(tmp_path)}]}
     executor = {"ray": {"address": cluster.address, "workers": 1}}
     given = experiment(tmp_path, compute=compute, logic=logic, executor=executor)
     with simulate(given) as simulation:
@@ -224,18 +220,14 @@ def test_ray_starts_on_this_machine_without_an_address(tmp_path: Path) -> None:
         lines = result.err.splitlines()
         known = ("round ", "run folder", "warning: no worker has a core")  # on a busy machine
         assert all(line.startswith(known) for line in lines), result.err
-        path = result.out.split("model:")[1].split()[0]
-        model.append((tmp_path / path).read_bytes())
+        model.append((tmp_path / result.out.split("model:")[1].split()[0]).read_bytes())
     assert model[0] == model[1]
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (
-            "The actor died.\n\tThe actor's node has died: 17\n  Bye.",
-            "The actor's node has died: 17",
-        ),
+        ("The actor died.\n\tThe actor's node died: 17\n  Bye.", "The actor's node died: 17"),
         ("A Node left.\nTraceback:\n ValueError: it is no part\n", "ValueError: it is no part"),
         ("The actor died.\n  It was killed.\n", "It was killed."),
         (" \n", "RuntimeError"),

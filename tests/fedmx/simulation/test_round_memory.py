@@ -49,13 +49,8 @@ def test_a_resumed_run_ends_in_the_same_bits(kind_folder: Path) -> None:
 def test_over_tls_it_ends_in_the_same_bits_also_if_a_client_is_killed_before_its_task(
     killed: bool, fleet: Fleet, certificates: Certificates, tmp_path: Path, kind_folder: Path
 ) -> None:
-    tls, flag = certificates.server, tmp_path / "killed"
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": {name: str(file) for name, file in files.items()},
-    }
+    flag = tmp_path / "killed"
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     hooks = ["kind_parts:Shares", {"name": "kind_parts:Kills", "file": str(flag)}]
     logic = {**LOGIC, "selector": {"name": "uniform", "fraction": 1.0}, "hooks": hooks}
     server = serve(experiment(kind_folder, logic=logic, network=network), "run")

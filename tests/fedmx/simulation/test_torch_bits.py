@@ -58,7 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", [KIND, SCAFFOLD])
-def test_several_processes_give_the_bits_of_one(kind: dict[str, Any], folder: Path) -> None:
+def test_many_processes_have_the_bits_of_one(kind: dict[str, Any], folder: Path) -> None:
     given = experiment(folder, **kind)
     backend = ProcessBackend(2)
     try:
@@ -70,13 +70,7 @@ def test_several_processes_give_the_bits_of_one(kind: dict[str, Any], folder: Pa
 def test_over_tls_it_ends_in_the_bits_of_the_simulation(
     folder: Path, certificates: Certificates, tmp_path: Path
 ) -> None:
-    tls = certificates.server
-    files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-    network = {
-        "address": "127.0.0.1:0",
-        "heartbeat_s": 30,
-        "tls": {name: str(file) for name, file in files.items()},
-    }
+    network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     two = {**KIND, "clients": 2, "logic": {"hooks": ["fedprox"]}}  # each process loads PyTorch
     fleet = Fleet(2, certificates)
     try:

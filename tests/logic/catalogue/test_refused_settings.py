@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 from inspect import signature
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -155,7 +156,10 @@ def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
                 make(**given | {setting: wrong})
         if (kind, name, setting) not in ALONE:
             needs = {name: one for name, one in WITH.get(setting, {}).items() if name in hints}
-            make(**given | needs | {setting: accepted})
+            part = make(**given | needs | {setting: accepted})
+            if kind != "preset":  # whose settings are those of its parts
+                with pytest.raises(FrozenInstanceError):
+                    setattr(part, setting, accepted)
 
 
 @pytest.mark.parametrize(
