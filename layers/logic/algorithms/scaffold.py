@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.declaration import Need, Trait, declarers
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -19,9 +19,10 @@ from layers.logic.core.hook import (
     ServerSide,
 )
 from layers.logic.core.messages import Task, Update, vector_in
+from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState
-from layers.logic.errors import Rejected
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.vectors import accumulation, excess
 from layers.logic.selectors.uniform import Uniform
 from layers.settings import Positive
@@ -85,14 +86,31 @@ class Scaffold(Hook):
     dense: bool = False
     correct: Literal["gradient", "step"] = "gradient"
 
-    provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS, Trait.COUNTS_CLIENTS})
+    provides = frozenset({Trait.SUMS})
+    counts_clients = True
+    memory_fits = True
 
     @property
     def requires(self) -> frozenset[Need]:
-        """One model, its gradient in option I, and exact updates unless `dense` is set."""
+        """One model, and its gradient in option I."""
         gradient = {Need.RECEIVED_GRADIENT} if self.option == "I" else set()
-        exact = set() if self.dense else {Need.EXACT}
-        return frozenset({Need.ONE_VERSION, *gradient, *exact})
+        return frozenset({Need.ONE_VERSION, *gradient})
+
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods; `send` only reads the update."""
+        return super().follows - {Trait.CHANGES_UPDATE}
+
+    def check(self, logic: Parts) -> None:
+        """Check that updates arrive without loss, unless `dense` is set."""
+        me = type(self).__name__
+        lossy = (declarers(hook).get(Trait.LOSSY) for hook in logic.hooks)
+        if not self.dense and (other := next(filter(None, lossy), None)):
+            raise LogicError(
+                f"{type(other).__name__} compresses the update, but not the values of {me}: "
+                "they travel as float32, and follow the client's own update, not the decoded one; "
+                f"set dense: true in {me} to allow it"
+            )
 
     class Server(ServerSide["Scaffold"]):
         def __init__(self, hook: Scaffold) -> None:

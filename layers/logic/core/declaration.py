@@ -26,21 +26,14 @@ class Need(Enum):
     STEPS = "uses the number of local steps of each update, which must not exceed the task's"
     EACH_CLIENT = "uses the updates of single clients"
     EQUAL_WEIGHTS = "draws clients by their size"
-    PLAN_WEIGHTS = "gives each client its weight in the mean"
     DENSE = "compares the updates value by value"
-    EXACT = "needs the updates without loss"
-    PLAIN_SGD = "sends the sum of the gradients in place of the update"
+    PLAN_WEIGHTS = "gives each client its weight in the mean"
     SERIAL_UPLOADS = "assumes one upload at a time"
     DEADLINE = "fits clients into a round of a given length"
     LABELS = "uses the labels of all clients"
-    DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
-    SAMPLED = "counts on secret draws of the clients (amplification by sampling)"
-    SCHEDULED = "counts on how often each client takes part (privacy without sampling)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
-    UNASKED = "does not let the selector ask clients about their data"
-    HIDES_LABELS = "hides what clients answer about their labels, and nothing else that is asked"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
@@ -52,7 +45,6 @@ class Trait(Enum):
     )
     REFILLS = "selects clients while the round collects (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
-    ASKS_LABELS = "asks the clients for their labels"
     ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
     BY_SAMPLES = "weighs updates by samples"
     OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
@@ -62,24 +54,14 @@ class Trait(Enum):
     ENCODES_MODEL = "encodes the model"
     OPAQUE = "sends opaque updates, such as masked integers: the server reads only their sum"
     FROM_MEAN = "needs only the mean of the updates"
-    LOSSLESS = "encodes updates without loss"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
-    CORRECTS = "changes the gradients of local steps"
-    SENDS_GRADIENTS = "encodes updates, from gradients"
+    SENDS_GRADIENTS = "sends gradients in place of the update"
     CHANGES_UPDATE = "changes updates before they are encoded"
-    READS_UPDATE = "only reads the update in `send`"
     SUMS = "sums what clients send, without a bound"
-    MEASURES_DIVERGENCE = "measures the divergence of each update"
-    MEMORY_FITS = "can continue in a fork with the memory of the same part with other settings"
-    POISSON = "draws each client by itself, with one probability, in secret"
-    CYCLIC = "lets each client take part in one round of a cycle, always in the same one"
     EQUAL_WEIGHTS = "is the mean of the updates with equal weights"
-    EMPTY_ROUNDS = "also makes a model in a round without updates"
     USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
-    KEEPS_NAMES = "remembers on the server only which clients sent updates"
     SENDS_MORE = "sends more than the update, or answers questions"
-    COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 
 class Condition(Enum):
@@ -89,9 +71,6 @@ class Condition(Enum):
     WITHOUT = "clients that other clients replace"
     DEADLINE = "a deadline (`clock.deadline_s`)"
     RESERVE = "clients in reserve (`over_select` above 1)"
-    MOMENTUM = "momentum of the clients"
-    WEIGHT_DECAY = "weight decay of the clients"
-    OTHER_TRAINER = "a trainer other than `LocalSgd`"
     BUFFERS = "a model with buffers (BatchNorm)"
     OWN_ACCURACY = "accuracy on each client's own samples (`compute.evaluate.per_client`)"
     RELATIVE_PATIENCE = "a patience that follows the answer times of all (`network.patience`)"
@@ -114,6 +93,12 @@ class Part(Settings):
 
     held_out: float = 0.0
     """Share of the training samples that are taken out, for the server alone to train on."""
+
+    counts_clients: bool = False
+    """Whether it works with the number of clients (`ServerContext.clients`)."""
+
+    memory_fits: bool = False
+    """Whether a fork can go on with the memory of the same part with other settings."""
 
     @property
     def requires(self) -> Set[Need]:
@@ -194,22 +179,9 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Trait.SUMS, Trait.ROBUST): "{one} sums what each client sends, which removes the bound of "
     "{other} against arbitrary clients; use an aggregator that is not robust, such as mean, or "
     "leave {one} out",
-    (Need.EXACT, Trait.LOSSY): "{other} compresses the update, but not the values of {one}: they "
-    "travel as float32, and follow the client's own update, not the decoded one; set dense: true "
-    "in {one} to allow it",
-    (Need.PLAIN_SGD, Condition.MOMENTUM): "returning the gradient equals returning the model for "
-    "plain SGD only, and momentum is {other}; set it to 0, or return the model",
-    (Need.PLAIN_SGD, Condition.WEIGHT_DECAY): "returning the gradient equals returning the model "
-    "for plain SGD only, and weight_decay is {other}; set it to 0, or return the model",
-    (Need.PLAIN_SGD, Condition.OTHER_TRAINER): "returning the gradient equals returning the model "
-    "for LocalSgd only, not for {other}; return the model",
-    (Need.PLAIN_SGD, Trait.CHANGES_UPDATE): "{other} changes the update, and {one} sends the "
-    "gradients in place of it, so that the change would be lost; return the model (in fedsgd with "
-    "reply: model), or leave {other} out",
-    (Need.LABELS, Trait.ASKS_LABELS, "selector"): "{one} uses the labels of all clients, but "
-    "{other} does not ask for them; use a selector that does, such as astraea",
-    (Need.DIVERGENCE, Trait.MEASURES_DIVERGENCE, "hook"): "{one} selects by a divergence that no "
-    "hook measures; add the hook divergence",
+    (Trait.SENDS_GRADIENTS, Trait.CHANGES_UPDATE): "{other} changes the update, and {one} sends "
+    "the gradients in place of it, so that the change would be lost; return the model (in fedsgd "
+    "with reply: model), or leave {other} out",
     (Need.DEADLINE, Condition.DEADLINE, "experiment"): "{one} fits clients into a round of a "
     "given length; set clock.deadline_s",
     (Need.DEADLINE, Condition.RESERVE): "{one} takes as many clients as fit into the round, so "
@@ -232,12 +204,6 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "client alone, such as sign-flip",
     (Need.BOUNDED, Trait.REFILLS): "{other} folds updates as they arrive, so that one client "
     "changes which others count; use the selector poisson, or cyclic with privacy dp-ftrl",
-    (Need.SAMPLED, Trait.POISSON, "selector"): "{other} chooses clients by their data, by their "
-    "answers or in a fixed number, and the epsilon of privacy counts on draws that no client "
-    "changes for another; use the selector poisson, or privacy dp-ftrl, which needs no draws",
-    (Need.SCHEDULED, Trait.CYCLIC, "selector"): "{other} does not fix in which rounds each client "
-    "takes part, and the epsilon of privacy without sampling counts on how many rounds lie "
-    "between them; use the selector cyclic",
     (Need.BOUNDED, Trait.BY_SAMPLES): "{other} weighs updates by samples, so that a client with "
     "many changes a round by more than the clip; use a mean with weights: uniform, as in logic: "
     "{{aggregator: {{name: mean, weights: uniform}}}}",
@@ -266,12 +232,6 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "and network.patience_s to seconds",
     (Need.HIDDEN, Trait.REFILLS): "{other} may give a client several tasks in a round, of which "
     "epsilon counts one; use a selector that plans each round at its begin, such as uniform",
-    (Need.UNASKED, Trait.BY_NUMBER, "selector"): "{other} may ask clients about their data, and "
-    "what they answer is not hidden; use a selector by the clients' numbers, such as uniform, or "
-    "label_epsilon with one that asks for labels alone",
-    (Need.HIDES_LABELS, Trait.ONLY_LABELS, "selector"): "label_epsilon hides the answers about "
-    "labels, but {other} asks for none, or for more; use a selector that asks for labels alone, "
-    "such as astraea, or leave out label_epsilon",
     (Need.HIDDEN, Need.LABELS): "{other} makes the number of a client's samples depend on its "
     "labels, and that number is sent; leave it out",
     (Need.HIDDEN, Need.RECEIVED_LOSS): "{other} uses the clients' losses, which are not sent: "
@@ -302,8 +262,6 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "{other} weighs each by its staleness; leave one of them out",
     (Trait.OPAQUE, Need.EACH_CLIENT): "{one} lets the server read only the sum of the updates, "
     "but {other} uses those of single clients; leave one of them out",
-    (Trait.OPAQUE, Need.EXACT): "{one} lets the server read only the sum of the updates, but "
-    "{other} lets clients send values that reveal single ones; leave one of them out",
     (Trait.OPAQUE, Need.PLAN_WEIGHTS): "{one} lets the server read only the sum of the updates, "
     "but {other} gives each client a weight there; leave one of them out",
     (Trait.OPAQUE, Condition.MASK): "{one} encodes whole updates, but {other} keeps tensors on "
@@ -344,16 +302,9 @@ PROMISES = frozenset(
     {
         Trait.BY_NUMBER,
         Trait.BY_SLICES,
-        Trait.CYCLIC,
-        Trait.EMPTY_ROUNDS,
         Trait.EQUAL_WEIGHTS,
         Trait.FROM_MEAN,
-        Trait.KEEPS_NAMES,
-        Trait.LOSSLESS,
-        Trait.MEMORY_FITS,
         Trait.ONLY_LABELS,
-        Trait.POISSON,
-        Trait.READS_UPDATE,
     }
 )
 """The traits by which a part allows something, and which it does not have by another part in its

@@ -404,12 +404,12 @@ class Fold:
 
     def finish(self, state: ServerState) -> ServerState:
         """Return the state after aggregation; without contributions, return `state`, unless the
-        aggregator makes a model of them, too (`Trait.EMPTY_ROUNDS`).
+        aggregator makes a model of them, too (`counts_empty`).
 
         Raises:
             PartFailed: the aggregator failed, or returned no state of the right form.
         """
-        if not self._contributions and Trait.EMPTY_ROUNDS not in self._aggregator.provides:
+        if not self._contributions and not self._aggregator.counts_empty:
             return state
         if self._opaque:
             mean = self._revealed(state)
