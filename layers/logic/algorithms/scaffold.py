@@ -156,7 +156,7 @@ class Scaffold(Hook):
             self._changes += _variate(CHANGE, context)
 
         def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-            senders = _senders(state, context)
+            senders = _senders(context)
             lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
             if lost:
                 _begin_anew(context, context.round)
@@ -176,9 +176,7 @@ class Scaffold(Hook):
             return replace(state, weights=context.start + change, change=change)
 
         def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
-            # Checkpoints of earlier versions do not say whose variates are in the sum.
-            senders = context.memory.get(SENDERS, list(clients))
-            if SUM in context.memory and np.isin(senders, list(clients)).any():
+            if np.isin(_senders(context), list(clients)).any():
                 _begin_anew(context, context.round - 1)
                 context.keep(clients=0)  # the next round says how many there are now
 
@@ -250,14 +248,9 @@ def _begin_anew(context: ServerContext, since: int) -> None:
     context.keep(**{SUM: nothing, SINCE: since, SENDERS: empty}, clients=_clients(context))
 
 
-def _senders(state: ServerState, context: ServerContext) -> np.ndarray:
+def _senders(context: ServerContext) -> np.ndarray:
     """Return the clients whose variates are in the sum, int64, ascending."""
-    senders: np.ndarray | None = context.memory.get(SENDERS)
-    if senders is not None:
-        return senders
-    # Checkpoints of earlier versions have the sum alone.
-    clients = sorted(state.last_accepted) if SUM in context.memory else []
-    return np.array(clients, np.int64)
+    return np.asarray(context.memory.get(SENDERS, np.zeros(0, np.int64)))
 
 
 def _since(memory: Mapping[str, Any]) -> int:
