@@ -207,7 +207,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.BOUNDED, Trait.BY_SAMPLES): "{other} weighs updates by samples, so that a client with "
     "many changes a round by more than the clip; use a mean with weights: uniform, as in logic: "
     "{{aggregator: {{name: mean, weights: uniform}}}}",
-    (Need.BOUNDED, Trait.EQUAL_WEIGHTS, "aggregator"): "{other} is no mean with equal weights: "
+    (Need.BOUNDED, Trait.EQUAL_WEIGHTS, "aggregator"): "{other} is not a mean with equal weights: "
     "what one client changes in it has no bound that the noise could hide; use aggregator: "
     "{{name: mean, weights: uniform}}",
     (Need.BOUNDED, Trait.SENDS_GRADIENTS): "{other} encodes gradients before they are clipped; "
@@ -299,13 +299,7 @@ def encoded(update: bool, model: bool) -> frozenset[Trait]:
 
 
 PROMISES = frozenset(
-    {
-        Trait.BY_NUMBER,
-        Trait.BY_SLICES,
-        Trait.EQUAL_WEIGHTS,
-        Trait.FROM_MEAN,
-        Trait.ONLY_LABELS,
-    }
+    {Trait.BY_NUMBER, Trait.BY_SLICES, Trait.EQUAL_WEIGHTS, Trait.FROM_MEAN, Trait.ONLY_LABELS}
 )
 """The traits by which a part allows something, and which it does not have by another part in its
 settings: it must keep them itself."""
