@@ -667,3 +667,20 @@ def test_a_numpy_scalar_of_the_wrong_kind_is_refused() -> None:
     for scalar in (np.bool_(True), np.str_("3"), np.datetime64("2020-01-01")):
         with pytest.raises(MessageTypeError, match="loss"):
             CODEC.encode(Update("c", True, loss=scalar))
+
+
+@dataclass(frozen=True)
+class Counted:
+    name: str
+    number: int = field(default=1, metadata={"optional": True})
+
+
+def test_an_optional_field_travels_only_if_it_has_another_value() -> None:
+    codec = MessageCodec({1: Counted})
+    sizes = []
+    for number in (1, 2):
+        data = bytes(codec.encode(Counted("a", number)))
+        assert codec.decode(data) == Counted("a", number)
+        assert (b"number" in data) == (number != 1)
+        sizes.append(len(data))
+    assert sizes[1] - sizes[0] == len("?number?")
