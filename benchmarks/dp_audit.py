@@ -30,11 +30,13 @@ from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import Contribution, Logic, ServerState, run_round
 from layers.logic.core.attack import Attack
-from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import ClientContext
+from layers.logic.core.plan import Plan
 from layers.logic.core.privacy import Mechanism
+from layers.logic.core.selector import SelectorContext
 from layers.logic.privacy.central import PrivateMean, on_grid
 from layers.logic.seeds import generator
+from layers.logic.selectors.poisson import Poisson
 from layers.logic.selectors.uniform import Uniform
 
 FAULTS = ("none", "noise", "clip", "sampling")
@@ -77,10 +79,13 @@ class Unclipped(PrivateMean):
 
 
 @dataclass(frozen=True)
-class FixedSize(Uniform):
+class FixedSize(Poisson):
     """A cohort of a fixed size that is called Poisson sampling, which fedmx could not see."""
 
-    provides = frozenset({Trait.POISSON})
+    def select(self, context: SelectorContext) -> Plan:
+        """Draw the number of clients that Poisson sampling draws on average."""
+        count = round(self.probability * context.population.sizes.ids.size)
+        return Uniform(count=count).select(context)
 
 
 def direction(number: int, size: int) -> np.ndarray:
@@ -123,7 +128,7 @@ def logic_of(assembly: Assembly, attack: Attack, fault: str) -> Logic:
         mean = Unclipped(mean.clip, mean.noise, mean.probability, mean.clients)
     selector = logic.selector
     if fault == "sampling":
-        selector = FixedSize(count=round(PROBABILITY * mean.clients))
+        selector = FixedSize(PROBABILITY)
     hooks = (*logic.hooks, attack)
     return replace(logic, aggregator=mean, selector=selector, hooks=hooks)
 

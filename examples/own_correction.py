@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedmx import ClientSide, Hook, Need, ServerSide, Trait
+from fedmx import ClientSide, Hook, Need, ServerSide
 
 
 @dataclass(frozen=True)
 class FedDyn(Hook):
     alpha: float = 0.1
     requires = frozenset({Need.EACH_CLIENT})  # a lane of several clients would only give their sum
-    provides = frozenset({Trait.COUNTS_CLIENTS})  # it uses N
+    counts_clients = True  # it uses N
 
     class Client(ClientSide):  # g - h_k + alpha (w' - w), then h_k <- h_k - alpha (w_k - w)
         def gradient(self, gradient, weights, context):

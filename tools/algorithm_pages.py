@@ -34,7 +34,7 @@ _SHORT = {
         (Trait.OPAQUE, ""),
         (Trait.REFILLS, "with asynchronous rounds"),
         (Trait.ENCODES_UPDATE, "with a hook that encodes the update"),
-        (Need.PLAIN_SGD, "with a hook that sends gradients"),
+        (Trait.SENDS_GRADIENTS, "with a hook that sends gradients"),
         (Need.WHOLE_UPDATES, "with an attack in collusion"),
     )
 }

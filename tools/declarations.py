@@ -13,10 +13,7 @@ KINDS = ("selectors", "aggregators", "hooks", "trainers", "attacks")
 
 OF_PRIVACY: Mapping[str, Collection[Need]] = {
     "`central` and `dp-ftrl`": {Need.BOUNDED},
-    "`central`, too": {Need.SAMPLED},
-    "`dp-ftrl`, too": {Need.SCHEDULED},
-    "`local`": {Need.UNASKED, Need.HIDDEN},
-    "`local` with `label_epsilon`, in place of the first row": {Need.HIDES_LABELS},
+    "`local`": {Need.HIDDEN},
 }
 PRIVACY = frozenset().union(*OF_PRIVACY.values())
 """What the kinds of privacy need; their tables are on their own page."""

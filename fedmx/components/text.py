@@ -1,4 +1,4 @@
-"""The wording of messages: values, types, places, unknown names and names of earlier versions."""
+"""The wording of messages: values, types, places and unknown names."""
 
 from __future__ import annotations
 

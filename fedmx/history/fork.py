@@ -35,7 +35,7 @@ from layers.compute.data.datasets import Files
 from layers.logic import SELECT, SURVEY, Hook, Preset, ServerState
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import declared_assets
-from layers.logic.core.declaration import Part, Trait, declared, held_out_by
+from layers.logic.core.declaration import Part, held_out_by, with_inner
 from layers.logic.core.mask import MASK
 from layers.logic.core.state import EXCLUDED
 from layers.logic.core.trainer import TRAINER
@@ -185,7 +185,9 @@ def _dependence(experiment: Experiment, preset: Preset, before_it: Origin | None
         before_it is None or before_it.by_number
     ):
         return f"{_name(preset.selector)} does not select by the clients' numbers alone"
-    counting = [hook for hook in preset.hooks if Trait.COUNTS_CLIENTS in declared(hook)]
+    counting = [
+        hook for hook in preset.hooks if any(one.counts_clients for one in with_inner(hook))
+    ]
     return f"{_name(counting[0])} works with the number of clients" if counting else ""
 
 
@@ -446,7 +448,7 @@ def _numbered(hooks: Sequence[Hook]) -> Iterator[tuple[tuple[type, int], str, Ho
 
 
 def _goes_on(before: Part, after: Part) -> bool:
-    return Trait.MEMORY_FITS in after.provides or _same(before, after)
+    return after.memory_fits or _same(before, after)
 
 
 def _same(before: object, after: object) -> bool:

@@ -135,9 +135,13 @@ class PayloadWriter:
                 self.record(branch, value, path, depth)
 
     def record(self, record: Record, value: object, path: str, depth: int) -> None:
-        """Write a dataclass, field by field."""
-        self.packer.pack_map_header(len(record.fields))
+        """Write a dataclass, field by field, without optional ones that have their default."""
+        optional = record.optional.items()
+        left_out = {name for name, default in optional if getattr(value, name) == default}
+        self.packer.pack_map_header(len(record.fields) - len(left_out))
         for name, schema in record.fields.items():
+            if name in left_out:
+                continue
             self._count(path)
             self.packer.pack(name)
             self.value(schema, getattr(value, name), f"{path}.{name}", depth + 1)
@@ -297,7 +301,7 @@ class PayloadReader:
             if name not in record.fields or name in values:
                 raise MalformedMessage(f"{path} has an unknown or repeated field {_short(name)}")
             values[name] = self.value(record.fields[name], f"{path}.{name}", depth + 1)
-        missing = record.fields.keys() - values.keys()
+        missing = record.fields.keys() - values.keys() - record.optional.keys()
         if missing:
             raise MalformedMessage(f"{path} lacks the field {min(missing)}")
         try:

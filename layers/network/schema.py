@@ -81,10 +81,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Record:
-    """A dataclass, field by field."""
+    """A dataclass, field by field.
+
+    A field in `optional` travels only if its value is not this default.
+    """
 
     cls: type
     fields: dict[str, Schema]
+    optional: dict[str, Any] = field(default_factory=dict)
 
 
 Branch: TypeAlias = "Scalar | Array | Sequence | Row | Table | Record"
@@ -193,7 +197,9 @@ class Compiler:
         if any(not item.init for item in fields):
             raise MessageTypeError(f"{cls.__qualname__}: a field with init=False cannot travel")
         hints = self._resolve(None, cls)
-        return Record(cls, {item.name: self._schema(hints[item.name], cls) for item in fields})
+        schemas = {item.name: self._schema(hints[item.name], cls) for item in fields}
+        optional = {one.name: one.default for one in fields if one.metadata.get("optional")}
+        return Record(cls, schemas, optional)
 
     @staticmethod
     def _resolve(annotations: dict[str, object] | None, owner: type) -> dict[str, Any]:

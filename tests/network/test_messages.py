@@ -555,3 +555,20 @@ def test_a_numpy_number_becomes_a_python_number(scalar: Any) -> None:
         slots = {"hook": {"value": one}}
         task = CODEC.decode(bytes(CODEC.encode(Task(1, np.zeros(1), slots=slots))))
         assert same(task.slots["hook"]["value"], one.item())
+
+
+@dataclass(frozen=True)
+class Counted:
+    name: str
+    number: int = field(default=1, metadata={"optional": True})
+
+
+def test_an_optional_field_travels_only_if_it_has_another_value() -> None:
+    codec = MessageCodec({1: Counted})
+    sizes = []
+    for number in (1, 2):
+        data = bytes(codec.encode(Counted("a", number)))
+        assert codec.decode(data) == Counted("a", number)
+        assert (b"number" in data) == (number != 1)
+        sizes.append(len(data))
+    assert sizes[1] - sizes[0] == len("?number?")

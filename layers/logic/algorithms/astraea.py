@@ -25,6 +25,7 @@ from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, vector_in
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.selector import SELECT, Selector, SelectorContext
@@ -148,6 +149,15 @@ class Rebalance(Hook):
     zoom: Decay = 0.1
 
     requires = frozenset({Need.LABELS})
+
+    def check(self, logic: Parts) -> None:
+        """Check that the selector asks for the labels."""
+        if all(question.name != LABELS for question in logic.selector.surveys()):
+            raise LogicError(
+                f"{type(self).__name__} uses the labels of all clients, but "
+                f"{type(logic.selector).__name__} does not ask for them; use a selector that does, "
+                "such as astraea"
+            )
 
     class Server(ServerSide["Rebalance"]):
         def __init__(self, hook: Rebalance) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.report import RoundReport
@@ -50,7 +50,13 @@ class CsFedAvg(CohortSelector):
     entering: PositiveShare = 0.2
     exploring: Share = 0.0
 
-    requires = frozenset({Need.DIVERGENCE})
+    def check(self, logic: Parts) -> None:
+        """Check that a hook measures the divergence of each update."""
+        if not any(isinstance(hook, Divergence) for hook in logic.hooks):
+            raise LogicError(
+                f"{type(self).__name__} selects by a divergence that no hook measures; add the "
+                "hook divergence"
+            )
 
     def select(self, context: SelectorContext) -> Plan:
         """Draw from all clients, or from the candidates when there are enough of them."""
@@ -107,8 +113,6 @@ class Divergence(Hook):
     name = "divergence"
 
     held_out: Fraction = 0.01
-
-    provides = frozenset({Trait.MEASURES_DIVERGENCE})
 
     class Server(ServerSide["Divergence"]):
         def __init__(self, hook: Divergence) -> None:

@@ -12,7 +12,6 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Trait
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.mask import own_tensors
@@ -164,7 +163,7 @@ class DittoTrainer(LocalSgd):
     """
 
     name = "ditto"
-    provides = frozenset({Trait.MEMORY_FITS})
+    memory_fits = True
 
     lam: NotNegative = 0.1
     personal_epochs: Count = 1
@@ -209,7 +208,7 @@ class ApflTrainer(Trainer):
     """
 
     name = "apfl"
-    provides = frozenset({Trait.MEMORY_FITS})
+    memory_fits = True
 
     alpha: Share = 0.5
     adaptive: bool = False
@@ -262,7 +261,7 @@ class PfedMeTrainer(Trainer):
     """
 
     name = "pfedme"
-    provides = frozenset({Trait.MEMORY_FITS})
+    memory_fits = True
 
     lam: Positive = 15.0
     inner_steps: Count = 5

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.declaration import Need, Trait, declarers
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -19,9 +19,10 @@ from layers.logic.core.hook import (
     ServerSide,
 )
 from layers.logic.core.messages import Task, Update, vector_in
+from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.state import ServerState
-from layers.logic.errors import Rejected
+from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.vectors import accumulation, excess
 from layers.logic.selectors.uniform import Uniform
 from layers.settings import Positive
@@ -85,14 +86,31 @@ class Scaffold(Hook):
     dense: bool = False
     correct: Literal["gradient", "step"] = "gradient"
 
-    provides = frozenset({Trait.SUMS, Trait.READS_UPDATE, Trait.MEMORY_FITS, Trait.COUNTS_CLIENTS})
+    provides = frozenset({Trait.SUMS})
+    counts_clients = True
+    memory_fits = True
 
     @property
     def requires(self) -> frozenset[Need]:
-        """One model, its gradient in option I, and exact updates unless `dense` is set."""
+        """One model, and its gradient in option I."""
         gradient = {Need.RECEIVED_GRADIENT} if self.option == "I" else set()
-        exact = set() if self.dense else {Need.EXACT}
-        return frozenset({Need.ONE_VERSION, *gradient, *exact})
+        return frozenset({Need.ONE_VERSION, *gradient})
+
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods; `send` only reads the update."""
+        return super().follows - {Trait.CHANGES_UPDATE}
+
+    def check(self, logic: Parts) -> None:
+        """Check that updates arrive without loss, unless `dense` is set."""
+        me = type(self).__name__
+        lossy = (declarers(hook).get(Trait.LOSSY) for hook in logic.hooks)
+        if not self.dense and (other := next(filter(None, lossy), None)):
+            raise LogicError(
+                f"{type(other).__name__} compresses the update, but not the values of {me}: "
+                "they travel as float32, and follow the client's own update, not the decoded one; "
+                f"set dense: true in {me} to allow it"
+            )
 
     class Server(ServerSide["Scaffold"]):
         def __init__(self, hook: Scaffold) -> None:
@@ -138,7 +156,7 @@ class Scaffold(Hook):
             self._changes += _variate(CHANGE, context)
 
         def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
-            senders = _senders(state, context)
+            senders = _senders(context)
             lost = self._lost.union(np.intersect1d(list(self._zero), senders).tolist())
             if lost:
                 _begin_anew(context, context.round)
@@ -158,9 +176,7 @@ class Scaffold(Hook):
             return replace(state, weights=context.start + change, change=change)
 
         def on_removed(self, clients: Collection[int], context: ServerContext) -> None:
-            # Checkpoints of earlier versions do not say whose variates are in the sum.
-            senders = context.memory.get(SENDERS, list(clients))
-            if SUM in context.memory and np.isin(senders, list(clients)).any():
+            if np.isin(_senders(context), list(clients)).any():
                 _begin_anew(context, context.round - 1)
                 context.keep(clients=0)  # the next round says how many there are now
 
@@ -232,14 +248,9 @@ def _begin_anew(context: ServerContext, since: int) -> None:
     context.keep(**{SUM: nothing, SINCE: since, SENDERS: empty}, clients=_clients(context))
 
 
-def _senders(state: ServerState, context: ServerContext) -> np.ndarray:
+def _senders(context: ServerContext) -> np.ndarray:
     """Return the clients whose variates are in the sum, int64, ascending."""
-    senders: np.ndarray | None = context.memory.get(SENDERS)
-    if senders is not None:
-        return senders
-    # Checkpoints of earlier versions have the sum alone.
-    clients = sorted(state.last_accepted) if SUM in context.memory else []
-    return np.array(clients, np.int64)
+    return np.asarray(context.memory.get(SENDERS, np.zeros(0, np.int64)))
 
 
 def _since(memory: Mapping[str, Any]) -> int:

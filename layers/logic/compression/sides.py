@@ -52,7 +52,12 @@ class CodecHook(Hook):
     def provides(self) -> Set[Trait]:
         """The encodings of this hook."""
         up, down = self.codecs()
-        return encoded(up is not None, down is not None) | {Trait.KEEPS_NAMES}
+        return encoded(up is not None, down is not None)
+
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods; the server remembers only which clients sent updates."""
+        return super().follows - {Trait.SENDS_MORE, Trait.USES_SINGLE}
 
     class Server(ServerSide["CodecHook"]):
         """Decodes updates, and encodes the changes of the model."""

@@ -61,6 +61,9 @@ class Aggregator(Part, ABC):
     ``state.memory[AGGREGATE]``, which `finish` may replace.
     """
 
+    counts_empty: bool = False
+    """Whether it also makes a model in a round without updates."""
+
     @property
     def least_updates(self) -> int:
         """The fewest accepted updates of a round that it can use."""

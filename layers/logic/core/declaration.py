@@ -26,21 +26,14 @@ class Need(Enum):
     STEPS = "uses the number of local steps of each update, which must not exceed the task's"
     EACH_CLIENT = "uses the updates of single clients"
     EQUAL_WEIGHTS = "draws clients by their size"
-    PLAN_WEIGHTS = "gives each client its weight in the mean"
     DENSE = "compares the updates value by value"
-    EXACT = "needs the updates without loss"
-    PLAIN_SGD = "sends the sum of the gradients in place of the update"
+    PLAN_WEIGHTS = "gives each client its weight in the mean"
     SERIAL_UPLOADS = "assumes one upload at a time"
     DEADLINE = "fits clients into a round of a given length"
     LABELS = "uses the labels of all clients"
-    DIVERGENCE = "selects by the divergence of each update"
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
-    SAMPLED = "counts on secret draws of the clients (amplification by sampling)"
-    SCHEDULED = "counts on how often each client takes part (privacy without sampling)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
-    UNASKED = "does not let the selector ask clients about their data"
-    HIDES_LABELS = "hides what clients answer about their labels, and nothing else that is asked"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
 
 
@@ -52,7 +45,6 @@ class Trait(Enum):
     )
     REFILLS = "selects clients while the round collects (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
-    ASKS_LABELS = "asks the clients for their labels"
     ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
     BY_SAMPLES = "weighs updates by samples"
     OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
@@ -62,24 +54,14 @@ class Trait(Enum):
     ENCODES_MODEL = "encodes the model"
     OPAQUE = "sends opaque updates, such as masked integers: the server reads only their sum"
     FROM_MEAN = "needs only the mean of the updates"
-    LOSSLESS = "encodes updates without loss"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
-    CORRECTS = "changes the gradients of local steps"
-    SENDS_GRADIENTS = "encodes updates, from gradients"
+    SENDS_GRADIENTS = "sends gradients in place of the update"
     CHANGES_UPDATE = "changes updates before they are encoded"
-    READS_UPDATE = "only reads the update in `send`"
     SUMS = "sums what clients send, without a bound"
-    MEASURES_DIVERGENCE = "measures the divergence of each update"
-    MEMORY_FITS = "can continue in a fork with the memory of the same part with other settings"
-    POISSON = "draws each client by itself, with one probability, in secret"
-    CYCLIC = "lets each client take part in one round of a cycle, always in the same one"
     EQUAL_WEIGHTS = "is the mean of the updates with equal weights"
-    EMPTY_ROUNDS = "also makes a model in a round without updates"
     USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
-    KEEPS_NAMES = "remembers on the server only which clients sent updates"
     SENDS_MORE = "sends more than the update, or answers questions"
-    COUNTS_CLIENTS = "works with the number of clients (`ServerContext.clients`)"
 
 
 class Condition(Enum):
@@ -89,9 +71,6 @@ class Condition(Enum):
     WITHOUT = "clients that other clients replace"
     DEADLINE = "a deadline (`clock.deadline_s`)"
     RESERVE = "clients in reserve (`over_select` above 1)"
-    MOMENTUM = "momentum of the clients"
-    WEIGHT_DECAY = "weight decay of the clients"
-    OTHER_TRAINER = "a trainer other than `LocalSgd`"
     BUFFERS = "a model with buffers (BatchNorm)"
     OWN_ACCURACY = "accuracy on each client's own samples (`compute.evaluate.per_client`)"
     RELATIVE_PATIENCE = "a patience that follows the answer times of all (`network.patience`)"
@@ -114,6 +93,12 @@ class Part(Settings):
 
     held_out: float = 0.0
     """Share of the training samples that are taken out, for the server alone to train on."""
+
+    counts_clients: bool = False
+    """Whether it works with the number of clients (`ServerContext.clients`)."""
+
+    memory_fits: bool = False
+    """Whether a fork can go on with the memory of the same part with other settings."""
 
     @property
     def requires(self) -> Set[Need]:
@@ -180,407 +165,139 @@ def _name(value: object) -> str:
     return type(value).__name__ if isinstance(value, Part) else str(value)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
-        Trait.ENCODES_UPDATE,
-        Trait.ENCODES_UPDATE,
-        "{one} and {other} each encode the update, which travels in one encoding",
-        "keep one",
-    ),
-    Rule(
-        Trait.ENCODES_MODEL,
-        Trait.ENCODES_MODEL,
-        "{one} and {other} each encode the model, which travels in one encoding",
-        "keep one",
-    ),
-    Rule(
-        Condition.MASK,
-        Trait.ENCODES_MODEL,
-        "{other} encodes the whole model for the clients, but a mask keeps tensors on each client",
-        "leave one of them out",
-    ),
-    Rule(
-        Condition.MASK,
-        Need.ASKED_LOSS,
-        "{other} asks clients about the whole model, but a mask keeps tensors on each client",
-        "leave one of them out",
-    ),
-    Rule(
-        Condition.MASK,
-        Trait.SENDS_GRADIENTS,
-        "{other} sends gradients of the whole model, but a mask keeps tensors on each client",
-        "leave one of them out",
-    ),
-    Rule(
-        Condition.WITHOUT,
-        Trait.BY_NUMBER,
-        "{other} selects by more than the clients' numbers, so that no client can replace another",
-        "leave the clients out of the population",
-        needed="selector",
-    ),
-    Rule(
-        Need.PLAN_WEIGHTS,
-        Trait.OTHER_WEIGHTS,
-        "{one} draws clients by size and gives each its weight, but {value} ignores it",
-        "set aggregator to {{name: mean, weights: plan}}",
-    ),
-    Rule(
-        Need.EQUAL_WEIGHTS,
-        Trait.BY_SAMPLES,
-        "{one} draws clients by their size, and {other} would count it twice, since it weighs by "
-        "samples",
-        "set logic.aggregator to one that does not, as in {{name: mean, weights: uniform}}",
-    ),
-    Rule(
-        Need.DENSE,
-        Trait.SPARSE,
-        "{other} sends less than half of an update's values; where most clients send no value, "
-        "{one} is 0 and does not change the model",
-        "use a rule that compares whole updates, such as geometric-median or norm-clip, or set "
-        "sparse: true in the aggregator to allow it",
-    ),
-    Rule(
-        Trait.SUMS,
-        Trait.ROBUST,
-        "{one} sums what each client sends, which removes the bound of {other} against arbitrary "
-        "clients",
-        "use an aggregator that is not robust, such as mean, or leave {one} out",
-    ),
-    Rule(
-        Need.EXACT,
-        Trait.LOSSY,
-        "{other} compresses the update, but not the values of {one}: they travel as float32, and "
-        "follow the client's own update, not the decoded one",
-        "set dense: true in {one} to allow it",
-    ),
-    Rule(
-        Need.PLAIN_SGD,
-        Condition.MOMENTUM,
-        "returning the gradient equals returning the model for plain SGD only, and momentum is "
-        "{other}",
-        "set it to 0, or return the model",
-    ),
-    Rule(
-        Need.PLAIN_SGD,
-        Condition.WEIGHT_DECAY,
-        "returning the gradient equals returning the model for plain SGD only, and weight_decay is "
-        "{other}",
-        "set it to 0, or return the model",
-    ),
-    Rule(
-        Need.PLAIN_SGD,
-        Condition.OTHER_TRAINER,
-        "returning the gradient equals returning the model for LocalSgd only, not for {other}",
-        "return the model",
-    ),
-    Rule(
-        Need.PLAIN_SGD,
-        Trait.CHANGES_UPDATE,
-        "{other} changes the update, and {one} sends the gradients in place of it, so that the "
-        "change would be lost",
-        "return the model (in fedsgd with reply: model), or leave {other} out",
-    ),
-    Rule(
-        Need.LABELS,
-        Trait.ASKS_LABELS,
-        "{one} uses the labels of all clients, but {other} does not ask for them",
-        "use a selector that does, such as astraea",
-        needed="selector",
-    ),
-    Rule(
-        Need.DIVERGENCE,
-        Trait.MEASURES_DIVERGENCE,
-        "{one} selects by a divergence that no hook measures",
-        "add the hook divergence",
-        needed="hook",
-    ),
-    Rule(
-        Need.DEADLINE,
-        Condition.DEADLINE,
-        "{one} fits clients into a round of a given length",
-        "set clock.deadline_s",
-        needed="experiment",
-    ),
-    Rule(
-        Need.DEADLINE,
-        Condition.RESERVE,
-        "{one} takes as many clients as fit into the round, so none can be asked in reserve",
-        "set over_select to 1, not {other}",
-    ),
-    Rule(
-        Trait.REFILLS,
-        Need.ONE_VERSION,
-        "{one} folds updates that start from different versions of the model, but {other} compares "
-        "updates, which must start from the same version",
-        "use a selector whose rounds wait, such as uniform",
-    ),
-    Rule(
-        Trait.REFILLS,
-        Trait.ASKS_COHORT,
-        "{one} selects clients one by one, and {other} asks or leaves out the clients of a whole "
-        "cohort before it trains",
-        "use a selector whose rounds wait, such as uniform",
-    ),
-    Rule(
-        Trait.REFILLS,
-        Condition.DEADLINE,
-        "a round of {one} ends after a number of updates, and tasks outlive it, so it has no "
-        "deadline",
-        "leave out clock.deadline_s",
-    ),
-    Rule(
-        Trait.REFILLS,
-        Condition.RESERVE,
-        "{one} replaces each client that is lost, so none is asked in reserve",
-        "set over_select to 1, not {other}",
-    ),
-    Rule(
-        Need.WHOLE_UPDATES,
-        Trait.ENCODES_UPDATE,
-        "{one} computes updates from whole updates of other clients, but {other} encodes them for "
-        "the server alone",
-        "leave one of them out, or use an attack of each client alone, such as sign-flip",
-    ),
-    Rule(
-        Need.WHOLE_UPDATES,
-        Condition.MASK,
-        "{one} computes updates from whole updates of other clients, but a mask keeps tensors back",
-        "leave one of them out, or use an attack of each client alone, such as sign-flip",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Trait.REFILLS,
-        "{other} folds updates as they arrive, so that one client changes which others count",
-        "use the selector poisson, or cyclic with privacy dp-ftrl",
-    ),
-    Rule(
-        Need.SAMPLED,
-        Trait.POISSON,
-        "{other} chooses clients by their data, by their answers or in a fixed number, and the "
-        "epsilon of privacy counts on draws that no client changes for another",
-        "use the selector poisson, or privacy dp-ftrl, which needs no draws",
-        needed="selector",
-    ),
-    Rule(
-        Need.SCHEDULED,
-        Trait.CYCLIC,
-        "{other} does not fix in which rounds each client takes part, and the epsilon of privacy "
-        "without sampling counts on how many rounds lie between them",
-        "use the selector cyclic",
-        needed="selector",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Trait.BY_SAMPLES,
-        "{other} weighs updates by samples, so that a client with many changes a round by more "
-        "than the clip",
-        "use a mean with weights: uniform, as in logic: {{aggregator: {{name: mean, weights: "
-        "uniform}}}}",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Trait.EQUAL_WEIGHTS,
-        "{other} is no mean with equal weights: what one client changes in it has no bound that "
-        "the noise could hide",
-        "use aggregator: {{name: mean, weights: uniform}}",
-        needed="aggregator",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Trait.SENDS_GRADIENTS,
-        "{other} encodes gradients before they are clipped",
-        "leave it out",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Trait.USES_SINGLE,
-        "{other} uses single updates, or what clients send beside them, on the server, where they "
-        "are neither clipped nor hidden by noise",
-        "leave it out",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Trait.ASKS_COHORT,
-        "{other} asks the clients of a cohort, or leaves some out, so that the data of one change "
-        "who counts",
-        "leave it out",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Condition.DEADLINE,
-        "a deadline of {other} s leaves out whoever is late, and who is late depends on who else "
-        "takes part",
-        "leave out clock.deadline_s",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Condition.RESERVE,
-        "with over_select {other} the first to answer count, so that one client takes the place of "
-        "another, and no sampling amplifies privacy",
-        "set over_select to 1",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Condition.MASK,
-        "noise would change the tensors that stay on each client",
-        "leave out logic.own",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Condition.BUFFERS,
-        "the model has buffers (BatchNorm), which clients would send without clipping and noise",
-        "use a model without them, such as one with GroupNorm",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Condition.OWN_ACCURACY,
-        "the accuracy on clients' own samples would be recorded without noise",
-        "leave out compute.evaluate.per_client and personal",
-    ),
-    Rule(
-        Need.BOUNDED,
-        Condition.RELATIVE_PATIENCE,
-        "network.patience gives clients up by the answer times of the others, so that one client "
-        "changes who counts",
-        "set network.patience to null, and network.patience_s to seconds",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Trait.REFILLS,
-        "{other} may give a client several tasks in a round, of which epsilon counts one",
-        "use a selector that plans each round at its begin, such as uniform",
-    ),
-    Rule(
-        Need.UNASKED,
-        Trait.BY_NUMBER,
-        "{other} may ask clients about their data, and what they answer is not hidden",
-        "use a selector by the clients' numbers, such as uniform, or label_epsilon with one that "
-        "asks for labels alone",
-        needed="selector",
-    ),
-    Rule(
-        Need.HIDES_LABELS,
-        Trait.ONLY_LABELS,
-        "label_epsilon hides the answers about labels, but {other} asks for none, or for more",
-        "use a selector that asks for labels alone, such as astraea, or leave out label_epsilon",
-        needed="selector",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Need.LABELS,
-        "{other} makes the number of a client's samples depend on its labels, and that number is "
-        "sent",
-        "leave it out",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Need.RECEIVED_LOSS,
-        "{other} uses the clients' losses, which are not sent: they are not hidden",
-        "use another part",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Need.ASKED_LOSS,
-        "{other} uses the clients' losses, which are not sent: they are not hidden",
-        "use another part",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Need.RMS_LOSS,
-        "{other} uses the clients' losses, which are not sent: they are not hidden",
-        "use another part",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Trait.SENDS_MORE,
-        "{other} sends more than the update, or answers questions, which is not hidden",
-        "leave it out",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Trait.SENDS_GRADIENTS,
-        "{other} sends gradients in place of the update that is hidden",
-        "leave it out",
-    ),
-    Rule(
-        Need.HIDDEN,
-        Condition.BUFFERS,
-        "the model has buffers (BatchNorm), which clients would send without noise",
-        "use a model without them, such as one with GroupNorm",
-    ),
-    Rule(
-        Need.SERIAL_UPLOADS,
-        Condition.PARALLEL_UPLOADS,
-        "{one} assumes one upload at a time, not {other} uploads",
-        "leave it out, or write clock: {{uploads: serial}}",
-    ),
-    Rule(
-        Need.EACH_CLIENT,
-        Condition.SHARED_LANES,
-        "{one} needs each client's own update, but {other} made lanes of several clients or "
-        "passes, which give only the sum",
-        "use another aggregator, such as mean, or single_lanes()",
-    ),
-    Rule(
-        Trait.OPAQUE,
-        Trait.ENCODES_UPDATE,
-        "{one} makes updates opaque, but does not say that they travel in its slot",
-        "let it provide Trait.ENCODES_UPDATE",
-        needed="hook",
-    ),
-    Rule(
-        Trait.OPAQUE,
-        Trait.FROM_MEAN,
-        "{one} lets the server read only the sum of the updates, but {other} works with single "
-        "ones",
-        "set logic.aggregator to mean, or leave {one} out",
-        needed="aggregator",
-    ),
-    *(
-        Rule(
-            Trait.OPAQUE,
-            other,
-            "{one} lets the server read only the sum of the updates, but {other} " + what,
-            "leave one of them out",
-        )
-        for other, what in (
-            (Trait.USES_SINGLE, "uses single ones there"),
-            (Trait.REFILLS, "weighs each by its staleness"),
-            (Need.EACH_CLIENT, "uses those of single clients"),
-            (Need.EXACT, "lets clients send values that reveal single ones"),
-            (Need.PLAN_WEIGHTS, "gives each client a weight there"),
-        )
-    ),
-    Rule(
-        Trait.OPAQUE,
-        Condition.MASK,
-        "{one} encodes whole updates, but {other} keeps tensors on each client",
-        "leave one of them out",
-    ),
-    Rule(
-        Trait.OPAQUE,
-        Condition.SHARED_LANES,
-        "{one} lets the server read only the sum of the updates, but {other} made lanes of "
-        "several clients or passes, which go on from single ones",
-        "use a selector with lanes of one client, such as uniform",
-    ),
-    Rule(
-        Trait.OPAQUE,
-        Condition.OFFERS,
-        "{one} lets the server read only the sum of the updates, but {other} selects by offers, "
-        "which reveal the norm of each",
-        "use a selector that does not, such as uniform",
-    ),
-    Rule(
-        Condition.ON_DISK,
-        Trait.BY_SLICES,
-        "{other} needs all updates of a round in memory, but run.fold_memory_mb folds them slice "
-        "by slice from disk",
-        "set it to null, or use an aggregator that reads slices, such as mean, trimmed-mean, "
-        "median or krum",
-        needed="aggregator",
-    ),
-)
+_ROWS: Mapping[tuple[Any, ...], str] = {
+    (Trait.ENCODES_UPDATE, Trait.ENCODES_UPDATE): "{one} and {other} each encode the update, "
+    "which travels in one encoding; keep one",
+    (Trait.ENCODES_MODEL, Trait.ENCODES_MODEL): "{one} and {other} each encode the model, which "
+    "travels in one encoding; keep one",
+    (Condition.MASK, Trait.ENCODES_MODEL): "{other} encodes the whole model for the clients, but "
+    "a mask keeps tensors on each client; leave one of them out",
+    (Condition.MASK, Need.ASKED_LOSS): "{other} asks clients about the whole model, but a mask "
+    "keeps tensors on each client; leave one of them out",
+    (Condition.MASK, Trait.SENDS_GRADIENTS): "{other} sends gradients of the whole model, but a "
+    "mask keeps tensors on each client; leave one of them out",
+    (Condition.WITHOUT, Trait.BY_NUMBER, "selector"): "{other} selects by more than the clients' "
+    "numbers, so that no client can replace another; leave the clients out of the population",
+    (Need.PLAN_WEIGHTS, Trait.OTHER_WEIGHTS): "{one} draws clients by size and gives each its "
+    "weight, but {value} ignores it; set aggregator to {{name: mean, weights: plan}}",
+    (Need.EQUAL_WEIGHTS, Trait.BY_SAMPLES): "{one} draws clients by their size, and {other} would "
+    "count it twice, since it weighs by samples; set logic.aggregator to one that does not, as in "
+    "{{name: mean, weights: uniform}}",
+    (Need.DENSE, Trait.SPARSE): "{other} sends less than half of an update's values; where most "
+    "clients send no value, {one} is 0 and does not change the model; use a rule that compares "
+    "whole updates, such as geometric-median or norm-clip, or set sparse: true in the aggregator "
+    "to allow it",
+    (Trait.SUMS, Trait.ROBUST): "{one} sums what each client sends, which removes the bound of "
+    "{other} against arbitrary clients; use an aggregator that is not robust, such as mean, or "
+    "leave {one} out",
+    (Trait.SENDS_GRADIENTS, Trait.CHANGES_UPDATE): "{other} changes the update, and {one} sends "
+    "the gradients in place of it, so that the change would be lost; return the model (in fedsgd "
+    "with reply: model), or leave {other} out",
+    (Need.DEADLINE, Condition.DEADLINE, "experiment"): "{one} fits clients into a round of a "
+    "given length; set clock.deadline_s",
+    (Need.DEADLINE, Condition.RESERVE): "{one} takes as many clients as fit into the round, so "
+    "none can be asked in reserve; set over_select to 1, not {other}",
+    (Trait.REFILLS, Need.ONE_VERSION): "{one} folds updates that start from different versions of "
+    "the model, but {other} compares updates, which must start from the same version; use a "
+    "selector whose rounds wait, such as uniform",
+    (Trait.REFILLS, Trait.ASKS_COHORT): "{one} selects clients one by one, and {other} asks or "
+    "leaves out the clients of a whole cohort before it trains; use a selector whose rounds wait, "
+    "such as uniform",
+    (Trait.REFILLS, Condition.DEADLINE): "a round of {one} ends after a number of updates, and "
+    "tasks outlive it, so it has no deadline; leave out clock.deadline_s",
+    (Trait.REFILLS, Condition.RESERVE): "{one} replaces each client that is lost, so none is "
+    "asked in reserve; set over_select to 1, not {other}",
+    (Need.WHOLE_UPDATES, Trait.ENCODES_UPDATE): "{one} computes updates from whole updates of "
+    "other clients, but {other} encodes them for the server alone; leave one of them out, or use "
+    "an attack of each client alone, such as sign-flip",
+    (Need.WHOLE_UPDATES, Condition.MASK): "{one} computes updates from whole updates of other "
+    "clients, but a mask keeps tensors back; leave one of them out, or use an attack of each "
+    "client alone, such as sign-flip",
+    (Need.BOUNDED, Trait.REFILLS): "{other} folds updates as they arrive, so that one client "
+    "changes which others count; use the selector poisson, or cyclic with privacy dp-ftrl",
+    (Need.BOUNDED, Trait.BY_SAMPLES): "{other} weighs updates by samples, so that a client with "
+    "many changes a round by more than the clip; use a mean with weights: uniform, as in logic: "
+    "{{aggregator: {{name: mean, weights: uniform}}}}",
+    (Need.BOUNDED, Trait.EQUAL_WEIGHTS, "aggregator"): "{other} is not a mean with equal weights: "
+    "what one client changes in it has no bound that the noise could hide; use aggregator: "
+    "{{name: mean, weights: uniform}}",
+    (Need.BOUNDED, Trait.SENDS_GRADIENTS): "{other} encodes gradients before they are clipped; "
+    "leave it out",
+    (Need.BOUNDED, Trait.USES_SINGLE): "{other} uses single updates, or what clients send beside "
+    "them, on the server, where they are neither clipped nor hidden by noise; leave it out",
+    (Need.BOUNDED, Trait.ASKS_COHORT): "{other} asks the clients of a cohort, or leaves some out, "
+    "so that the data of one change who counts; leave it out",
+    (Need.BOUNDED, Condition.DEADLINE): "a deadline of {other} s leaves out whoever is late, and "
+    "who is late depends on who else takes part; leave out clock.deadline_s",
+    (Need.BOUNDED, Condition.RESERVE): "with over_select {other} the first to answer count, so "
+    "that one client takes the place of another, and no sampling amplifies privacy; set "
+    "over_select to 1",
+    (Need.BOUNDED, Condition.MASK): "noise would change the tensors that stay on each client; "
+    "leave out logic.own",
+    (Need.BOUNDED, Condition.BUFFERS): "the model has buffers (BatchNorm), which clients would "
+    "send without clipping and noise; use a model without them, such as one with GroupNorm",
+    (Need.BOUNDED, Condition.OWN_ACCURACY): "the accuracy on clients' own samples would be "
+    "recorded without noise; leave out compute.evaluate.per_client and personal",
+    (Need.BOUNDED, Condition.RELATIVE_PATIENCE): "network.patience gives clients up by the answer "
+    "times of the others, so that one client changes who counts; set network.patience to null, "
+    "and network.patience_s to seconds",
+    (Need.HIDDEN, Trait.REFILLS): "{other} may give a client several tasks in a round, of which "
+    "epsilon counts one; use a selector that plans each round at its begin, such as uniform",
+    (Need.HIDDEN, Need.LABELS): "{other} makes the number of a client's samples depend on its "
+    "labels, and that number is sent; leave it out",
+    (Need.HIDDEN, Need.RECEIVED_LOSS): "{other} uses the clients' losses, which are not sent: "
+    "they are not hidden; use another part",
+    (Need.HIDDEN, Need.ASKED_LOSS): "{other} uses the clients' losses, which are not sent: they "
+    "are not hidden; use another part",
+    (Need.HIDDEN, Need.RMS_LOSS): "{other} uses the clients' losses, which are not sent: they are "
+    "not hidden; use another part",
+    (Need.HIDDEN, Trait.SENDS_MORE): "{other} sends more than the update, or answers questions, "
+    "which is not hidden; leave it out",
+    (Need.HIDDEN, Trait.SENDS_GRADIENTS): "{other} sends gradients in place of the update that is "
+    "hidden; leave it out",
+    (Need.HIDDEN, Condition.BUFFERS): "the model has buffers (BatchNorm), which clients would "
+    "send without noise; use a model without them, such as one with GroupNorm",
+    (Need.SERIAL_UPLOADS, Condition.PARALLEL_UPLOADS): "{one} assumes one upload at a time, not "
+    "{other} uploads; leave it out, or write clock: {{uploads: serial}}",
+    (Need.EACH_CLIENT, Condition.SHARED_LANES): "{one} needs each client's own update, but "
+    "{other} made lanes of several clients or passes, which give only the sum; use another "
+    "aggregator, such as mean, or single_lanes()",
+    (Trait.OPAQUE, Trait.ENCODES_UPDATE, "hook"): "{one} makes updates opaque, but does not say "
+    "that they travel in its slot; let it provide Trait.ENCODES_UPDATE",
+    (Trait.OPAQUE, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "
+    "the updates, but {other} works with single ones; set logic.aggregator to mean, or leave "
+    "{one} out",
+    (Trait.OPAQUE, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses single ones there; leave one of them out",
+    (Trait.OPAQUE, Trait.REFILLS): "{one} lets the server read only the sum of the updates, but "
+    "{other} weighs each by its staleness; leave one of them out",
+    (Trait.OPAQUE, Need.EACH_CLIENT): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses those of single clients; leave one of them out",
+    (Trait.OPAQUE, Need.PLAN_WEIGHTS): "{one} lets the server read only the sum of the updates, "
+    "but {other} gives each client a weight there; leave one of them out",
+    (Trait.OPAQUE, Condition.MASK): "{one} encodes whole updates, but {other} keeps tensors on "
+    "each client; leave one of them out",
+    (Trait.OPAQUE, Condition.SHARED_LANES): "{one} lets the server read only the sum of the "
+    "updates, but {other} made lanes of several clients or passes, which go on from single ones; "
+    "use a selector with lanes of one client, such as uniform",
+    (Trait.OPAQUE, Condition.OFFERS): "{one} lets the server read only the sum of the updates, "
+    "but {other} selects by offers, which reveal the norm of each; use a selector that does not, "
+    "such as uniform",
+    (Condition.ON_DISK, Trait.BY_SLICES, "aggregator"): "{other} needs all updates of a round in "
+    "memory, but run.fold_memory_mb folds them slice by slice from disk; set it to null, or use "
+    "an aggregator that reads slices, such as mean, trimmed-mean, median or krum",
+}
+"""The reason and the advice of each rule, by what it is about. What `one` must have has the place
+that must provide it as a third word; otherwise `other` must not be there."""
+
+
+def _rules() -> Iterator[Rule]:
+    for (one, other, *needed), text in _ROWS.items():
+        why, _, advice = text.rpartition("; ")
+        yield Rule(one, other, why, advice, *needed)
+
+
+RULES = tuple(_rules())
 """What does not go together. A logic checks the rules before anything runs. `SHARED_LANES` and
 `OFFERS` are checked in each round; `PARALLEL_UPLOADS`, `ON_DISK`, `BUFFERS`, `OWN_ACCURACY` and
 `RELATIVE_PATIENCE` where an experiment is built."""
@@ -593,20 +310,7 @@ def encoded(update: bool, model: bool) -> frozenset[Trait]:
 
 
 PROMISES = frozenset(
-    {
-        Trait.BY_NUMBER,
-        Trait.BY_SLICES,
-        Trait.CYCLIC,
-        Trait.EMPTY_ROUNDS,
-        Trait.EQUAL_WEIGHTS,
-        Trait.FROM_MEAN,
-        Trait.KEEPS_NAMES,
-        Trait.LOSSLESS,
-        Trait.MEMORY_FITS,
-        Trait.ONLY_LABELS,
-        Trait.POISSON,
-        Trait.READS_UPDATE,
-    }
+    {Trait.BY_NUMBER, Trait.BY_SLICES, Trait.EQUAL_WEIGHTS, Trait.FROM_MEAN, Trait.ONLY_LABELS}
 )
 """The traits by which a part allows something, and which it does not have by another part in its
 settings: it must keep them itself."""

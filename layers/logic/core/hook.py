@@ -124,7 +124,7 @@ class Context:
             accepted update), or for it (in `send`).
         start: float32 (d,), the weights that the round, or the local training, started from.
         clients: N, the number of clients that take part; 0 on a client whose logic does not say. A
-            hook that uses it provides `Trait.COUNTS_CLIENTS`.
+            hook that uses it sets `counts_clients`.
         own_secret: the secret of `secret`, different for each hook, end, round and client.
     """
 
@@ -480,20 +480,18 @@ class Hook(Part):
         receives = of.receive is not ServerSide.receive
         notes = of.on_accepted is not ServerSide.on_accepted or (receives and changes_later)
         corrects = client.gradient is not ClientSide.gradient
-        changes = client.send is not ClientSide.send and Trait.READS_UPDATE not in self.provides
         encodes = Trait.ENCODES_UPDATE in self.provides
         opaque = of.reveal is not ServerSide.reveal
-        speaks = client.send is not ClientSide.send or client.answer is not ClientSide.answer
+        sends = client.send is not ClientSide.send
         found = {
             Trait.OPAQUE: opaque,
-            Trait.CORRECTS: corrects,
-            Trait.CHANGES_UPDATE: changes and self.stage is Stage.PLAIN,
+            Trait.CHANGES_UPDATE: sends and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
-            Trait.SENDS_MORE: speaks and Trait.KEEPS_NAMES not in self.provides,
-            Trait.LOSSY: encodes and Trait.LOSSLESS not in self.provides,
+            Trait.SENDS_MORE: sends or client.answer is not ClientSide.answer,
+            Trait.LOSSY: encodes,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(of.asks) or leaves_out,
-            Trait.USES_SINGLE: notes and not opaque and Trait.KEEPS_NAMES not in self.provides,
+            Trait.USES_SINGLE: notes and not opaque,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

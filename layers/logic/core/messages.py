@@ -45,18 +45,11 @@ def vector_in(slot: Slot, name: str, what: str, dtype: type, size: int | None = 
     raise Rejected(f"a slot without the {np.dtype(dtype)} {what}{length}: {name!r} is {found}")
 
 
-PASS = "pass"
-"""The key of the slot that numbers the pass of a lane, in tasks and updates from the second on.
+OPTIONAL = {"optional": True}
+"""The metadata of a field that does not travel while it has its default."""
 
-It also numbers the questions of hooks at one moment, and their answers."""
-
-NUMBER = "number"
-
-FAILURE = "failure"
-"""The key of a slot with a code: the reason why the client made no update."""
-
-CODE = "code"
-CANNOT_TRAIN = "cannot-train"  # on the model that it was sent: its loss or its update is not finite
+CANNOT_TRAIN = "cannot-train"
+"""The code of a client that cannot train on the model that it was sent."""
 
 MOST_SAMPLES = 1 << 53  # of one client: exact in float64, and no weighted sum overflows
 
@@ -127,6 +120,7 @@ class Task:
         model_version: version of the model that the client starts from: the number of rounds that
             were concluded before.
         slots: the slots of the hooks that have one.
+        pass_number: the pass of the client's lane that it belongs to, from 1 (see `Plan.passes`).
     """
 
     round: int
@@ -141,16 +135,12 @@ class Task:
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
+    pass_number: int = field(default=1, metadata=OPTIONAL)
 
     @property
     def has_model(self) -> bool:
         """Whether it brings a model; a task of an earlier round, kept by the server, does not."""
         return bool(self.weights.size or self.slots)
-
-    @property
-    def pass_number(self) -> int:
-        """The pass of the client's lane that it belongs to, from 1 (see `Plan.passes`)."""
-        return pass_number(self.slots)
 
     @property
     def step(self) -> tuple[int, int]:
@@ -159,12 +149,12 @@ class Task:
 
     def without_vectors(self) -> Task:
         """Return the task without vectors and slots, as the server's state keeps it in flight."""
-        return replace(self, weights=EMPTY, buffers=EMPTY, slots={})
+        return replace(self, weights=EMPTY, buffers=EMPTY, slots={}, pass_number=1)
 
     def header(self) -> dict[str, Any]:
-        """Return the task as named numbers and text, without vectors and slots."""
+        """Return the task as named numbers and text, without vectors, slots and pass."""
         header = {one.name: getattr(self, one.name) for one in fields(self)}
-        for name in ("weights", "buffers", "slots"):
+        for name in ("weights", "buffers", "slots", "pass_number"):
             del header[name]
         return {**header, "training": asdict(self.training)}
 
@@ -230,6 +220,9 @@ class Update:
         buffers: float32 (b,) after training.
         metrics: ``loss``, and what hooks add.
         slots: the slots of the hooks that have one.
+        pass_number: the pass of the client's lane to which it belongs, from 1.
+        cannot_train: whether the client says that it cannot train on the model that it was sent:
+            its loss or its update is not finite.
     """
 
     round: int
@@ -242,17 +235,8 @@ class Update:
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
-
-    @property
-    def pass_number(self) -> int:
-        """The pass of the client's lane to which it belongs, from 1; 0: a pass that does not
-        exist."""
-        return pass_number(self.slots)
-
-    @property
-    def cannot_train(self) -> bool:
-        """Whether the client says that it cannot train on the model that it was sent."""
-        return self.slots.get(FAILURE, {}).get(CODE) == CANNOT_TRAIN
+    pass_number: int = field(default=1, metadata=OPTIONAL)
+    cannot_train: bool = field(default=False, metadata=OPTIONAL)
 
 
 def no_update(task: Task, samples: int) -> Update:
@@ -260,23 +244,17 @@ def no_update(task: Task, samples: int) -> Update:
 
     Its offer has NaN as its norm.
     """
-    slots: dict[str, Slot] = {FAILURE: {CODE: CANNOT_TRAIN}}
-    metrics = {"norm": math.nan} if task.offer else {}
-    slots = in_pass(slots, task.pass_number)
-    return Update(task.round, task.client, samples, 0, EMPTY, EMPTY, metrics, slots)
-
-
-def in_pass(slots: Mapping[str, Slot], number: int) -> dict[str, Slot]:
-    """Return slots with the number of their pass; slots of the first pass have none."""
-    return dict(slots) if number == 1 else {**slots, PASS: {NUMBER: number}}
-
-
-def pass_number(slots: Mapping[str, Slot]) -> int:
-    """Return the number that `in_pass` gave slots; 0: it is none."""
-    if PASS not in slots:
-        return 1
-    number = slots[PASS].get(NUMBER)
-    return number if isinstance(number, int) and number > 1 else 0
+    return Update(
+        task.round,
+        task.client,
+        samples,
+        steps=0,
+        delta=EMPTY,
+        buffers=EMPTY,
+        metrics={"norm": math.nan} if task.offer else {},
+        pass_number=task.pass_number,
+        cannot_train=True,
+    )
 
 
 EMPTY = np.zeros(0, np.float32)

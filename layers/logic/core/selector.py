@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from layers.logic.core.declaration import Part, Trait
+from layers.logic.core.declaration import Part
 from layers.logic.core.messages import Offer, Verdict
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.state import ServerState
@@ -109,12 +109,6 @@ class Selector(Part, ABC):
         releases.
         """
         return 1
-
-    @property
-    def follows(self) -> frozenset[Trait]:
-        """Whether it asks for the labels."""
-        asked = {question.name for question in self.surveys()}
-        return frozenset({Trait.ASKS_LABELS} if LABELS in asked else ())
 
     def check_data(self, classes: int, partition: object) -> None:
         """Check that the questions are about the data's labels.

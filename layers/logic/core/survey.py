@@ -10,7 +10,7 @@ import numpy as np
 
 from layers.logic.core.engine import ArrayData, Data, Engine
 from layers.logic.core.hook import MOMENTS, Moment
-from layers.logic.core.messages import EMPTY, Slot, Training, pass_number
+from layers.logic.core.messages import EMPTY, OPTIONAL, Slot, Training
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.vectors import sketch
@@ -37,6 +37,7 @@ class Question:
         weights: float32 (d,), for a question that needs the model; otherwise empty.
         buffers: float32 (b,), for a question that needs the model; otherwise empty.
         slots: the questions of the server sides, by hook; empty in other questions.
+        number: its number among the questions of hooks at one moment, from 1.
 
     The server fills in all but `name`, `classes`, `learning_rate`, `samples` and `values`.
 
@@ -58,15 +59,11 @@ class Question:
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
+    number: int = field(default=1, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
         if self.name not in QUESTIONS and self.name not in HOOKS:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
-
-    @property
-    def number(self) -> int:
-        """Its number among the questions of hooks at one moment, from 1."""
-        return pass_number(self.slots)
 
     @property
     def step(self) -> tuple[int, int]:
@@ -84,6 +81,7 @@ class Answer:
         values: the answer.
         round: round of the question, by which late answers are recognised.
         slots: the answers of the client sides, by hook.
+        number: the number of the question that it answers.
     """
 
     client: int
@@ -93,11 +91,7 @@ class Answer:
     slots: dict[str, dict[str, bool | int | float | str | bytes | np.ndarray | None]] = field(
         default_factory=dict
     )
-
-    @property
-    def number(self) -> int:
-        """The number of the question that it answers."""
-        return pass_number(self.slots)
+    number: int = field(default=1, metadata=OPTIONAL)
 
 
 def _labels(client: int, question: Question, engine: Engine, data: Data) -> Slot:

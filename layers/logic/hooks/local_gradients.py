@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY, Update, vector_in
 from layers.logic.core.parts import Parts
+from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
 from layers.settings import Bound, NotNegative
@@ -89,8 +90,25 @@ class GradientReply(Hook):
 
     name = "gradient-reply"
 
-    requires = frozenset({Need.PLAIN_SGD})
-    provides = frozenset({Trait.ENCODES_UPDATE, Trait.LOSSLESS})
+    provides = frozenset({Trait.ENCODES_UPDATE})
+
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods; nothing is lost."""
+        return super().follows - {Trait.LOSSY}
+
+    def check(self, logic: Parts) -> None:
+        """Check that clients train by plain SGD."""
+        training, trainer = logic.training, type(logic.trainer).__name__
+        same = "returning the gradient equals returning the model for"
+        for name in ("momentum", "weight_decay"):
+            if value := getattr(training, name):
+                raise LogicError(
+                    f"{same} plain SGD only, and {name} is {value}; set it to 0, or return the "
+                    "model"
+                )
+        if not isinstance(logic.trainer, LocalSgd):
+            raise LogicError(f"{same} LocalSgd only, not for {trainer}; return the model")
 
     class Client(ClientSide):
         def __init__(self, hook: GradientReply) -> None:

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.state import ServerState
 from layers.settings import Decay, Positive
@@ -47,7 +46,7 @@ class FedAvgM(Hook):
     server_learning_rate: Positive = 1.0
     momentum: Decay = 0.9
 
-    provides = frozenset({Trait.MEMORY_FITS})
+    memory_fits = True
 
     class Server(ServerSide["FedAvgM"]):
         def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
@@ -68,7 +67,7 @@ class Adaptive(Hook, ABC):
     beta1: float
     tau: float
 
-    provides = frozenset({Trait.MEMORY_FITS})
+    memory_fits = True
 
     @abstractmethod
     def adapt(self, v: np.ndarray, square: np.ndarray) -> None:

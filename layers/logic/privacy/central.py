@@ -31,6 +31,7 @@ from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.numeric.vectors import norm
 from layers.logic.privacy.adaptive_clip import AdaptiveClip
 from layers.logic.privacy.tree import NoiseTree, prefix
+from layers.logic.selectors.cyclic import Cyclic
 from layers.logic.selectors.poisson import Poisson
 from layers.logic.storage import Vector
 from layers.settings import FINITE, Fraction, Positive, Share
@@ -154,24 +155,33 @@ def with_hook(preset: Preset, hook: Hook) -> Preset:
     given = replace(preset, hooks=(*preset.hooks, hook))
     beside: Any = given
     check_together(beside, {}, [rule for rule in RULES if rule.one in hook.requires])
+    hook.check(beside)
     return given
 
 
 S = TypeVar("S", bound=Selector)
 
 
-def selector_in(preset: Preset, wanted: type[S]) -> S:
-    """Return the selector, whose settings the account needs.
+_UNLIKE: dict[type[Selector], str] = {
+    Poisson: "chooses clients by their data, by their answers or in a fixed number, and the "
+    "epsilon of privacy counts on draws that no client changes for another; use the selector "
+    "poisson, or privacy dp-ftrl, which needs no draws, or let it inherit from Poisson",
+    Cyclic: "does not fix in which rounds each client takes part, and the epsilon of privacy "
+    "without sampling counts on how many rounds lie between them; use the selector cyclic, or let "
+    "it inherit from Cyclic",
+}
+"""Why the account of epsilon needs a selector of a class, said of one of another class."""
+
+
+def selector_in(logic: Preset | Parts, wanted: type[S]) -> S:
+    """Return the selector, whose draws and settings the account needs.
 
     Raises:
         LogicError: it is of another class.
     """
-    if isinstance(preset.selector, wanted):
-        return preset.selector
-    raise LogicError(
-        f"epsilon follows from the settings of {wanted.__name__}, which "
-        f"{type(preset.selector).__name__} does not have; let it inherit from {wanted.__name__}"
-    )
+    if isinstance(logic.selector, wanted):
+        return logic.selector
+    raise LogicError(f"{type(logic.selector).__name__} {_UNLIKE[wanted]}")
 
 
 def with_noise_in_mean(preset: Preset, noise: float) -> Preset:
@@ -194,10 +204,11 @@ class ClipUpdates(Hook):
     adaptive: bool = False
     sampled: bool = True
 
-    @property
-    def requires(self) -> frozenset[Need]:
-        """A bound, and how clients are selected."""
-        return frozenset({Need.BOUNDED, Need.SAMPLED if self.sampled else Need.SCHEDULED})
+    requires = frozenset({Need.BOUNDED})
+
+    def check(self, logic: Parts) -> None:
+        """Check that the selector draws clients as the account of epsilon assumes."""
+        selector_in(logic, Poisson if self.sampled else Cyclic)
 
     class Server(ServerSide["ClipUpdates"]):
         def send(self, task: Task, context: ServerContext) -> Task:
@@ -262,9 +273,8 @@ class PrivateMean(Aggregator):
     tree: NoiseTree | None = None
 
     requires = frozenset({Need.EACH_CLIENT, Need.ONE_VERSION})
-    provides = frozenset(
-        {Trait.BY_SLICES, Trait.EQUAL_WEIGHTS, Trait.OTHER_WEIGHTS, Trait.EMPTY_ROUNDS}
-    )
+    provides = frozenset({Trait.BY_SLICES, Trait.EQUAL_WEIGHTS, Trait.OTHER_WEIGHTS})
+    counts_empty = True
 
     def check(self, logic: Parts) -> None:
         """Check that a round of any number of updates counts, and that N is that of the logic."""

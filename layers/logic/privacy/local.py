@@ -12,12 +12,14 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Gt, Le
 
-from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.declaration import Need, Trait, declared
 from layers.logic.core.hook import ClientContext, ClientSide, Hook
 from layers.logic.core.messages import Slot, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
 from layers.logic.core.selector import LABELS
+from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.privacy.central import GRID, Noise, on_grid, with_hook
 from layers.logic.privacy.randomised_response import RandomisedResponse
@@ -110,13 +112,28 @@ class HideUpdates(Hook):
     noise: float
     response: RandomisedResponse | None = None
 
-    provides = frozenset({Trait.KEEPS_NAMES})
+    requires = frozenset({Need.HIDDEN})
 
     @property
-    def requires(self) -> frozenset[Need]:
-        """That nothing else is sent, and what selectors may ask."""
-        asked = Need.UNASKED if self.response is None else Need.HIDES_LABELS
-        return frozenset({Need.HIDDEN, asked})
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods; all that it sends is hidden."""
+        return super().follows - {Trait.SENDS_MORE, Trait.USES_SINGLE}
+
+    def check(self, logic: Parts) -> None:
+        """Check that the selector asks for nothing that is not hidden."""
+        name, traits = type(logic.selector).__name__, declared(logic.selector)
+        if self.response is None and Trait.BY_NUMBER not in traits:
+            raise LogicError(
+                f"{name} may ask clients about their data, and what they answer is not hidden; "
+                "use a selector by the clients' numbers, such as uniform, or label_epsilon with "
+                "one that asks for labels alone"
+            )
+        if self.response is not None and Trait.ONLY_LABELS not in traits:
+            raise LogicError(
+                f"label_epsilon hides the answers about labels, but {name} asks for none, or for "
+                "more; use a selector that asks for labels alone, such as astraea, or leave out "
+                "label_epsilon"
+            )
 
     def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
         """Return the answer by randomised response; an empty one to any other question."""

@@ -13,7 +13,7 @@ from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.mask import MASK
-from layers.logic.core.messages import Offer, Task, Update, in_pass, no_update
+from layers.logic.core.messages import Offer, Task, Update, no_update
 from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER, Job
@@ -105,7 +105,7 @@ def answer(
     if trace is not None:
         trace.append("client", "training", update)
     update = pipeline.send(update)
-    update = replace(update, slots=in_pass(update.slots, task.pass_number))
+    update = replace(update, pass_number=task.pass_number)
     if mask is not None:
         update = mask.cut_update(update)
     if trace is not None:

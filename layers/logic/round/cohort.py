@@ -13,7 +13,7 @@ from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Condition, Need, Part, Trait, refusal
 from layers.logic.core.hook import Moment
-from layers.logic.core.messages import Slot, in_pass
+from layers.logic.core.messages import Slot
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY, SelectorContext
 from layers.logic.core.state import EXCLUDED, ServerState
@@ -274,7 +274,8 @@ def ask_hooks(
             f"hooks {moment}",
             round=state.round + 1,
             training=logic.training_of(state.round + 1),
-            slots=in_pass(slots, number),
+            slots=dict(slots),
+            number=number,
         )
         replies = yield from port.ask(question, left)
         answers: dict[int, dict[str, Slot]] = {}

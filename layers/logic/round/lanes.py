@@ -13,7 +13,7 @@ import numpy as np
 from layers.logic.checks.returned import added, failure, finished, guarded
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Condition, Trait, refusal
-from layers.logic.core.messages import EMPTY, Slot, Task, Training, Update, in_pass
+from layers.logic.core.messages import EMPTY, Slot, Task, Training, Update
 from layers.logic.core.plan import Plan
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.core.survey import Question
@@ -295,7 +295,7 @@ class Dispatch:
             last_accepted_round=last_accepted_round,
             offer=self._offers,
             model_version=self._state.round - lane.staleness,
-            slots=in_pass({}, pass_number),
+            pass_number=pass_number,
         )
         task = self._pipeline.send(task)
         if self._mask is not None and (self._initial_known or last_accepted_round):
@@ -404,12 +404,12 @@ class Fold:
 
     def finish(self, state: ServerState) -> ServerState:
         """Return the state after aggregation; without contributions, return `state`, unless the
-        aggregator makes a model of them, too (`Trait.EMPTY_ROUNDS`).
+        aggregator makes a model of them, too (`counts_empty`).
 
         Raises:
             PartFailed: the aggregator failed, or returned no state of the right form.
         """
-        if not self._contributions and Trait.EMPTY_ROUNDS not in self._aggregator.provides:
+        if not self._contributions and not self._aggregator.counts_empty:
             return state
         if self._opaque:
             mean = self._revealed(state)

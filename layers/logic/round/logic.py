@@ -120,15 +120,11 @@ class Logic:
 
     def _conditions(self) -> dict[Condition, str]:
         """Return the conditions that hold, each with its value as messages show it."""
-        training, trainer = self.training, self.trainer
         values: dict[Condition, tuple[bool, object]] = {
             Condition.MASK: (self.mask is not None, "a mask"),
             Condition.WITHOUT: (bool(self.without), self.without),
             Condition.DEADLINE: (self.deadline_s is not None, self.deadline_s),
             Condition.RESERVE: (self.over_select != 1, f"{self.over_select:g}"),
-            Condition.MOMENTUM: (training.momentum != 0, training.momentum),
-            Condition.WEIGHT_DECAY: (training.weight_decay != 0, training.weight_decay),
-            Condition.OTHER_TRAINER: (not isinstance(trainer, LocalSgd), type(trainer).__name__),
         }
         return {one: str(value) for one, (holds, value) in values.items() if holds}
 

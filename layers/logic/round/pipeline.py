@@ -26,7 +26,7 @@ from layers.logic.core.hook import (
     ServerContext,
     ServerSide,
 )
-from layers.logic.core.messages import PASS, Layout, Slot, Task, Training, Update, in_pass
+from layers.logic.core.messages import Layout, Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import Memory, ServerState, reopened
 from layers.logic.core.survey import HOOKS, Answer, Question
@@ -432,8 +432,6 @@ def answer_hooks(
     moment = HOOKS[question.name]
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
-        if key == PASS:
-            continue
         if key not in sides:
             raise LogicError(f"the server asks the hook {key}, which this client does not have")
         context = ClientContext(
@@ -448,8 +446,7 @@ def answer_hooks(
             own_secret=secret.part(key, question.round, moment),
         )
         slots[key] = sides[key].answer(moment, slot, context)
-    slots = in_pass(slots, question.number)
-    return Answer(client, question.name, {}, question.round, slots)
+    return Answer(client, question.name, {}, question.round, slots, question.number)
 
 
 def step_of(key: str, method: str) -> str:

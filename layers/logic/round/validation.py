@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.checks.returned import BROKEN_ADVICE, NOT_FINITE
-from layers.logic.core.messages import FAILURE, MOST_SAMPLES, PASS, Offer, Slot, Task, Update
+from layers.logic.core.messages import MOST_SAMPLES, Offer, Slot, Task, Update
 from layers.logic.core.state import ServerState
 from layers.logic.errors import CannotTrain, NotUsable, Rejected
 from layers.logic.numeric.vectors import LARGEST, Excess, excess, largest
@@ -43,7 +43,7 @@ def check_envelope(
     """
     if update.round != task.round:
         raise Rejected(f"an update of round {update.round} in round {task.round}")
-    if update.pass_number != task.pass_number:
+    if type(update.pass_number) is not int or update.pass_number != task.pass_number:
         raise Rejected(f"an update of another pass than the {task.pass_number}. of its lane")
     if update.cannot_train:
         raise CannotTrain("it cannot train: its loss or its update is not finite")
@@ -62,13 +62,13 @@ def check_slots(
         slots: the slots.
         pipeline: the server sides, which know their names and the most bytes.
         asked: the names of the slots that the answer must have; None: it is an update, which may
-            have those of the hooks, and the framework's own.
+            have those of the hooks.
 
     Raises:
         Rejected: a slot has a name that none of them has, one is missing in an answer, or all slots
             together have more than `Logic.most_slot_bytes`.
     """
-    known = {*pipeline.memory, PASS, FAILURE} if asked is None else {*asked}
+    known = {*pipeline.memory} if asked is None else {*asked}
     if unknown := slots.keys() - known:
         name = shortened(min(unknown), LONGEST_METRIC)
         raise Rejected(f"{len(unknown)} slots of no hook of this run, such as {name!r}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.logic.core.declaration import Trait
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector, SelectorContext
 from layers.logic.seeds import generator
@@ -28,8 +27,6 @@ class Cyclic(Selector):
     name = "cyclic"
 
     period: Count = 10
-
-    provides = frozenset({Trait.CYCLIC})
 
     def select(self, context: SelectorContext) -> Plan:
         """Take the clients whose round of the cycle it is."""

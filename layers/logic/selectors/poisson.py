@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from layers.logic.core.declaration import Trait
 from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector, SelectorContext
 from layers.settings import PositiveShare
@@ -25,8 +24,6 @@ class Poisson(Selector):
     name = "poisson"
 
     probability: PositiveShare = 0.1
-
-    provides = frozenset({Trait.POISSON})
 
     def select(self, context: SelectorContext) -> Plan:
         """Draw each client."""

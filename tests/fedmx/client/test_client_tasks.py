@@ -156,7 +156,7 @@ def test_an_update_that_was_declined_during_training_is_not_sent(verdict, declin
 def test_a_later_pass_of_a_round_is_another_task_and_its_update_says_so() -> None:
     client, network = a_client()
     first = client._handle_message(a_task())
-    again = replace(a_task(), last_accepted_round=2, slots={"pass": {"number": 2}})
+    again = replace(a_task(), last_accepted_round=2, pass_number=2)
     second = client._handle_message(again)
     assert (first.pass_number, second.pass_number) == (1, 2)
     assert client._handle_message(again) is second, "asked again after it has come back"

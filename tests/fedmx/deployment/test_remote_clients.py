@@ -55,7 +55,7 @@ def test_an_update_of_the_round_is_seen_and_its_memory_is_known() -> None:
 
 
 def in_pass(message: Any, number: int) -> Any:
-    return replace(message, slots={"pass": {"number": number}})
+    return replace(message, pass_number=number)
 
 
 def test_an_update_of_an_earlier_pass_that_comes_again_is_reported_and_not_seen() -> None:

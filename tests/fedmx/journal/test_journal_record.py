@@ -201,7 +201,7 @@ def test_an_update_that_counted_stays_so_if_its_client_breaks_the_rules_in_the_n
     journal, update = Journal(3), MESSAGES["update"]
     assert isinstance(update, Update)
     journal.append(0.5, update, [SendTask(TASK)])
-    again = replace(TASK, slots={"pass": {"number": 2}})
+    again = replace(TASK, pass_number=2)
     journal.append(1.5, ClientLost(3, 5, "too long", rejected=True), [SendTask(again)])
     fate = ClientReport(5, "rejected", "too long", counted_before=True, task_round=3)
     journal.conclude(RoundReport(3, 0.1, 1, (fate,), Traffic()), [{"to": 1}])

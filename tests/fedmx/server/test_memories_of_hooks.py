@@ -163,4 +163,4 @@ def test_a_hook_that_uses_the_number_of_clients_says_so(name) -> None:
         return state.weights
 
     uses = not same_bits(ended(4), ended(8))
-    assert uses == (Trait.COUNTS_CLIENTS in MADE[name]().provides)
+    assert uses == MADE[name]().counts_clients

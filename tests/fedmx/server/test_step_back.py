@@ -72,7 +72,7 @@ class Attack(Hook):
     class Client(ClientSide):
         def send(self, update: Update, context: ClientContext) -> Update:
             if context.client in self.hook.silent:
-                return replace(update, slots={"failure": {"code": "cannot-train"}})
+                return replace(update, cannot_train=True)
             if context.round not in dict(self.hook.at).get(context.client or 0, ()):
                 return update
             signs = np.where(np.arange(update.delta.size) % 2, 1, -1).astype(np.float32)

@@ -223,7 +223,7 @@ MEANS = {"selector": Poisson(0.5), "aggregator": Mean("uniform")}
     [
         ({"aggregator": Mean("samples")}, "Mean weighs updates by samples"),
         ({"aggregator": AGGREGATORS["fedfv"]()}, "FedFV"),
-        ({"aggregator": AGGREGATORS["median"]()}, "no mean with equal weights"),
+        ({"aggregator": AGGREGATORS["median"]()}, "not a mean with equal weights"),
         ({"selector": Uniform()}, "poisson"),
         ({"hooks": (HOOKS["scaffold"](),)}, "Scaffold uses single updates"),
         ({"hooks": (HOOKS["selective-sgd"](),)}, "SelectiveSgd uses single updates"),

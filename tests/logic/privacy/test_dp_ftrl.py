@@ -10,7 +10,6 @@ import pytest
 
 from layers.logic import HOOKS, Logic, LogicError, Population, Preset, SelectorContext
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Trait
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.privacy.dp_ftrl import DpFtrl
@@ -118,7 +117,7 @@ def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> Non
 
 
 class Pretends(Uniform):
-    provides = frozenset({Trait.CYCLIC})
+    name = "cyclic"
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from layers.logic import (
     Verdict,
     run_round,
 )
-from layers.logic.core.messages import in_pass
 from layers.logic.core.state import NO_ROUND, RoundMemory
 from tests.logic.memory_carrier import (
     Fixed,
@@ -207,10 +206,10 @@ def test_ledgers_go_into_a_tree_and_come_back() -> None:
 
 def test_the_steps_of_a_round_are_in_the_order_in_which_they_happen() -> None:
     def asked(moment: str) -> list[tuple[int, int]]:
-        return [Question(f"hooks {moment}", slots=in_pass({}, one)).step for one in (1, 2, 3)]
+        return [Question(f"hooks {moment}", number=one).step for one in (1, 2, 3)]
 
     task = Task(1, 0, 3, Training(), NAN, NAN)
-    passes = [replace(task, slots=in_pass({}, one)).step for one in (1, 2, 3)]
+    passes = [replace(task, pass_number=one).step for one in (1, 2, 3)]
     steps = [(0, 0), *asked("cohort"), *passes, *asked("returned")]
     assert steps == sorted(set(steps))
 

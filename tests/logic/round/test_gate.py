@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from layers.logic import Hook, Rejected, ServerSide, run_round
 from layers.logic.errors import PartFailed
+from layers.logic.hooks.compressors import TopK
 from tests.logic.memory_carrier import (
     MemoryCarrier,
     a_logic,
@@ -66,7 +67,7 @@ LIES = {
     "a metric with faces for a name": ({"metrics": {"\N{GRINNING FACE}" * 7: 1.0}}, "80 recorded"),
     "a metric that is infinite": ({"metrics": {"loss": -math.inf}}, "'loss' of -inf"),
     "a slot of no hook": ({"slots": {"0:Nobody": {"x": b""}}}, "'0:Nobody'"),
-    "bytes in the framework's slot": ({"slots": {"failure": {"x": bytes(2 << 20)}}}, "2097153"),
+    "bytes in a slot of no hook": ({"slots": {"failure": {"x": bytes(2 << 20)}}}, "'failure'"),
 }
 
 
@@ -84,6 +85,18 @@ def test_an_update_at_a_bound_counts(values) -> None:
     peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **values))
     _, report = run_round(a_state(logic, WEIGHTS), peers, logic)
     assert report.of("accepted") == (0, 1, 2)
+
+
+def test_a_slot_with_more_bytes_than_the_model_allows_is_refused() -> None:
+    def forge(update):
+        (key,) = update.slots
+        return [replace(update, slots={key: {"x": bytes(2 << 20)}})]
+
+    logic = a_logic(alone(0, 1), hooks=[TopK()])
+    peers = MemoryCarrier(logic, CLIENTS, forge=of_client(1, forge))
+    _, report = run_round(a_state(logic, WEIGHTS), peers, logic)
+    assert report.of("rejected") == (1,)
+    assert "slots of 2097153 bytes" in report.clients[1].reason
 
 
 @pytest.mark.parametrize("name", LIES)
