@@ -69,11 +69,3 @@ def test_once_calls_make_once_for_each_name() -> None:
         return len(made)
 
     assert [sizes.once("a", make), sizes.once("a", make), sizes.once("b", make)] == [1, 1, 2]
-
-
-def test_clients_omits_clients_without_samples() -> None:
-    for sizes in (ClientSizes(range(3), np.array([4, 0, 5])), ClientSizes.of({0: 4, 1: 0, 2: 5})):
-        population = Population(sizes)
-        assert tuple(population.clients) == (0, 2)
-        assert not population.has(1)
-        assert population.samples[1] == 0

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedmx import RunFolder
 from fedmx.history import diff
-from fedmx.history.replay import Part, Step
-from fedmx.history.values import VectorNumbers
 from fedmx.run import RunError
 from fedmx.run.records import JsonLines
 from fedmx.server.server import Server
-from layers.logic import ClientReport
 from tests.fedmx import kinds
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import TREE, run_of
@@ -279,25 +274,6 @@ def test_the_command_says_it_in_one_sentence(
     assert said.code == 3, said.err
     (line,) = said.out.splitlines()
     assert "round 6, client 4, after Plant.send: 1 of 7,850 values differs" in line
-
-
-@pytest.mark.parametrize("longer", ["mine", "theirs"])
-def test_a_further_step_of_one_run_is_a_difference(
-    longer: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps = [
-        Step("server", name, 1, VectorNumbers.of(np.ones(2, np.float32)), 8)
-        for name in ("start", "decoded")
-    ]
-    fate = ClientReport(1, "accepted")
-    short, long = ((Part(3, 1, tuple(steps[:n]), fate, {}),) for n in (1, 2))
-    parts = iter((long, short) if longer == "mine" else (short, long))
-    module = importlib.import_module("fedmx.history.diff")
-    monkeypatch.setattr(module, "_replayed", lambda run, round, client: next(parts))
-    found = module.step_of(None, None, 3, 1)
-    assert "1" in found.step
-    assert "2" in found.step
-    assert found.other is None
 
 
 def test_connections_are_no_difference_between_a_deployment_and_a_simulation(

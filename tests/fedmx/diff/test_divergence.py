@@ -202,6 +202,12 @@ STEPS: dict[str, tuple[list[Part], list[Part], str, tuple[bool | None, bool | No
         [part(START, step("Clip.send"))],
         *("Stc.send against Clip.send", (None, None)),
     ),
+    "a further step": (
+        [part(START)],
+        [part(START, SENT)],
+        "the end: 1 against 2 steps",
+        (None, None),
+    ),
     "two passes": (
         [part(START, ONE, AGAIN, hashes=["h1", "h3"])],
         [part(START, ONE, AGAIN, hashes=["h3", "h1"])],

@@ -157,20 +157,6 @@ def test_another_experiment_is_not_the_one_of_the_run(plain: Path, tmp_path: Pat
         verify(forged(plain, change, tmp_path / "x.fedmx"))
 
 
-def test_facts_of_another_form_are_refused(plain: Path, tmp_path: Path) -> None:
-    def change(members: Members) -> None:
-        write_experiment(members, members["experiment.yaml"].decode(), builds=[7])
-
-    with pytest.raises(PackError, match=r"run.json does not say which builds"):
-        verify(forged(plain, change, tmp_path / "x.fedmx"))
-
-    def fork(members: Members) -> None:
-        write_experiment(members, members["experiment.yaml"].decode(), fork={})
-
-    with pytest.raises(PackError, match="its run is a fork"):
-        verify(forged(plain, fork, tmp_path / "x.fedmx"))
-
-
 def test_a_strangers_cluster_and_number_of_processes_are_not_used(
     plain: Path, tmp_path: Path
 ) -> None:
@@ -311,15 +297,6 @@ def test_a_portable_run_is_run_again_on_the_portable_instructions(tmp_path: Path
     assert done.code == 0, done.err
     found = verify(tmp_path / "x.fedmx")  # this process runs on the CPU's own
     assert (found.outcome, found.versions) == ("same bits", ())
-
-
-def test_a_file_that_is_no_pack_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "x.fedmx").write_bytes(b"PK nothing")
-    text = fedmx("verify", "x.fedmx", cwd=tmp_path).error_text
-    assert text == "x.fedmx: not a pack, or damaged (File is not a zip file)"
-    assert fedmx("verify", "y.fedmx", cwd=tmp_path).error_text == (
-        "y.fedmx: cannot read it (No such file or directory)"
-    )
 
 
 @pytest.mark.needs_second_python

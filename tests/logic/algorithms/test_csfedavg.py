@@ -21,7 +21,6 @@ from tests.logic.memory_carrier import (
     a_logic,
     a_state,
     alone,
-    lying,
     run_rounds,
     same_bits,
 )
@@ -194,16 +193,6 @@ def test_a_part_of_the_cohort_goes_on_exploring_if_so_wished() -> None:
     assert len(cohort & {1, 2, 7, 8}) == 2
 
 
-def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:
-    logic = a_csfedavg()
-    forge = lying(3, delta=np.zeros(7, np.float32))
-    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=forge), logic)
-    statuses = {told.client: told.status for told in report.clients}
-    assert statuses.pop(3, "rejected") == "rejected"
-    assert set(statuses.values()) == {"accepted"}
-    assert 3 not in omega(state)
-
-
 def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -> None:
     logic = a_logic(alone(0), hooks=[Divergence()])
     peers = MemoryCarrier(logic, CLIENTS)
@@ -218,25 +207,6 @@ def test_it_measures_what_a_codec_made_of_updates_in_either_order_of_the_hooks(h
     logic = a_logic(alone(0, 1), hooks=hooks, facilities=Facilities(auxiliary), training=TRAINING)
     _, reports = run_rounds(2, a_state(logic, np.ones(3)), MemoryCarrier(logic, CLIENTS))
     assert all("divergence" in told.metrics for report in reports for told in report.clients)
-
-
-def test_a_selection_by_a_divergence_that_nobody_measures_is_refused() -> None:
-    with pytest.raises(LogicError, match="divergence"):
-        a_logic(CsFedAvg())
-
-
-@pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        (CsFedAvg, {"candidates": 0.0}),
-        (CsFedAvg, {"entering": 1.5}),
-        (CsFedAvg, {"exploring": -0.1}),
-        (Divergence, {"held_out": 0.0}),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
-    with pytest.raises(LogicError, match=next(iter(settings))):
-        make(**settings)
 
 
 def test_how_many_candidates_there_may_be_goes_by_all_clients_of_the_experiment() -> None:

@@ -59,12 +59,6 @@ def test_four_rounds_give_the_numbers_worked_out() -> None:
         np.testing.assert_allclose(state.weights, expected["w_end"], **CLOSE)
 
 
-def test_the_preset_is_stc_both_ways_around_fedfv() -> None:
-    preset = PRESETS["projected-stc"](p=0.25, alpha=0.5, tau=3)
-    assert preset.aggregator == FedFV(0.5, 3)
-    assert preset.hooks == (Stc(0.25, 0.25),)
-
-
 def test_any_order_of_arrival_and_a_resumed_run_give_the_same_bits() -> None:
     clients = bowls(5, size=40, noise=0.3)
     preset = PRESETS["projected-stc"](fraction=0.6, tau=2)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layers.logic import LogicError
 from layers.logic.clock import VirtualClock
-from layers.logic.clock.availability import Always, Chance, Presence, Trace
+from layers.logic.clock.availability import Chance, Presence, Trace
 from layers.logic.clock.devices import Lognormal
 
 TRACE = """client,time,state
@@ -113,12 +113,6 @@ def test_chance_is_there_for_its_share_of_clients_and_time() -> None:
     assert there == [same.there(client, 60.0 * span) for client in range(200) for span in range(50)]
 
 
-def test_everybody_is_there_always() -> None:
-    presence = Always().of(1, 0)
-    assert presence.there(0, 1e9)
-    assert presence.next_change_s(0, 0.0) == NEVER
-
-
 def test_time_passes_until_somebody_is_there(tmp_path: Path) -> None:
     file = tmp_path / "trace.csv"
     file.write_text("client,time,state\n0,120,on\n1,300,on\n")
@@ -169,12 +163,6 @@ def test_a_trace_that_is_not_there_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"client,time,state\n\xff\xfe\x00")
     with pytest.raises(LogicError, match=r"binary\.csv: the trace is not a CSV file"):
         Trace(tmp_path / "binary.csv").of(1, 0)
-
-
-@pytest.mark.parametrize("settings", [{"share": 0}, {"share": 1.1}, {"span_s": 0}])
-def test_an_impossible_chance_is_refused(settings) -> None:
-    with pytest.raises(LogicError):
-        Chance(**settings)
 
 
 @given(share=st.floats(0.1, 1), at_s=st.floats(0, 1e5), seed=st.integers(0, 99))

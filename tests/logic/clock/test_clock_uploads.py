@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError
-from layers.logic.clock import UPLOADS
 from layers.logic.clock.uploads import Channel, Parallel, Serial
 
 
@@ -44,16 +41,6 @@ def drained(channel: Channel, entering: list[tuple[float, int, float]]) -> list[
 moments = st.floats(0, 100, allow_nan=False)
 lengths = st.floats(0.01, 100, allow_nan=False)
 uploads = st.lists(st.tuples(moments, st.integers(1, 10**6), lengths), min_size=1, max_size=12)
-
-
-def test_equal_uploads_that_share_the_way_end_at_the_same_time() -> None:
-    sent = drained(Parallel(bytes_per_s=10).open(None), [(0.0, 100, 1.0), (0.0, 100, 1.0)])
-    assert [one.ended_s for one in sent] == [20.0, 20.0]
-
-
-def test_a_server_may_take_less_than_a_byte_a_second() -> None:
-    sent = drained(Parallel(bytes_per_s=0.5).open(None), [(0.0, 10, 1.0)])
-    assert [one.ended_s for one in sent] == [20.0]
 
 
 @pytest.mark.parametrize("uploads", [Parallel(), Parallel(bytes_per_s=10), Serial()])
@@ -217,14 +204,3 @@ def test_who_leaves_a_shared_way_leaves_its_share_to_the_others() -> None:
     assert channel.next_end() == (20.0, 0, 0.0)
     channel.leave(0, 10.0)
     assert channel.next_end() == (15.0, 1, 0.0)  # the other half at twice the rate
-
-
-def test_a_way_of_no_width_is_refused() -> None:
-    for width in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(LogicError, match="bytes_per_s"):
-            Parallel(width)
-
-
-@pytest.mark.parametrize("kind", UPLOADS)
-def test_a_new_way_has_nothing_on_it(kind) -> None:
-    assert UPLOADS[kind]().open(None).next_end() is None

@@ -153,16 +153,6 @@ def test_a_round_of_too_few_updates_leaves_no_trace() -> None:
     assert same_bits(state.weights, straight.weights)
 
 
-def test_a_client_that_lost_its_memory_starts_with_an_empty_one() -> None:
-    logic = logic_of(alone(0, 1, 2))
-    peers = MemoryCarrier(logic, CLIENTS)
-    state, _ = run_rounds(2, a_state(logic), peers)
-    del peers.ledgers[1]
-    state, _ = run_rounds(1, state, peers)
-    assert kept(peers, 1, state)["sent"] == 1
-    assert kept(peers, 0, state)["sent"] == 3
-
-
 def test_a_memory_of_another_round_is_not_taken_for_the_right_one() -> None:
     ledger = ClientLedger(ClientState(3, {"a": {"x": 3}}), ClientState(5, {"a": {"x": 5}}))
     assert ledger.settle(5).settled.memory == {"a": {"x": 5}}

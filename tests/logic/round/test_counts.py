@@ -44,13 +44,7 @@ def refused(logic, **changed) -> str:
     return client.reason
 
 
-@pytest.mark.parametrize("samples", [OWN + 1, 1 << 53, np.int64(1 << 40)])
-def test_more_samples_than_a_client_announced_are_refused(samples) -> None:
-    reason = refused(a_logic(alone(0, 1, 2)), samples=samples)
-    assert reason == f"a sample count of {samples}; the client announced {OWN}"
-
-
-@given(samples=st.one_of(st.integers(), st.floats(), st.booleans(), st.just(math.nan)))
+@given(samples=st.one_of(st.integers(), st.integers(-1, 2 * OWN), st.floats(), st.booleans()))
 def test_a_count_is_whole_positive_and_announced_or_it_does_not_count(samples) -> None:
     whole = isinstance(samples, int) and not isinstance(samples, bool)
     reason = refused(a_logic(alone(0, 1, 2)), samples=samples)

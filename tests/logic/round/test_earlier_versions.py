@@ -251,16 +251,3 @@ def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
     logic = a_logic(Wishful())
     with pytest.raises(LogicError, match=r"late updates of clients \[1\]"):
         run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
-
-
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"lanes": ((0, 1),), "keeps_stragglers": True}, "lanes of several clients"),
-        ({"lanes": ((0,),), "offers": True, "keeps_stragglers": True}, "offers"),
-        ({"lanes": ((0,),), "offers": True, "late": (1,)}, "offers"),
-    ],
-)
-def test_a_plan_that_would_lose_an_accepted_update_is_refused(settings, what) -> None:
-    with pytest.raises(LogicError, match=what):
-        Plan(**settings)

@@ -103,17 +103,6 @@ def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     assert same_bits(state.buffers, expected.buffers)
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_a_bad_update_alone_leaves_every_bit_of_the_model(name) -> None:
-    values, _ = LIES[name]
-    logic = a_logic(alone(1), min_updates=0)
-    start = a_state(logic, WEIGHTS)
-    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, forge=lying(1, **values)), logic)
-    assert report.of("rejected") == (1,)
-    assert same_bits(state.weights, start.weights)
-    assert same_bits(state.buffers, start.buffers)
-
-
 @pytest.mark.parametrize("value", [3e38, -3e38])
 def test_a_finite_update_passes_even_if_its_sum_overflows(value) -> None:
     logic = a_logic(alone(1))

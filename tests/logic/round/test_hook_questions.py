@@ -10,6 +10,7 @@ import pytest
 
 from layers.logic import (
     ClientContext,
+    ClientLost,
     ClientSide,
     Hook,
     LogicError,
@@ -24,7 +25,15 @@ from layers.logic import (
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.round.hook_order import keyed
-from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import (
+    Fixed,
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    alone,
+    of_client,
+    run_rounds,
+)
 from tests.logic.quadratic import THREE_BOWLS
 
 
@@ -99,18 +108,12 @@ def _plain(clients: Sequence[int]) -> np.ndarray:
     return run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)[0].weights
 
 
-def test_no_timer_is_left_after_the_last_answers() -> None:
-    logic = a_logic(alone(0, 1, 2), hooks=[Masked()], deadline_s=4.0)
+@pytest.mark.parametrize("hooks", [[], [Masked()]])
+def test_no_timer_is_left_after_the_last_update_or_answer(hooks) -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=hooks, deadline_s=4.0)
     peers = MemoryCarrier(logic, THREE_BOWLS)
     run_round(a_state(logic), peers, logic)
-    assert peers.asked[-1] == ("hooks returned", (0, 1, 2))
-    assert peers.timers == {}
-
-
-def test_no_timer_is_left_after_the_last_update_if_nobody_is_asked() -> None:
-    logic = a_logic(alone(0, 1, 2), deadline_s=4.0)
-    peers = MemoryCarrier(logic, THREE_BOWLS)
-    run_round(a_state(logic), peers, logic)
+    assert peers.asked[-1:] == ([("hooks returned", (0, 1, 2))] if hooks else [])
     assert peers.timers == {}
 
 
@@ -127,23 +130,14 @@ def test_a_client_side_that_answers_knows_the_number_of_clients() -> None:
     assert answer.slots == {key: {"clients": 7}}
 
 
-@pytest.mark.parametrize("lost", [(), (1,)])
-def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding(lost) -> None:
+def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding() -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-
-    class LostAfterTask(MemoryCarrier):
-        def ask(self, question, clients, deadline_s=None):
-            self.lost = ()  # they answer, and are lost with their task
-            answers = super().ask(question, clients, deadline_s)
-            self.lost = lost
-            return answers
-
-    peers = LostAfterTask(logic, THREE_BOWLS, lost=lost)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
+    peers.forge = of_client(1, lambda update: [ClientLost(1, 1, "cable cut")])
     state, report = run_round(a_state(logic), peers, logic)
-    returned = tuple(client for client in THREE_BOWLS if client not in lost)
-    assert report.of("accepted") == returned
-    assert peers.asked == [("hooks cohort", (0, 1, 2)), ("hooks returned", returned)]
-    np.testing.assert_allclose(state.weights, _plain(returned), atol=1e-4)
+    assert report.of("accepted") == (0, 2)
+    assert peers.asked == [("hooks cohort", (0, 1, 2)), ("hooks returned", (0, 2))]
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from layers.logic import (
     StateLost,
     TooFewUpdates,
     Training,
-    Update,
     run_round,
 )
 from layers.logic.aggregators.median import Median
@@ -178,17 +177,6 @@ def test_a_client_that_falls_out_between_passes_leaves_what_it_did_and_begins_an
     assert peers.memory(0, state).memory["0:Rounded"]["sent"] == 9
 
 
-def test_a_client_that_falls_out_of_the_first_pass_has_done_nothing() -> None:
-    logic, peers = a_run(((0, 1),), 3, lost=[1])
-    state, report = run_round(a_state(logic), peers, logic)
-    assert [task.client for task in peers.tasks] == [0, 1, 0, 0]
-    assert report.of("lost") == (1,)
-    assert not next(told for told in report.clients if told.client == 1).counted_before
-    alone, peers_alone = a_run(((0,),), 3)
-    expected, _ = run_round(a_state(alone), peers_alone, alone)
-    assert same_bits(state.weights, expected.weights)
-
-
 def test_a_round_that_is_cut_off_keeps_what_was_done_and_says_so() -> None:
     logic, peers = a_run(((0, 1),), 2, deadline=3)
     state, report = run_round(a_state(logic), peers, logic)
@@ -197,19 +185,6 @@ def test_a_round_that_is_cut_off_keeps_what_was_done_and_says_so() -> None:
     assert (cut.client, cut.status) == (1, "lost")
     assert cut.counted_before
     assert state.last_accepted == {0: 1}
-
-
-def test_an_update_of_another_pass_is_not_taken_for_the_one_that_is_due() -> None:
-    logic, peers = a_run(((0, 1),), 2)
-    first: dict[int, Update] = {}
-
-    def repeat(update):
-        return [first.setdefault(update.client, update)] if update.client == 0 else [update]
-
-    peers.forge = repeat
-    _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("rejected") == (0,)
-    assert "another pass" in next(t for t in report.clients if t.client == 0).reason
 
 
 @pytest.mark.parametrize("due", [1, 2])

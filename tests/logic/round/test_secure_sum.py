@@ -167,21 +167,6 @@ def test_the_hook_checks_the_range_and_plain_values_are_rejected(forge, says) ->
     np.testing.assert_array_equal(state.weights, mean_of((0, 1, 3)))
 
 
-def test_a_late_answer_to_an_earlier_question_counts_for_none() -> None:
-    logic = secure()
-    peers = MemoryCarrier(logic, CLIENTS)
-    first: dict[int, Any] = {}
-
-    def forge(answer):
-        if answer.client == 2:
-            answer = first.setdefault(answer.client, answer)
-        return [answer]
-
-    peers.forge_answer = forge
-    _, report = run_round(a_state(logic), peers, logic)
-    assert (report.of("accepted"), report.of("lost")) == ((0, 1, 3), (2,))
-
-
 @dataclass(frozen=True)
 class Peeks(Hook):
     """Its server side looks at each accepted update."""

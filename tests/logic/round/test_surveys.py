@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from layers.logic import Answer, LogicError, Plan, Question, Selector, Training, run_round
+from layers.logic import Answer, LogicError, Plan, Question, Selector, Training
 from layers.logic.core import survey
 from layers.logic.core.engine import ArrayData
 from layers.logic.core.messages import Slot
@@ -247,16 +247,10 @@ def told_s(monkeypatch, samples: int, **training) -> float:
     ("samples", "training", "steps"),
     [
         (30, {}, 3),  # an epoch of batches of ten
-        (31, {}, 4),
-        (29, {}, 3),
-        (1, {}, 1),
-        (30, {"epochs": 5}, 15),
         (31, {"epochs": 5}, 20),
-        (30, {"batch_size": 0}, 1),  # all samples are one batch
-        (30, {"batch_size": 0, "epochs": 7}, 7),
-        (30, {"steps": 1}, 1),
+        (29, {"epochs": 5}, 15),
+        (30, {"batch_size": 0, "epochs": 7}, 7),  # all samples are one batch
         (30, {"steps": 11, "epochs": 5}, 11),
-        (30, {"steps": 12, "momentum": 0.9}, 12),
     ],
 )
 def test_the_training_time_that_is_told_is_that_of_all_steps(
@@ -276,18 +270,3 @@ def test_a_sketch_is_of_the_step_alone_wherever_the_model_stands() -> None:
         np.testing.assert_allclose(told["sketch"], sketch(step, 2, 9), rtol=1e-6)
         moved[bool(start.any())] = told["sketch"]
     assert not np.allclose(moved[True], moved[False])
-
-
-def test_a_sketch_may_be_as_long_as_its_vector_and_no_longer() -> None:
-    vector = np.array([3.0, -5.0, 7.0], np.float32)
-    assert sketch(vector, 3, 1).shape == (3,)
-    with pytest.raises(LogicError, match="4 values of a vector of 3"):
-        sketch(vector, 4, 1)
-
-
-def test_a_selector_without_surveys_asks_nothing() -> None:
-    logic = a_logic(Surveying(()))
-    peers = MemoryCarrier(logic, CLIENTS)
-    state, _ = run_round(a_state(logic), peers, logic)
-    assert peers.asked == []
-    assert "survey" not in state.memory
