@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from layers.logic import ClientContext, LogicError, Selector, Task, Training, Update, run_round
+from layers.logic import ClientContext, LogicError, Task, Training, Update, run_round
 from layers.logic.compression.codecs import decode_sparse, encode_sparse
 from layers.logic.core.messages import EMPTY
-from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, laplace, most_updated, numeric_sparse
 from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import RoundRobin
 from tests.logic.given_updates import kept, peers_of
 from tests.logic.memory_carrier import a_state, alone, run_rounds
+from tests.logic.toys import InPasses
 from tests.logic.vector_files import CLOSE, vectors
 
 
@@ -96,18 +96,10 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
     return [decode_sparse(payload, delta.size) for payload in sent], own
 
 
-@dataclass(frozen=True)
-class Twice(Selector):
-    tasks_per_round = 2
-
-    def select(self, context) -> Plan:
-        return Plan(((0,),), passes=2)
-
-
 def test_a_budget_is_for_one_pass_and_a_second_one_is_refused_before_it_spends_it_again() -> None:
     sent = []
     for hook in (NOISY, replace(NOISY, epsilon=None)):
-        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=Twice())
+        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=InPasses())
         peers.forge = lambda update: [sent.append(update.pass_number) or update]
         if hook is NOISY:
             with pytest.raises(LogicError, match="each time would spend epsilon"):

@@ -35,6 +35,7 @@ from tests.logic.memory_carrier import (
     run_rounds,
 )
 from tests.logic.quadratic import THREE_BOWLS
+from tests.logic.toys import InPasses
 
 
 @dataclass(frozen=True)
@@ -257,7 +258,8 @@ class DiscardsLater(Hook):
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(passes) -> None:
-    logic = a_logic(InPasses(passes), aggregator=Mean("uniform"), hooks=[DiscardsLater()])
+    selector = InPasses(passes=passes)
+    logic = a_logic(selector, aggregator=Mean("uniform"), hooks=[DiscardsLater()])
     peers = MemoryCarrier(logic, THREE_BOWLS)
     state, reports = run_rounds(2, a_state(logic), peers)
     assert [report.of("accepted") for report in reports] == [(0, 1, 2), (0, 2)]
@@ -265,18 +267,6 @@ def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(pass
     state, _ = run_rounds(1, state, peers)
     first = {task.client: task for task in reversed(peers.tasks) if task.round == 3}
     assert {one: task.last_accepted_round for one, task in first.items()} == {0: 2, 1: 1, 2: 2}
-
-
-@dataclass(frozen=True)
-class InPasses(Selector):
-    passes: int
-
-    @property
-    def tasks_per_round(self) -> int:
-        return self.passes
-
-    def select(self, context):
-        return Plan(single_lanes(context.clients), passes=self.passes)
 
 
 def test_a_question_to_a_hook_that_a_client_does_not_have_is_refused() -> None:
