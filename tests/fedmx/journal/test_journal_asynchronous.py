@@ -13,32 +13,27 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.deployment.operator_socket import ask
-from fedmx.history import rerun
 from fedmx.journal.journal import UpdateArrived, journals_of
 from tests.fedmx.held import Held
+from tests.fedmx.journal import deployed
 from tests.fedmx.processes import until
-from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 CLIENTS = 4
-EXPERIMENT = """
-name: journal
-seed: 5
+EXPERIMENT = (
+    deployed.EXPERIMENT
+    + """
 rounds: 60
 clients: 4
-compute:
-  model: logistic
-  data: digits
-  normalise: {scale: 16}
-  train: {steps: 5, batch_size: 10, learning_rate: 0.05}
 logic:
   preset: {name: fedbuff, concurrency: 3, buffer: 2}
   hooks:
     - {hook}
 network: {rejoin_s: 0.5}
 """
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +43,9 @@ def run(
     """A run that loses a client and its server."""
     folder = tmp_path_factory.mktemp("journal")
     held = Held(folder, certificates, EXPERIMENT, "own_flow", CLIENTS)
-    try:
+    with deployed.ending(held):
         _go_through(held)
         yield held.deployment.run
-    finally:
-        held.deployment.end()
 
 
 def _go_through(held: Held) -> None:
@@ -118,10 +111,4 @@ def test_tasks_and_bytes_of_both_files_add_up(run: RunFolder) -> None:
 
 
 def test_its_journal_ends_each_version_in_the_deployed_model(run: RunFolder) -> None:
-    with rerun(run, modules=None) as server:
-        rounds = list(server)
-    records = run.rounds()
-    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in records]
-    assert timeless(one.record() for one in rounds) == timeless(records, "chain")
-    for one in rounds:
-        assert timeless(one.client_records()) == timeless(run.clients(one.round))
+    deployed.assert_replayed(run)
