@@ -129,13 +129,6 @@ def test_equal_updates_aggregate_to_that_update(delta, number) -> None:
     np.testing.assert_allclose(-state.weights, delta, rtol=1e-6)
 
 
-@pytest.mark.parametrize("scale", [2.0**-40, 1.0, 2.0**40])
-def test_without_conflicts_it_is_the_plain_mean(scale) -> None:
-    gradients = np.abs(np.random.default_rng(0).normal(size=(6, 8)) * scale).astype(np.float32)
-    state = a_round(None, range(6), gradients, range(6), FedFV(0.0, 1))
-    np.testing.assert_allclose(-state.weights, gradients.mean(axis=0), rtol=1e-6)
-
-
 @given(
     gradient=arrays(np.float32, 6, elements=st.integers(-50, 50)),
     factor=st.integers(1, 9),
@@ -176,13 +169,6 @@ def test_history_is_kept_for_as_long_as_it_is_needed_and_ternary_as_bits() -> No
         assert stored < 4 * size / 16
     again = ServerState.of_tree(state.tree())
     assert again.memory[AGGREGATE]["history"].keys() == history.keys()
-
-
-def test_an_earlier_update_that_is_not_in_conflict_takes_nothing_away() -> None:
-    before = a_round(None, [0, 1], [[-1, 0, 0], [0, 1, 0]], [0.1, 0.2], FedFV(0.0, 1))
-    after = a_round(before, [2], [[2, 0, 1]], [0.1], FedFV(0.0, 1))
-    # Without its part along the first client's update, and as long as it was.
-    np.testing.assert_allclose(before.weights - after.weights, [0, 0, np.sqrt(5)], rtol=1e-6)
 
 
 def test_the_history_is_kept_by_client_number() -> None:

@@ -13,7 +13,6 @@ from layers.logic import Facilities, LogicError, SelectorContext, Training, run_
 from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
 from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
-from layers.logic.hooks.compressors import Stc
 from layers.logic.hooks.stragglers import Stragglers
 from tests.logic.memory_carrier import (
     Fixed,
@@ -199,14 +198,6 @@ def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -
     with pytest.raises(LogicError, match="auxiliary"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
-
-
-@pytest.mark.parametrize("hooks", [[Divergence(), Stc(0.5)], [Stc(0.5), Divergence()]])
-def test_it_measures_what_a_codec_made_of_updates_in_either_order_of_the_hooks(hooks) -> None:
-    auxiliary = Auxiliary(bowl(np.zeros(3)))
-    logic = a_logic(alone(0, 1), hooks=hooks, facilities=Facilities(auxiliary), training=TRAINING)
-    _, reports = run_rounds(2, a_state(logic, np.ones(3)), MemoryCarrier(logic, CLIENTS))
-    assert all("divergence" in told.metrics for report in reports for told in report.clients)
 
 
 def test_how_many_candidates_there_may_be_goes_by_all_clients_of_the_experiment() -> None:

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Plan, SelectorContext, Training, run_round
+from layers.logic import LogicError, Plan, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split, entropy, share
-from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.compressors import Stc
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
@@ -21,7 +20,6 @@ from tests.logic.memory_carrier import (
     MemoryCarrier,
     a_logic,
     a_state,
-    of_client,
     run_rounds,
     same_bits,
 )
@@ -476,15 +474,6 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
     assert all(set(told) == {reveal} for told in answers.values())
 
 
-def test_an_update_without_the_received_models_loss_is_refused() -> None:
-    logic = a_fedaim(aggregator=FedAim(loss_of="received"))
-    peers = MemoryCarrier(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
-    _, report = run_round(a_state(logic), peers, logic)
-    (refused,) = [told for told in report.clients if told.status == "rejected"]
-    assert refused.client == 2
-    assert "loss" in refused.reason
-
-
 def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
     class Strata(Fixed):
         def select(self, context) -> Plan:
@@ -503,13 +492,3 @@ def test_clients_whose_bias_no_selector_keeps_are_named() -> None:
     logic = a_fedaim(Grouped(((3, 1),)))
     with pytest.raises(LogicError, match=r"bias of clients \[3, 1\]; use the selector fedaim"):
         run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
-
-
-def test_a_selection_is_one_of_those_who_are_there() -> None:
-    state = after_one_round(MIXED, FedAimSplit(mediators=2))
-    there = Population({client: 40 for client in MIXED if client not in (0, 1, 3)})
-    plan = FedAimSplit(mediators=2).select(
-        SelectorContext(there, state.memory["selector"], 2, np.random.default_rng(1))
-    )
-    assert set(plan.clients) == {2, 4, 5, 6}
-    assert plan.groups.count(NEBS) == 2

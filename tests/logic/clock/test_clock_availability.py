@@ -140,20 +140,18 @@ def test_a_run_in_which_nobody_ever_comes_again_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("client,when\n", "the first line must name the columns client, time and state"),
-        ("", "the first line must name"),
-        ("client,time,state\n9,0,on\n", "line 2: client 9; there are 0 to 3"),
-        ("client,time,state\n0,x,on\n", "line 2: client and time must be numbers"),
-        ("client,time,state\n0,-1,on\n", "line 2: time -1.0; it must be seconds from 0"),
-        ("client,time,state\n0,nan,on\n", "it must be seconds from 0"),
-        ("client,time,state\n0,1,maybe\n", "line 2: state 'maybe'; it must be on or off"),
-        ("client,time,state\n0,5,on\n0,5,off\n", "must be in order of time"),
-        ("client,time,state\n0,5\n", "state ''; it must be on or off"),
+        *((text, "first line .* client, time and state") for text in ("client,when\n", "")),
+        ("9,0,on\n", "line 2: client 9; .* 0 to 3"),
+        ("0,x,on\n", "line 2: client and time"),
+        *((f"0,{time},on\n", "line 2: time .* from 0") for time in (-1, "nan")),
+        *((f"{line}\n", "line 2: state .* on or off") for line in ("0,1,maybe", "0,5")),
+        ("0,5,on\n0,5,off\n", "client 0 .* 5 s .* order"),
     ],
 )
 def test_a_trace_that_is_not_right_is_refused_with_its_line(tmp_path: Path, text, says) -> None:
+    head = "" if "first line" in says else "client,time,state\n"
     with pytest.raises(LogicError, match=says) as caught:
-        traced(tmp_path, text)
+        traced(tmp_path, head + text)
     assert "\n" not in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Training
-from layers.logic.clock import UPLOADS, ClockEvent, InstantClock, VirtualClock
+from layers.logic.clock import UPLOADS, ClockEvent, VirtualClock
 from layers.logic.clock.availability import Chance, Trace
 from layers.logic.clock.devices import Lognormal
 from layers.logic.clock.uploads import Parallel, Serial
@@ -174,19 +174,6 @@ def test_time_goes_on_from_round_to_round_and_from_a_checkpoint(tmp_path: Path) 
     assert seen[4] == (155.0, 30.0, whole), "after the fourth, it is away for 30 s"
 
 
-def test_a_clock_adds_up_its_rounds_and_what_it_waited(tmp_path: Path) -> None:
-    clock = a_clock([(20.0, 5.0)], availability=traced(tmp_path, "0,40,off\n0,70,on\n"))
-    total_s = 0.0
-    for round in range(1, 5):
-        clock.settle()
-        clock.available([0])
-        clock.available([0])  # asked twice, it does not wait twice
-        played(clock, 1, round)
-        total_s += clock.waited_s + clock.elapsed_s
-        assert clock.run_s == total_s
-    assert total_s == 25 + 15 + 30 + 25 + 25
-
-
 def test_a_verdict_counts_from_when_it_is_dated() -> None:
     clock = a_clock([(10.0, 5.0), (12.0, 4.0), (40.0, 1.0)], uploads=Serial())
     clock.begin(1)
@@ -285,14 +272,6 @@ def test_a_seed_gives_the_same_events_again(uploads) -> None:
     assert run(1) != run(2)
     kinds = {one.kind for events in run(1) for one in events}
     assert kinds == {"trained", "arrived", "dropped"}
-
-
-def test_without_devices_nothing_takes_time() -> None:
-    clock = Rounds(InstantClock(3))
-    happened = played(clock, 3)
-    assert not clock.virtual
-    assert clock.run_s == 0.0
-    assert {one.at_s for one in happened} == {0.0}
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, math.nan])
@@ -416,18 +395,6 @@ def test_events_of_a_round_with_older_tasks_count_from_its_begin(tmp_path: Path)
     asked(clock, 3, 2)
     assert events_of(clock, 2) == [("trained", 2, 1.0), ("arrived", 2, 2.0)]
     assert clock.next() == ClockEvent("timer", -1, 2.0, "deadline")
-
-
-def test_uploads_that_cannot_overlap_follow_the_order_that_a_round_begins_with() -> None:
-    clock = VirtualClock(2, Given({0: 3.0, 1: 10.0}, {0: 2.0, 1: 5.0}), uploads=Serial())
-    clock.begin(turns=(1, 0))
-    asked(clock, 1, 0, 1)
-    assert events_of(clock, 4) == [
-        ("trained", 0, 3.0),
-        ("trained", 1, 10.0),
-        ("arrived", 1, 15.0),
-        ("arrived", 0, 17.0),
-    ]
 
 
 def test_all_tasks_in_flight_can_be_dropped() -> None:

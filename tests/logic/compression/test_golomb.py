@@ -138,12 +138,6 @@ def test_a_stream_that_is_cut_too_long_or_wrongly_padded_is_rejected(change, rea
         unpack(change(stream), 5, 3, 100)
 
 
-def test_a_position_beyond_the_vector_is_rejected() -> None:
-    stream = pack(np.array([1, 50]), 3)
-    with pytest.raises(Rejected, match="position of 50"):
-        unpack(stream, 2, 3, 50)
-
-
 def test_too_many_positions_and_a_wasteful_parameter_are_rejected() -> None:
     with pytest.raises(Rejected, match="9 positions"):
         decode_head(encode_positions(np.arange(9), 9, NOTHING), 8)

@@ -50,14 +50,6 @@ def kept(peers: MemoryCarrier, client: int, state) -> dict:
     return dict(peers.memory(client, state).memory.get("0:Rounded", {}))
 
 
-def test_a_counted_update_is_remembered() -> None:
-    logic = logic_of(alone(0, 1))
-    peers = MemoryCarrier(logic, CLIENTS)
-    state, _ = run_rounds(3, a_state(logic), peers)
-    assert kept(peers, 0, state)["sent"] == 3
-    assert np.any(kept(peers, 0, state)["residual"])
-
-
 def test_the_residual_carries_over() -> None:
     logic = logic_of(alone(0))
     deltas = []

@@ -321,12 +321,3 @@ def test_every_question_tells_how_clients_train_in_its_round() -> None:
         )
     ]
     assert {task.training.learning_rate for task in peers.tasks} == {rate_of(1), rate_of(2)}
-
-
-def test_a_hook_gives_numbers_to_the_rounds_record() -> None:
-    logic = a_logic(alone(0, 1), hooks=[Masked()])
-    _, reports = run_rounds(2, a_state(logic), MemoryCarrier(logic, THREE_BOWLS))
-    assert [dict(report.numbers) for report in reports] == [
-        {"unmasked": 2, "budget": 0.5},
-        {"unmasked": 2, "budget": 1.0},
-    ]

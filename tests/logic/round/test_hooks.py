@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientSide, Hook, LogicError, ServerSide, Training, run_round
-from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need
 from layers.logic.errors import PartFailed
 from tests.logic.memory_carrier import (
@@ -167,16 +166,6 @@ def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where)
 
     logic = a_logic(alone(0), hooks=[Keeps()])
     with pytest.raises(PartFailed, match=r"Greedy\..* in on_accepted\(\) and conclude\(\) only"):
-        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
-
-
-def test_an_aggregator_keeps_its_memory_in_the_state_and_not_by_its_context() -> None:
-    class Greedy(Mean):
-        def begin(self, state, context):
-            context.keep(seen=1)
-
-    logic = a_logic(alone(0), aggregator=Greedy())
-    with pytest.raises(PartFailed, match=r"Greedy\.begin failed: TypeError"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 

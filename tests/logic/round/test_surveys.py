@@ -118,45 +118,46 @@ VALUES = np.zeros(3, np.float32)
 LABELLED, STEP = Question("labels", classes=3), Question("step", weights=VALUES, values=2)
 
 
-@pytest.mark.parametrize(
-    ("question", "values", "is_one"),
-    [
-        (LABELLED, {"histogram": np.zeros(3, np.int64)}, True),
-        (LABELLED, {"histogram": np.zeros(4, np.int64)}, False),
-        (LABELLED, {"histogram": np.zeros((3, 1, 2), np.int64)}, False),
-        (LABELLED, {"histogram": 3}, True),
-        (LABELLED, {"histogram": "abc"}, False),
-        (LABELLED, {"histogram": b"abc"}, False),
-        (LABELLED, {"histogram": None}, False),
-        (LABELLED, {"distance": 1.0}, False),
-        (LABELLED, {"histogram": np.zeros(3, np.int64), "more": 1}, False),
-        (LABELLED, {}, True),
-        (Question("labels"), {"histogram": 3}, False),
-        *(
-            (Question(name), {"distance": value}, is_one)
-            for name in ("emd", "l1")
-            for value, is_one in ((0.5, True), (VALUES[:1], True), (VALUES[:2], False))
-        ),
-        (Question("loss"), {"loss": VALUES[:1]}, True),
-        (Question("loss"), {"loss": VALUES[:2]}, False),
-        (Question("times"), {"train_s": 1.0, "upload_s": VALUES[:1]}, True),
-        (Question("times"), {"train_s": VALUES[:2], "upload_s": 0.0}, False),
-        (Question("times"), {"train_s": 1.0, "upload_s": VALUES[:2]}, False),
-        (STEP, {"weights": VALUES}, True),
-        (STEP, {"weights": np.zeros(4, np.float32)}, False),
-        (STEP, {"sketch": VALUES[:2]}, True),
-        (STEP, {"sketch": VALUES}, False),
-        (Question("hooks cohort"), {}, True),
-        (Question("hooks cohort"), {"histogram": 1}, False),
-    ],
-)
+ONE, TWO, COUNTS = VALUES[:1], VALUES[:2], np.zeros(3, np.int64)
+ANSWERS: list[tuple[Question, list[Slot], list[Slot]]] = [
+    (
+        LABELLED,
+        [{"histogram": COUNTS}, {"histogram": 3}, {}],
+        [
+            *({"histogram": one} for one in (np.zeros(4, np.int64), np.zeros((3, 1, 2), np.int64))),
+            *({"histogram": one} for one in ("abc", b"abc", None)),
+            *({"distance": 1.0}, {"histogram": COUNTS, "more": 1}),
+        ],
+    ),
+    (Question("labels"), [], [{"histogram": 3}]),
+    *(
+        (Question(name), [{"distance": 0.5}, {"distance": ONE}], [{"distance": TWO}])
+        for name in ("emd", "l1")
+    ),
+    (Question("loss"), [{"loss": ONE}], [{"loss": TWO}]),
+    (
+        Question("times"),
+        [{"train_s": 1.0, "upload_s": ONE}],
+        [{"train_s": TWO, "upload_s": 0.0}, {"train_s": 1.0, "upload_s": TWO}],
+    ),
+    (
+        STEP,
+        [{"weights": VALUES}, {"sketch": TWO}],
+        [{"weights": np.zeros(4, np.float32)}, {"sketch": VALUES}],
+    ),
+    (Question("hooks cohort"), [{}], [{"histogram": 1}]),
+]
+
+
+@pytest.mark.parametrize(("question", "answers", "others"), ANSWERS)
 def test_an_answer_has_the_names_of_its_question_and_no_more_values(
-    question: Question, values: Slot, is_one: bool
+    question: Question, answers: list[Slot], others: list[Slot]
 ) -> None:
-    assert is_answer_to(question, Answer(0, question.name, values)) is is_one
     slots: dict[str, Slot] = {"0:Stc": {"update": 1}}
-    with_slots = Answer(0, question.name, values, slots=slots)
-    assert is_answer_to(question, with_slots) is (is_one and question.name in survey.HOOKS)
+    for values, is_one in (*((one, True) for one in answers), *((one, False) for one in others)):
+        assert is_answer_to(question, Answer(0, question.name, values)) is is_one
+        with_slots = Answer(0, question.name, values, slots=slots)
+        assert is_answer_to(question, with_slots) is (is_one and question.name in survey.HOOKS)
 
 
 def test_a_loss_on_some_samples_is_on_different_ones_that_vary_by_round_and_client() -> None:

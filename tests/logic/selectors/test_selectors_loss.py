@@ -55,12 +55,6 @@ def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
     assert len({candidates for _, candidates in peers.asked}) == 3, "each round draws its own"
 
 
-def test_all_clients_as_candidates_leave_nothing_to_chance() -> None:
-    logic = a_logic(PowerOfChoice(count=2, candidates=20), aggregator=PLAIN)
-    _, report = run_round(a_state(logic), MemoryCarrier(logic, far(20)), logic)
-    assert report.of("accepted") == (18, 19)
-
-
 def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -> None:
     logic = a_logic(PowerOfChoice(count=2, candidates=6), aggregator=PLAIN)
 
