@@ -255,6 +255,14 @@ def test_one_update_or_two_in_the_middle_are_never_cut_off(rule, sent, middle) -
     assert step(rule, [[one] for one in sent])[0] == middle
 
 
+def test_as_many_updates_are_asked_for_as_leave_one_to_cut_off() -> None:
+    for need in range(3, 101):
+        rule = TrimmedMean(1 / need)
+        with pytest.raises(LogicError, match=f"min_updates to {need} or more"):
+            a_logic(alone(0), aggregator=rule, min_updates=need - 1)
+        a_logic(alone(0), aggregator=rule, min_updates=need)
+
+
 def test_samples_weigh_where_a_rule_says_so_and_nowhere_else() -> None:
     deltas, samples = [[0.0], [0.0], [1.0]], [1, 1, 100]
     assert step(GeometricMedian(weights="samples"), deltas, samples)[0] == pytest.approx(1, abs=0.1)

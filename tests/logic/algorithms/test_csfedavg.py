@@ -20,6 +20,7 @@ from tests.logic.memory_carrier import (
     a_logic,
     a_state,
     alone,
+    lying,
     run_rounds,
     same_bits,
 )
@@ -205,3 +206,13 @@ def test_how_many_candidates_there_may_be_goes_by_all_clients_of_the_experiment(
     half = Population(dict.fromkeys(range(5), 10), total=10)
     assert set(select(half, [0, 1], count=3, candidates=0.4)) - {0, 1}, "two are not enough yet"
     assert set(select(half, [0, 1, 2, 3], count=3, candidates=0.4)) <= {0, 1, 2, 3}
+
+
+def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:
+    logic = a_csfedavg()
+    forge = lying(3, delta=np.zeros(7, np.float32))
+    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, forge=forge), logic)
+    statuses = {told.client: told.status for told in report.clients}
+    assert statuses.pop(3, "rejected") == "rejected"
+    assert set(statuses.values()) == {"accepted"}
+    assert 3 not in omega(state)

@@ -352,3 +352,9 @@ def test_an_allocation_is_the_share_rounded_half_up_and_at_least_one() -> None:
     sizes = np.array([34, 5, 1, 10, 15, 25, 0])
     assert allocation(0.1, sizes).tolist() == [3, 1, 1, 1, 2, 3, 1]
     assert allocation(0.29, np.array([50])).tolist() == [15]  # 0.29 * 50 is 14.499999999999998
+
+
+def test_a_single_client_is_a_cluster() -> None:
+    state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
+    assert Clustering.of_state(state).labels.tolist() == [0]
+    assert report.of("accepted") == (7,)

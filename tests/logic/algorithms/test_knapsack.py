@@ -408,3 +408,9 @@ def an_offer(
 ) -> ClientReport:
     """Return the report of a client that offered this norm."""
     return ClientReport(client, status, times=times, offer=Offer(1, client, 5, norm, upload_s))
+
+
+def test_a_lowest_value_of_0_lets_everybody_in_until_the_time_is_taken() -> None:
+    for lowest, highest in ((0.0, 5.0), (3.0, 0.0)):
+        assert [threshold(z, lowest, highest) for z in (0.0, 0.5, 0.999)] == [0.0, 0.0, 0.0]
+        assert [threshold(z, lowest, highest) for z in (1.0, 2.0)] == [highest, highest]

@@ -448,3 +448,9 @@ def test_a_method_with_own_tensors_needs_some(name) -> None:
     tensors = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
     with pytest.raises(LogicError, match=r"logic\.own"):
         Logic(layout=tensors, trainer=preset.trainer)
+
+
+@pytest.mark.parametrize("setting", ["momentum", "weight_decay"])
+def test_per_fedavg_refuses_steps_that_are_not_plain(setting: str) -> None:
+    with pytest.raises(LogicError, match=r"PerFedAvgTrainer .*set momentum and weight_decay to 0"):
+        a_logic(alone(0), trainer=PerFedAvgTrainer(), training=Training(**{setting: 0.5}))

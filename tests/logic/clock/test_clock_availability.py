@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from layers.logic import LogicError
 from layers.logic.clock import VirtualClock
-from layers.logic.clock.availability import Chance, Presence, Trace
+from layers.logic.clock.availability import Always, Chance, Presence, Trace
 from layers.logic.clock.devices import Lognormal
 
 TRACE = """client,time,state
@@ -192,3 +192,9 @@ def test_nobody_is_looked_at_again_until_somebody_may_come_or_go() -> None:
     clock.restore({"run_s": 99.0})  # a time before is another answer, too
     assert clock.available_of(clients).tolist() == first.tolist()
     assert clock.available_of(clients[:10]).tolist() == [one for one in first if one < 10]
+
+
+def test_everybody_is_there_always() -> None:
+    presence = Always().of(1, 0)
+    assert presence.there(0, 1e9)
+    assert presence.next_change_s(0, 0.0) == NEVER

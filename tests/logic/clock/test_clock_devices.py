@@ -122,6 +122,21 @@ def test_speeds_lie_within_their_range() -> None:
         assert 1 / 2000 <= fleet.download_s(client, 1, 1) <= 1 / 1000
 
 
+@pytest.mark.parametrize(
+    ("make", "setting"),
+    [
+        *((Range, name) for name in ("samples_per_s", "up_bytes_per_s", "down_bytes_per_s")),
+        (Knapsack, "speed"),
+    ],
+)
+def test_a_range_is_above_0_finite_and_in_order(make, setting) -> None:
+    for value in ((0, 1), (2, 1), (1, math.inf), (math.nan, 1), (1, math.nan)):
+        with pytest.raises(LogicError, match=setting):
+            make(**{setting: value})
+    for value in ((TINY, TINY), (1, LARGEST)):
+        assert getattr(make(**{setting: value}), setting) == value
+
+
 def test_speeds_are_their_medians_times_a_lognormal_factor() -> None:
     fleet = Lognormal(100.0, 200.0, 400.0, sigma=0.7).draw(5, seed=3)
     factors = np.exp(0.7 * generator(3, "devices").standard_normal((3, 5)))

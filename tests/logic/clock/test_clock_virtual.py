@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -439,3 +440,11 @@ def test_tasks_in_flight_go_on_from_a_checkpoint(uploads, number, tmp_path: Path
     assert (again.run_s, again.tree()) == (clock.run_s, clock.tree())
     for round in (2, 3):
         assert next_round(again, round) == next_round(clock, round)
+
+
+def test_nobody_is_waited_for_where_there_are_no_clients_or_all_are_there(tmp_path: Path) -> None:
+    nobody, both = np.zeros(0, np.int64), np.arange(2)
+    away = VirtualClock(1, Lognormal(), availability=traced(tmp_path, "0,0,off\n0,9,on\n"))
+    assert away.available_of(nobody) is nobody
+    assert away.waited_s == 0.0
+    assert VirtualClock(2, Lognormal()).available_of(both) is both

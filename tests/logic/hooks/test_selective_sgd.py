@@ -145,6 +145,11 @@ def test_the_noise_of_what_goes_up_is_for_changes_that_differ_by_twice_the_clip(
     assert noise.max() < 0.3, "nothing is at the clip"
 
 
+def test_a_budget_is_above_0() -> None:
+    with pytest.raises(LogicError, match="epsilon must be greater than 0"):
+        SelectiveSgd(epsilon=0.0, choice="random")
+
+
 def test_a_model_without_weights_has_nothing_to_send() -> None:
     for hook in (SelectiveSgd(), NOISY):
         context = ClientContext(1, 0, 0, Training(), [], {}, start=EMPTY)
@@ -217,3 +222,10 @@ def test_numeric_sparse_equals_the_papers_loop(epsilon, count) -> None:
         expected = as_printed(values, 0.004, count, 0.02, epsilon, rng)
         assert positions.tolist() == sorted(expected)
         assert noisy.tolist() == pytest.approx([expected[place] for place in sorted(expected)])
+
+
+def test_fewer_changes_go_up_where_fewer_are_above_the_threshold() -> None:
+    hook = SelectiveSgd(upload=1.0, choice="random", threshold=1.0, clip=None)
+    peers = peers_of(hook, {(1, 0): np.array([1, -5, 0.5], np.float32)}, [3])
+    state, _ = run_rounds(1, a_state(peers.logic), peers)
+    assert state.weights.tolist() == [0, -5, 0]

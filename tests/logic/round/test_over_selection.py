@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from layers.logic import Plan, Selector, Verdict, run_round
+from layers.logic import LogicError, Plan, Selector, Verdict, run_round
 from layers.logic.selectors.uniform import RoundRobin, Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
@@ -72,3 +72,5 @@ def test_a_plan_for_certain_clients_has_no_reserve_and_all_of_them_count() -> No
     logic = a_logic(alone(1, 2, 3), over_select=3.0)
     _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.of("accepted") == (1, 2, 3)
+    with pytest.raises(LogicError, match="over_select must be 1 or more"):
+        a_logic(alone(1), over_select=float("nan"))

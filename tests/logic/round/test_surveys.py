@@ -271,3 +271,10 @@ def test_a_sketch_is_of_the_step_alone_wherever_the_model_stands() -> None:
         np.testing.assert_allclose(told["sketch"], sketch(step, 2, 9), rtol=1e-6)
         moved[bool(start.any())] = told["sketch"]
     assert not np.allclose(moved[True], moved[False])
+
+
+def test_a_sketch_may_be_as_long_as_its_vector_and_no_longer() -> None:
+    vector = np.array([3.0, -5.0, 7.0], np.float32)
+    assert sketch(vector, 3, 1).shape == (3,)
+    with pytest.raises(LogicError, match="4 values of a vector of 3"):
+        sketch(vector, 4, 1)
