@@ -24,13 +24,7 @@ SOME = [
     *(
         f"preset {name}"
         for name in (
-            "astraea",
-            "csfedavg",
-            "fedaim",
-            "fedsso",
-            "online-kp",
-            "oort",
-            "projected-stc",
+            *("astraea", "csfedavg", "fedaim", "fedsso", "online-kp", "oort", "projected-stc"),
         )
     ),
 ]

@@ -31,12 +31,7 @@ from tests.logic.quadratic import QuadraticEngine, bowl
 from tests.logic.vector_files import vectors
 
 RULES = [
-    GeometricMedian(),
-    Krum(1),
-    Median(),
-    MultiKrum(1),
-    MultiKrum(1, keep=2),
-    NormClip(1e9),
+    *(GeometricMedian(), Krum(1), Median(), MultiKrum(1), MultiKrum(1, keep=2), NormClip(1e9)),
     TrimmedMean(0.3),
 ]
 NOT_ROBUST = ["fedfv", "fednova", "mean", "q-fedavg"]

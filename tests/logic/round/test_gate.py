@@ -103,6 +103,17 @@ def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     assert same_bits(state.buffers, expected.buffers)
 
 
+@pytest.mark.parametrize("name", ["a delta: nan", "a buffer too many", "an earlier round"])
+def test_a_bad_update_alone_leaves_every_bit_of_the_model(name) -> None:
+    logic = a_logic(alone(1), min_updates=0)
+    start = a_state(logic, WEIGHTS)
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **LIES[name][0]))
+    state, report = run_round(start, peers, logic)
+    assert report.of("rejected") == (1,)
+    assert same_bits(state.weights, start.weights)
+    assert same_bits(state.buffers, start.buffers)
+
+
 @pytest.mark.parametrize("value", [3e38, -3e38])
 def test_a_finite_update_passes_even_if_its_sum_overflows(value) -> None:
     logic = a_logic(alone(1))
