@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Population, Selector, SelectorContext, run_round
+from layers.logic import LogicError, Population, Selector, SelectorContext, run_round
 from layers.logic.algorithms.fedcs import FedCS
 from tests.logic.algorithms.test_knapsack import KNAPSACKS, cases, peers_of, played
 from tests.logic.memory_carrier import a_state
@@ -144,8 +146,11 @@ def test_a_client_that_will_have_trained_only_at_the_deadline_is_left_out(
     times = {0: 49.9, 1: 50.0, 2: 50.1, 3: 0.0}
     answers = {k: {"train_s": train_s, "upload_s": 0.0} for k, train_s in times.items()}
     population = Population(dict.fromkeys(times, 5), {"times": answers}, deadline_s=50.0)
-    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-    assert set(plan.clients) == {0, 3}
+    context = SelectorContext(population, {}, 1, np.random.default_rng(0))
+    assert set(selector.select(context).clients) == {0, 3}
+    endless = replace(context, population=Population({0: 5}, {"times": answers}))
+    with pytest.raises(LogicError, match="deadline_s"):
+        selector.select(endless)
 
 
 @pytest.mark.parametrize(

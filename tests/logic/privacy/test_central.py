@@ -104,6 +104,15 @@ def test_an_update_on_the_grid_is_never_longer_than_the_clip(scale: float) -> No
     assert (on_grid(np.zeros(3, np.float32), 0.5, step) == 0).all()
 
 
+def test_an_update_is_cut_to_the_last_step_of_the_grid_within_the_clip() -> None:
+    for delta, clip, step, whole in (
+        ([3, 4], 1.0, 0.2, [3, 4]),  # as long as the clip: nothing is cut
+        ([0.75, -0.75, 0.25], 10.0, 0.5, [1, -1, 0]),
+        ([5], 0.3, 0.1, [2]),  # 3 steps of 0.1 are a little more than 0.3
+    ):
+        assert on_grid(np.array(delta, np.float32), clip, step).tolist() == whole
+
+
 @pytest.mark.parametrize("probability", [1.0, 0.25])
 def test_the_bits_noise_follows_the_expected_number_of_clients(probability: float) -> None:
     adaptive = preset_of(
