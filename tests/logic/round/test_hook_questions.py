@@ -170,27 +170,20 @@ def test_a_client_that_a_hook_leaves_out_is_asked_nothing_and_gets_no_task() -> 
     assert hooks[0].seen[0][1] != hooks[0].seen[1][1], "each round draws anew"
 
 
-def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
-    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-    peers = MemoryCarrier(logic, THREE_BOWLS, lost=(1,))
-    state, report = run_round(a_state(logic), peers, logic)
-    assert [task.client for task in peers.tasks] == [0, 2]
-    (lost,) = [one for one in report.clients if one.client == 1]
-    assert (lost.status, lost.reason) == ("lost", "no answer to the question before its task")
-    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
-
-
 @pytest.mark.parametrize(
-    "slots", [{}, {"0:Masked": {"x": bytes(2 << 20)}}, {"0:Masked": {}, "1:Nobody": {}}]
+    "slots", [None, {}, {"0:Masked": {"x": bytes(2 << 20)}}, {"0:Masked": {}, "1:Nobody": {}}]
 )
-def test_a_client_that_answers_something_else_than_a_hooks_question_has_not_answered(
+def test_a_client_that_does_not_answer_a_hooks_question_or_something_else_gets_no_task(
     slots,
 ) -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-    peers = MemoryCarrier(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS, lost=(1,) if slots is None else ())
     peers.forge_answer = lambda told: [replace(told, slots=slots) if told.client == 1 else told]
     state, report = run_round(a_state(logic), peers, logic)
+    assert [task.client for task in peers.tasks] == [0, 2]
     assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
+    (lost,) = [one for one in report.clients if one.client == 1]
+    assert "no answer" in lost.reason
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import SELECTORS, LogicError, Population, SelectorContext, run_round
-from layers.logic.aggregators.geometric_median import GeometricMedian
-from layers.logic.aggregators.krum import NormClip
+from layers.logic import SELECTORS, Population, SelectorContext, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.seeds import generator
-from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl
@@ -95,18 +89,6 @@ def test_selection_by_size_is_in_proportion_to_the_samples() -> None:
         expected,
         atol=5 * np.sqrt(0.25 / rounds),
     )
-
-
-@pytest.mark.parametrize("selector", [BySize(), PowerOfChoice(), PowerOfChoice(loss="reported")])
-@pytest.mark.parametrize("aggregator", [Mean(), NormClip(), GeometricMedian(weights="samples")])
-def test_a_size_by_which_clients_are_drawn_does_not_count_again_in_the_mean(
-    selector, aggregator
-) -> None:
-    with pytest.raises(LogicError, match="weights: uniform") as caught:
-        a_logic(selector, aggregator=aggregator)
-    assert "\n" not in str(caught.value)
-    a_logic(selector, aggregator=replace(aggregator, weights="uniform"))
-    a_logic(selector, aggregator=QFedAvg())
 
 
 @given(clients=st.integers(1, 20), count=st.integers(1, 25))
