@@ -53,23 +53,14 @@ def biased(state: ServerState) -> list[int]:
 @pytest.mark.parametrize("reveal", ["histogram", "distance"])
 def test_who_is_extremely_biased_is_as_worked_out(distance, reveal) -> None:
     told = vectors("fedaim_emd_split")
-    selector = FedAimSplit(distance=distance, reveal=reveal)
-    state = after_one_round(counted(told["inputs"]["counts"]), selector)
+    clients, expected = counted(told["inputs"]["counts"]), told["expected"]
+    state = after_one_round(clients, FedAimSplit(distance=distance, reveal=reveal))
     name = {"emd": "wasserstein1d", "l1": "l1"}[distance]
-    expected = told["expected"]
     np.testing.assert_allclose(split_of(state).emd, expected[f"{name}_vs_uniform"], atol=1e-9)
     assert biased(state) == expected[f"ebc_{name}"]
     assert list(split_of(state).unbiased) == expected[f"nebc_{name}"]
-
-
-@pytest.mark.parametrize("distance", ["emd", "l1"])
-def test_the_distance_from_what_all_have_together_is_as_worked_out(distance) -> None:
-    told = vectors("fedaim_emd_split")
-    selector = FedAimSplit(distance=distance, reference="pooled")
-    state = after_one_round(counted(told["inputs"]["counts"]), selector)
-    name = {"emd": "wasserstein1d", "l1": "l1"}[distance]
-    expected = told["expected"][f"{name}_vs_global"]
-    np.testing.assert_allclose(split_of(state).emd, expected, atol=1e-9)
+    state = after_one_round(clients, FedAimSplit(distance=distance, reference="pooled"))
+    np.testing.assert_allclose(split_of(state).emd, expected[f"{name}_vs_global"], atol=1e-9)
 
 
 @pytest.mark.parametrize("distance", ["emd", "l1"])
@@ -474,21 +465,15 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
     assert all(set(told) == {reveal} for told in answers.values())
 
 
-def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
-    class Strata(Fixed):
-        def select(self, context) -> Plan:
-            return Plan(self.lanes, groups=("stratum 1",) * len(self.lanes))
-
-    logic = a_fedaim(Strata(((0,), (1,))))
-    with pytest.raises(LogicError, match="'stratum 1'"):
-        run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
-
-
-def test_clients_whose_bias_no_selector_keeps_are_named() -> None:
+@pytest.mark.parametrize(
+    ("group", "lanes", "named"),
+    [("stratum 1", ((0,), (1,)), "'stratum 1'"), (EBS, ((3, 1),), r"\[3, 1\]; .* fedaim")],
+)
+def test_a_group_or_clients_whose_bias_it_does_not_know_are_named(group, lanes, named) -> None:
     class Grouped(Fixed):
         def select(self, context) -> Plan:
-            return Plan(self.lanes, groups=(EBS,) * len(self.lanes))
+            return Plan(self.lanes, groups=(group,) * len(self.lanes))
 
-    logic = a_fedaim(Grouped(((3, 1),)))
-    with pytest.raises(LogicError, match=r"bias of clients \[3, 1\]; use the selector fedaim"):
+    logic = a_fedaim(Grouped(lanes))
+    with pytest.raises(LogicError, match=named):
         run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)

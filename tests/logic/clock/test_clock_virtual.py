@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +34,10 @@ def a_clock(
     return Rounds(VirtualClock(len(times), given, **settings), deadline_s)
 
 
-def played(clock: Rounds, clients: int, round: int = 1) -> list[ClockEvent]:
+def played(clock: Rounds, clients: int | Sequence[int], round: int = 1) -> list[ClockEvent]:
     """Return what happens when all are asked at once, and upload when they have trained."""
     clock.begin(round)
-    for client in range(clients):
+    for client in range(clients) if isinstance(clients, int) else clients:
         clock.ask(client, 10, TRAINING, 100)
     happened = []
     while (event := clock.next()) is not None:
@@ -74,16 +74,9 @@ def test_everything_happens_in_the_order_of_time(uploads, times) -> None:
 
 
 def test_what_is_at_the_same_time_happens_in_the_order_of_asking() -> None:
-    clock = a_clock([(5.0, 2.0)] * 4)
-    clock.begin(1)
-    for client in (2, 0, 3, 1):
-        clock.ask(client, 10, TRAINING, 0)
-    happened = []
-    while (event := clock.next()) is not None:
-        happened.append((event.kind, event.client))
-        if event.kind == "trained":
-            clock.upload(event.client, 0)
-    assert happened == [(kind, k) for kind in ("trained", "arrived") for k in (2, 0, 3, 1)]
+    happened = played(a_clock([(5.0, 2.0)] * 4), (2, 0, 3, 1))
+    expected = [(kind, k) for kind in ("trained", "arrived") for k in (2, 0, 3, 1)]
+    assert [(one.kind, one.client) for one in happened] == expected
 
 
 @pytest.mark.parametrize("uploads", UPLOADS)
