@@ -6,14 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from layers.logic import LogicError, Plan, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split, entropy, share
 from layers.logic.core.state import ServerState
-from layers.logic.hooks.compressors import Stc
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import (
     Fixed,
@@ -371,31 +368,6 @@ def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
     starts = {task.client: task.weights for task in peers.tasks}
     assert all(same_bits(starts[client], kept["nebs"]) for client in split_of(state).unbiased)
     assert all(same_bits(starts[line[0]], kept["ebs"]) for line in lines)
-
-
-@settings(max_examples=10)
-@given(order=st.permutations(range(7)))
-def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
-    logic = a_fedaim()
-    one, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, MIXED, order=order))
-    other, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, MIXED))
-    assert same_bits(one.weights, other.weights)
-
-
-@pytest.mark.parametrize("divergence", [0.015, 1e9])
-@pytest.mark.parametrize("hooks", [(), (Stc(0.5, 0.5),)], ids=["dense", "stc"])
-def test_a_state_that_was_kept_goes_on_in_the_same_bits(divergence, hooks) -> None:
-    logic = a_fedaim(
-        FedAimSplit(mediators=2, shuffle=True), aggregator=FedAim(divergence), hooks=hooks
-    )
-    peers = MemoryCarrier(logic, MIXED)
-    state, _ = run_rounds(3, a_state(logic), peers)
-    one, reports = run_rounds(2, state, MemoryCarrier(logic, MIXED, ledgers=dict(peers.ledgers)))
-    kept = ServerState.of_tree(state.tree())
-    other, again = run_rounds(2, kept, MemoryCarrier(logic, MIXED, ledgers=dict(peers.ledgers)))
-    assert same_bits(one.weights, other.weights)
-    assert reports == again
-    assert reports[-1].of("accepted") == tuple(c.client for c in reports[-1].clients)
 
 
 def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() -> None:

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, SelectorContext, ServerState, Training, run_round
+from layers.logic import LogicError, Population, SelectorContext, Training, run_round
 from layers.logic.algorithms.fedsso import (
     Clustering,
     FedSSO,
     Stratum,
     allocation,
     clusters,
-    fedsso,
     products,
     projection,
 )
@@ -269,17 +268,6 @@ def test_a_selection_hangs_on_memory_population_and_seed_alone() -> None:
     backwards = dict(reversed(samples.items()))
     assert plan_of(FedSSO(), samples, memory) == plan_of(FedSSO(), backwards, memory)
     assert plan_of(FedSSO(), samples, memory) != plan_of(FedSSO(), samples, memory, round=2)
-
-
-def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
-    preset = fedsso(beta=0.3, mean="stratified")
-    logic = a_logic(preset.selector, aggregator=preset.aggregator, training=Training(steps=2))
-    clients = clients_of(0, 1, 2, noise=0.1)
-    one, reports = run_rounds(4, a_state(logic), MemoryCarrier(logic, clients))
-    half, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients))
-    other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryCarrier(logic, clients))
-    assert same_bits(one.weights, other.weights)
-    assert [r.of("accepted") for r in reports[2:]] == [r.of("accepted") for r in resumed]
 
 
 seeds = st.integers(0, 10_000)

@@ -336,16 +336,6 @@ def test_option_one_keeps_the_received_models_gradient() -> None:
     )
 
 
-def test_what_is_sent_does_not_depend_on_who_has_answered() -> None:
-    logic = a_logic(alone(0, 1, 2), hooks=[Scaffold()], training=Training(steps=3))
-    states = [
-        run_rounds(3, a_state(logic), MemoryCarrier(logic, bowls(3, noise=0.3), order=order))[0]
-        for order in ((0, 1, 2), (2, 0, 1))
-    ]
-    assert same_bits(states[0].weights, states[1].weights)
-    assert same_bits(states[0].memory[KEY]["sum"], states[1].memory[KEY]["sum"])
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -147,12 +147,6 @@ def test_with_p_of_one_and_without_ternary_values_it_is_fedavg() -> None:
     assert not np.allclose(run([Stc(0.1, 0.1)]).weights, plain.weights, atol=1e-3)
 
 
-def test_the_order_of_arrival_changes_no_bit() -> None:
-    one, other = run([Stc()]), run([Stc()], order=[2, 0, 3, 1])
-    assert same_bits(one.weights, other.weights)
-    assert same_bits(one.memory["0:Stc"]["residual"], other.memory["0:Stc"]["residual"])
-
-
 def test_an_update_shrinks_by_as_much_as_the_mathematics_says() -> None:
     size = 200_000
     delta = np.random.default_rng(3).normal(size=size).astype(np.float32)
