@@ -61,3 +61,11 @@ def test_once_calls_make_once_for_each_name() -> None:
         return len(made)
 
     assert [sizes.once("a", make), sizes.once("a", make), sizes.once("b", make)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("clients", [range(3), np.array([1, 4, 5]), range(0)])
+def test_no_client_is_listed_if_none_has_samples(clients: range | np.ndarray) -> None:
+    for sizes in (ClientSizes(clients, 0), ClientSizes(clients, np.zeros(len(clients), np.int64))):
+        assert list(sizes) == list(clients)
+        assert list(sizes.clients) == []
+        assert sizes.ids.shape == sizes.sizes.shape == (0,)

@@ -17,6 +17,7 @@ from tests.logic.memory_carrier import (
     MemoryCarrier,
     a_logic,
     a_state,
+    of_client,
     run_rounds,
     same_bits,
 )
@@ -449,3 +450,12 @@ def test_a_group_or_clients_whose_bias_it_does_not_know_are_named(group, lanes, 
     logic = a_fedaim(Grouped(lanes))
     with pytest.raises(LogicError, match=named):
         run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
+
+
+def test_an_update_without_the_received_models_loss_is_refused() -> None:
+    logic = a_fedaim(aggregator=FedAim(loss_of="received"))
+    peers = MemoryCarrier(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
+    _, report = run_round(a_state(logic), peers, logic)
+    (refused,) = [told for told in report.clients if told.status == "rejected"]
+    assert refused.client == 2
+    assert "loss" in refused.reason

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.logic import LogicError, Training
-from layers.logic.clock import UPLOADS, ClockEvent, VirtualClock
+from layers.logic.clock import UPLOADS, ClockEvent, InstantClock, VirtualClock
 from layers.logic.clock.availability import Chance, Trace
 from layers.logic.clock.devices import Lognormal
 from layers.logic.clock.uploads import Parallel, Serial
@@ -441,3 +441,11 @@ def test_nobody_is_waited_for_where_there_are_no_clients_or_all_are_there(tmp_pa
     assert away.available_of(nobody) is nobody
     assert away.waited_s == 0.0
     assert VirtualClock(2, Lognormal()).available_of(both) is both
+
+
+def test_without_devices_nothing_takes_time() -> None:
+    clock = Rounds(InstantClock(3))
+    happened = played(clock, 3)
+    assert not clock.virtual
+    assert clock.run_s == 0.0
+    assert {one.at_s for one in happened} == {0.0}
