@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +28,22 @@ GROUPS = [
     for path in sorted(FOLDER.glob("papers/*/cells.yaml"))
     for name in yaml.safe_load(path.read_text())
 ]
+
+
+@pytest.fixture
+def rows_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
+    """Returns the rows of a table of these runs, by group or of the table's own."""
+
+    def rows(runs: dict[str, Any], group: str = "knapsack-norms", **tree: Any) -> list[Any]:
+        import tables
+        import texts
+
+        for module in (tables, texts):
+            monkeypatch.setattr(module, "load", lambda one: runs.get(one, runs))
+        names = {"document": "d", "name": "n", "group": group, "what": "w"}
+        return tables.Table.parse({**names, **tree}).rows()  # type: ignore[no-any-return]
+
+    return rows
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -138,21 +155,14 @@ def test_no_verdict_is_written_by_hand() -> None:
     ],
 )
 def test_a_comparison_of_records_decides_a_claim(
-    criterion: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+    criterion: str, expected: bool, rows_of: Callable[..., list[Any]]
 ) -> None:
-    import texts
-    from tables import Table
-
     ended = replace(record(accuracy=[0.5, 0.6]), reason="all rounds were run")
     runs = {"largest-s1": replace(ended, columns=record(accuracy=[0.5, 0.9]).columns)}
-    monkeypatch.setattr(texts, "load", lambda group: {**runs, "random-s1": ended})
     claim = {"claim": "c", "ours": "o", "holds": [criterion]}
-    tree = {"document": "d", "name": "n", "group": "knapsack-norms", "what": "w", "claims": [claim]}
-    (row,) = Table.parse(tree).rows()
+    (row,) = rows_of({**runs, "random-s1": ended}, claims=[claim])
     assert row.verdict == ("within" if expected else "outside")
-    under_way = record(accuracy=[0.5, 0.6])
-    monkeypatch.setattr(texts, "load", lambda group: {**runs, "random-s1": under_way})
-    (row,) = Table.parse(tree).rows()
+    (row,) = rows_of({**runs, "random-s1": record(accuracy=[0.5, 0.6])}, claims=[claim])
     if "random" in criterion:
         assert row.verdict == "open"
 
@@ -229,19 +239,11 @@ def test_a_reason_counts_only_if_there_are_records_of_what_shows_it(
 
 
 def test_a_claim_says_of_how_many_runs_and_rounds_its_figures_are(
-    monkeypatch: pytest.MonkeyPatch,
+    rows_of: Callable[..., list[Any]],
 ) -> None:
-    import texts
-    from tables import Table
-
     runs = {"largest-s1": record(accuracy=[0.5, 0.9]), "random-s1": record(accuracy=[0.5])}
-    monkeypatch.setattr(texts, "load", lambda group: runs)
-    claim: dict[str, object] = {"claim": "c"}
-    claim["ours"] = (
-        "{largest last accuracy %}, {largest last@1 accuracy %}, {random best accuracy %}"
-    )
-    tree = {"document": "d", "name": "n", "group": "knapsack-norms", "what": "w", "claims": [claim]}
-    (row,) = Table.parse(tree).rows()
+    ours = "{largest last accuracy %}, {largest last@1 accuracy %}, {random best accuracy %}"
+    (row,) = rows_of(runs, claims=[{"claim": "c", "ours": ours}])
     assert row.ours == "90.00 (in 2 of 200 rounds), 50.00, 50.00 (in 1 of 200 rounds)"
     assert (row.seeds, row.rounds, row.hours) == ("2 of 6", "3", 1.0)
 
@@ -273,35 +275,29 @@ def test_a_claim_has_the_reason_that_records_show(monkeypatch: pytest.MonkeyPatc
     [("best", "70.00, last round 10.00"), ("last", "10.00, best 70.00")],
 )
 def test_best_and_last_accuracy_are_shown_together(
-    what: str, text: str, monkeypatch: pytest.MonkeyPatch
+    what: str, text: str, rows_of: Callable[..., list[Any]]
 ) -> None:
-    import tables
-    from tables import Table
-
-    monkeypatch.setattr(tables, "load", lambda group: {"q1-s1": record(accuracy=[0.7, 0.1])})
-    tree = {"document": "d", "name": "n", "group": "q-synthetic", "what": "w"}
-    tree |= {"measure": {"what": what, "unit": "%"}, "paper": {"q1": 90}}
-    (row,) = Table.parse(tree).rows()
+    runs = {"q1-s1": record(accuracy=[0.7, 0.1])}
+    measure = {"what": what, "unit": "%"}
+    (row,) = rows_of(runs, "q-synthetic", measure=measure, paper={"q1": 90})
     assert row.ours == f"{text}, not finished"
     assert row.rounds == "2 of 6,000"
 
 
-def test_a_row_says_how_many_seeds_have_missed_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    import tables
-    from tables import Table
-
+def test_a_row_says_how_many_seeds_have_missed_the_target(
+    rows_of: Callable[..., list[Any]],
+) -> None:
     missed = replace(record(accuracy=[0.4]), reason="the one round was run")
-    runs = {"fedsgd-iid-E1-B10-s1": record(accuracy=[0.4, 0.99]), "fedsgd-iid-E1-B10-s2": missed}
-    monkeypatch.setattr(tables, "load", lambda group: runs)
-    tree = {"document": "d", "name": "n", "group": "thesis-lenet-unpadded", "what": "w"}
-    tree |= {"measure": {"target": 0.98}, "paper": {"fedsgd-iid-E1-B10": 3}}
-    (row,) = Table.parse(tree).rows()
+    cell = "fedsgd-iid-E1-B10"
+    runs = {f"{cell}-s1": record(accuracy=[0.4, 0.99]), f"{cell}-s2": missed}
+    paper = {"measure": {"target": 0.98}, "paper": {cell: 3}}
+    (row,) = rows_of(runs, "thesis-lenet-unpadded", **paper)
     assert row.ours == "2; not reached with 1 of 2 seeds"
-    runs["fedsgd-iid-E1-B10-s3"] = record(accuracy=[0.4, 0.4, 0.99])
-    (row,) = Table.parse(tree).rows()
+    runs[f"{cell}-s3"] = record(accuracy=[0.4, 0.4, 0.99])
+    (row,) = rows_of(runs, "thesis-lenet-unpadded", **paper)
     assert row.ours == "2 to 3; not reached with 1 of 3 seeds"
-    runs.update({f"fedsgd-iid-E1-B10-s{seed}": missed for seed in (1, 3)})
-    (row,) = Table.parse(tree).rows()
+    runs.update({f"{cell}-s{seed}": missed for seed in (1, 3)})
+    (row,) = rows_of(runs, "thesis-lenet-unpadded", **paper)
     assert (row.ours, row.verdict) == ("not reached in 1 round", "outside")
 
 

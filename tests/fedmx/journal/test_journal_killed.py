@@ -13,22 +13,17 @@ from fedmx import RunFolder
 from fedmx.history import rerun
 from fedmx.journal.journal import UpdateArrived, journals_of
 from tests.fedmx.held import Held
-from tests.fedmx.timeless import timeless
+from tests.fedmx.journal import deployed
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 CLIENTS = 4
-EXPERIMENT = """
-name: journal
-seed: 5
+EXPERIMENT = (
+    deployed.EXPERIMENT
+    + """
 rounds: 5
 clients: 4
-compute:
-  model: logistic
-  data: digits
-  normalise: {scale: 16}
-  train: {steps: 5, batch_size: 10, learning_rate: 0.05}
 logic:
   selector: {name: "own_course:Keeping", count: 3}
   over_select: 1.3
@@ -37,6 +32,7 @@ logic:
     - {hook}
 clock: {deadline_s: 3}
 """
+)
 SELECTOR = '''
 
 from layers.logic.selectors.uniform import Uniform
@@ -66,11 +62,9 @@ def run(
     held = Held(folder, certificates, EXPERIMENT, "own_course", CLIENTS)
     with (folder / "own_course.py").open("a") as own:
         own.write(SELECTOR)
-    try:
+    with deployed.ending(held):
         _go_through(held)
         yield held.deployment.run
-    finally:
-        held.deployment.end()
 
 
 def _go_through(held: Held) -> None:
@@ -119,14 +113,8 @@ def test_the_run_had_all_that_a_run_can_have(run: RunFolder) -> None:
 
 
 def test_its_journal_ends_each_round_in_the_deployed_model(run: RunFolder) -> None:
-    with rerun(run, modules=None) as server:
-        rounds = list(server)
-    records = run.rounds()
-    assert len(rounds) == len(records) == 5
-    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in records]
-    assert timeless(one.record() for one in rounds) == timeless(records, "chain")
-    for one in rounds:
-        assert timeless(one.client_records()) == timeless(run.clients(one.round))
+    assert len(run.rounds()) == 5
+    deployed.assert_replayed(run)
 
 
 def test_it_stands_before_any_round_as_the_deployed_server_did(run: RunFolder) -> None:

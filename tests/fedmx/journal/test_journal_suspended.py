@@ -10,24 +10,16 @@ from collections.abc import Iterator
 import pytest
 
 from fedmx import RunFolder
-from fedmx.history import rerun
 from tests.fedmx.held import Held
-from tests.fedmx.timeless import timeless
+from tests.fedmx.journal import deployed
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
 CLIENTS, ROUNDS = 3, 6
-EXPERIMENT = f"""
-name: suspended
-seed: 5
+EXPERIMENT = f"""{deployed.EXPERIMENT}
 rounds: {ROUNDS}
 clients: {CLIENTS}
-compute:
-  model: logistic
-  data: digits
-  normalise: {{scale: 16}}
-  train: {{steps: 5, batch_size: 10, learning_rate: 0.05}}
 logic:
   selector: {{name: uniform, count: 2}}
   hooks:
@@ -67,8 +59,4 @@ def test_the_silent_client_was_suspended_after_two_rounds(run: RunFolder) -> Non
 
 
 def test_its_journal_ends_each_round_in_the_deployed_model(run: RunFolder) -> None:
-    with rerun(run, modules=None) as server:
-        rounds = list(server)
-    records = run.rounds()
-    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in records]
-    assert timeless(one.record() for one in rounds) == timeless(records, "chain")
+    deployed.assert_replayed(run)

@@ -97,21 +97,10 @@ def resealed(members: dict[str, bytes], **how: object) -> bytes:
 @pytest.mark.parametrize(
     "name",
     [
-        "../outside.py",
-        "/etc/passwd",
-        "modules/../../outside.py",
-        "modules/.hidden.py",
-        "modules/a/../b.py",
-        "modules\\a.py",
-        "modules/a.so",
-        "modules/a.pth",
-        "modules/" + "a/" * 30 + "a.py",
-        "modules/" + "a" * 300 + ".py",
-        "modules/ü.py",
-        "checkpoints/round-000001.txt",
-        "lock",
-        "RUN.JSON",
-        "",
+        *("../outside.py", "/etc/passwd", "modules/../../outside.py", "modules/.hidden.py"),
+        *("modules/a/../b.py", "modules\\a.py", "modules/a.so", "modules/a.pth"),
+        *("modules/" + "a/" * 30 + "a.py", "modules/" + "a" * 300 + ".py", "modules/ü.py"),
+        *("checkpoints/round-000001.txt", "lock", "RUN.JSON", ""),
     ],
 )
 def test_no_other_name_is_in_a_pack(name: str, tmp_path: Path) -> None:

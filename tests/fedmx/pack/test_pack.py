@@ -187,11 +187,8 @@ def test_packages_modules_and_their_imports_are_found_without_running_them(tmp_p
     hooks = "['ideas.inner.deep:Hook', 'hypothesis.core:given', 'stc']"
     found = own_modules(experiment_file(tmp_path, hooks), tmp_path)
     assert set(found.files) == {
-        "modules/ideas/__init__.py",
-        "modules/ideas/inner/__init__.py",
-        "modules/ideas/inner/deep.py",
-        "modules/beside_it.py",
-        "modules/beside_two/x.py",
+        *("modules/ideas/__init__.py", "modules/ideas/inner/__init__.py"),
+        *("modules/ideas/inner/deep.py", "modules/beside_it.py", "modules/beside_two/x.py"),
     }
     assert list(found.packages) == ["hypothesis"]
     assert found.packages["hypothesis"].startswith("hypothesis 6")

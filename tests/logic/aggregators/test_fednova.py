@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import PRESETS, LogicError, Training, run_round
+from layers.logic import Training, run_round
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.numeric.vectors import accumulation
@@ -57,20 +57,6 @@ def test_equal_steps_give_fedavgs_model_bit_for_bit(steps, momentum) -> None:
     assert same_bits(one.buffers, other.buffers)
 
 
-def test_more_steps_give_a_client_no_more_say() -> None:
-    """Two clients pull to opposite sides alike, one of them ten times as often."""
-    clients = {0: bowl(1.0, 10), 1: bowl(1.0, 10)}
-    logic = a_logic(alone(0, 1), size=1, aggregator=FedNova(), training=Training(steps=10))
-
-    def forge(update):
-        steps = 10 if update.client else 1
-        side = np.float32(-steps if update.client else steps)
-        return [replace(update, steps=steps, delta=np.full(1, side, np.float32))]
-
-    state, _ = run_round(a_state(logic), MemoryCarrier(logic, clients, forge=forge), logic)
-    assert state.weights[0] == 0
-
-
 def test_a_client_that_took_no_step_has_no_direction() -> None:
     logic = a_logic(alone(0, 1), size=1, aggregator=FedNova())
 
@@ -108,18 +94,3 @@ def test_accumulation_is_the_sum_of_the_weights_of_the_gradients(
             moved -= rate * velocity
         total += -moved / rate
     assert accumulation(steps, rate, momentum, mu) == pytest.approx(total, rel=1e-6, abs=1e-6)
-
-
-def test_what_it_cannot_normalise_is_refused_when_the_logic_is_built() -> None:
-    both = {"hooks": [FedProx(0.1)], "aggregator": FedNova(0.1)}
-    a_logic(alone(0), **both)
-    with pytest.raises(LogicError, match="no normalisation for momentum together with mu"):
-        a_logic(alone(0), **both, training=Training(momentum=0.9))
-    with pytest.raises(LogicError, match=r"FedNova's mu is 0.0, and that of .* 0.1"):
-        a_logic(alone(0), hooks=[FedProx(0.1)], aggregator=FedNova())
-
-
-def test_the_preset_sets_the_same_mu_at_both_ends() -> None:
-    preset = PRESETS["fednova"](mu=0.3)
-    a_logic(preset.selector, aggregator=preset.aggregator, hooks=preset.hooks)
-    assert PRESETS["fednova"]().hooks == ()

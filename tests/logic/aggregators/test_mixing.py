@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from layers.logic import Contribution, LogicError, ServerState, run_round
-from layers.logic.aggregators.collected import StoredUpdates
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.mean import Mean
@@ -112,15 +111,6 @@ def test_the_order_of_the_buckets_is_drawn_anew_in_each_round_from_the_seed() ->
     assert buckets() == [(a + b) / 2 for a, b in order.reshape(4, 2)]
 
 
-def test_rounds_of_one_run_have_different_streams_and_repeated_ones_the_same() -> None:
-    rule = Bucketing(2, Mean())
-    logic = a_logic(alone(*range(6)), aggregator=rule, seed=7)
-    seeds = []
-    for state in (a_state(logic), replace(a_state(logic), round=1), a_state(logic)):
-        seeds.append(logic.server_pipeline(state, 6).aggregator_context().seed)
-    assert seeds[0] == seeds[2] != seeds[1]
-
-
 def test_a_mixture_has_the_samples_of_its_updates_and_its_share_is_divided_among_them() -> None:
     rule = Bucketing(2, Seen())
     after = fold(rule, np.arange(5.0)[:, None])
@@ -199,8 +189,3 @@ def test_an_update_that_the_inner_rule_refuses_is_rejected() -> None:
     logic = a_logic(alone(0, 1), aggregator=Bucketing(1, Strict()), min_updates=0)
     _, report = run_round(a_state(logic), MemoryCarrier(logic, bowls(2)), logic)
     assert report.of("rejected") == (0, 1)
-
-
-def test_a_fold_that_draws_nothing_starts_from_init() -> None:
-    state = ServerState(0, np.zeros(2), np.zeros(0))
-    assert isinstance(Median().begin(state, a_context()), StoredUpdates)

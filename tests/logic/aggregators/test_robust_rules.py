@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import re
 import weakref
 from dataclasses import replace
 
@@ -17,7 +16,6 @@ from layers.logic import (
     AGGREGATORS,
     HOOKS,
     Contribution,
-    Logic,
     LogicError,
     ServerState,
     Training,
@@ -33,12 +31,7 @@ from tests.logic.quadratic import QuadraticEngine, bowl
 from tests.logic.vector_files import vectors
 
 RULES = [
-    GeometricMedian(),
-    Krum(1),
-    Median(),
-    MultiKrum(1),
-    MultiKrum(1, keep=2),
-    NormClip(1e9),
+    *(GeometricMedian(), Krum(1), Median(), MultiKrum(1), MultiKrum(1, keep=2), NormClip(1e9)),
     TrimmedMean(0.3),
 ]
 NOT_ROBUST = ["fedfv", "fednova", "mean", "q-fedavg"]
@@ -133,17 +126,6 @@ def test_samples_do_not_weigh_buffers_in_a_robust_rule(rule) -> None:
     assert buffers_of(rule, middle, [1000, 1, 1, 1, 1]).tolist() == [3.0, 6.0]
 
 
-def test_the_trimmed_mean_trims_buffers_as_it_trims_updates() -> None:
-    sent = [[1.0], [2.0], [4.0], [9.0], [1000.0]]
-    assert buffers_of(TrimmedMean(0.2), sent)[0] == 5.0
-    assert buffers_of(TrimmedMean(0.0), sent)[0] == np.float32(1016 / 5)
-
-
-@pytest.mark.parametrize("rule", ALL_RULES, ids=repr)
-def test_a_model_without_buffers_has_none_afterwards(rule) -> None:
-    assert buffers_of(rule, np.zeros((5, 0))).shape == (0,)
-
-
 @pytest.mark.parametrize("rule", ALL_RULES, ids=repr)
 def test_a_fold_keeps_of_a_message_no_more_than_its_buffers(rule) -> None:
     """A view of the message, however small, would keep all of its memory."""
@@ -161,51 +143,6 @@ def test_a_fold_keeps_of_a_message_no_more_than_its_buffers(rule) -> None:
 def spread(z: np.ndarray, points: np.ndarray, shares: np.ndarray | float = 1.0) -> float:
     """Return the sum of distances from z, which the geometric median makes least."""
     return float((shares * np.linalg.norm(points.astype(np.float64) - z, axis=1)).sum())
-
-
-def test_a_start_at_an_update_is_left_when_the_others_pull_harder() -> None:
-    # The coordinate-wise median, where it starts, is the first update.
-    points = np.array([[0, 0], [-10, 900], [-20, 800], [700, -10], [990, -30]], np.float32)
-    result = step(GeometricMedian(), points).astype(np.float64)
-    assert spread(result, points) < 0.99 * spread(points[0], points)
-
-
-def weiszfeld(z: np.ndarray, points: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return where the modified step leads from z (Vardi and Zhang 2000, equation 2.6)."""
-    away = np.linalg.norm(points - z, axis=1)
-    here = away == 0
-    pulls = np.where(here, 0.0, shares / np.where(here, 1.0, away))
-    target = pulls @ points / pulls.sum()
-    pulled = pulls.sum() * np.linalg.norm(target - z)
-    return np.asarray(z + max(0.0, 1 - shares[here].sum() / pulled) * (target - z))
-
-
-def test_steps_have_momentum_until_the_sum_rises() -> None:
-    points = np.array([[-7, 3], [7, 7], [4, 9], [5, 3], [-2, 2]], np.float32)
-    shares = np.full(5, 0.2)
-    z, sums = [np.median(points.astype(np.float64), axis=0)], [np.inf]
-    for iterations, momentum in enumerate([0, 1, 2, 3, 4, 1, 2, 3], 1):
-        point = z[-1] + momentum / (momentum + 3) * (z[-1] - z[-2]) if momentum else z[-1]
-        rises = spread(point, points, shares) > sums[-1]
-        assert rises == (momentum == 4)
-        point = z[-1] if rises else point
-        sums.append(spread(point, points, shares))
-        z.append(weiszfeld(point, points, shares))
-        found = geometric_median(list(points), shares, iterations)
-        np.testing.assert_allclose(found, z[-1], rtol=0, atol=1e-12)
-    assert min(spread(one, points, shares) for one in points) > sums[1], "it goes to no update"
-
-
-def test_a_nearest_update_with_a_smaller_sum_is_gone_to_and_left_by_the_modified_step() -> None:
-    points = np.array([[-3, 3], [1, -5], [-3, 4], [2, 0]], np.float32)
-    shares = np.full(4, 0.25)
-    start = np.median(points, axis=0)
-    assert spread(points[0], points, shares) < spread(start, points, shares)
-    first = geometric_median(list(points), shares, 1)
-    assert first.tolist() == points[0].tolist()
-    second = geometric_median(list(points), shares, 2)
-    np.testing.assert_allclose(second, weiszfeld(first, points, shares), rtol=0, atol=1e-12)
-    assert spread(second, points, shares) < spread(first, points, shares)
 
 
 @st.composite
@@ -295,10 +232,30 @@ def test_numbering_the_clients_otherwise_makes_the_same_model(rule) -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
-def test_the_median_of_an_even_number_is_the_mean_of_the_two_in_the_middle() -> None:
-    assert step(Median(), [[1.0], [2.0], [4.0], [9.0]])[0] == 3.0
-    assert step(TrimmedMean(0.25), [[1.0], [2.0], [4.0], [9.0]])[0] == 3.0
-    assert step(TrimmedMean(0.0), [[1.0], [2.0], [4.0], [9.0]])[0] == 4.0
+@pytest.mark.parametrize(
+    ("rule", "sent", "middle"),
+    [
+        (Median(), [1.0, 4.0], 2.5),
+        (Median(), [1.0, 2.0, 4.0, 9.0], 3.0),
+        (TrimmedMean(0.25), [1.0, 2.0, 4.0, 9.0], 3.0),
+        (TrimmedMean(0.0), [1.0, 2.0, 4.0, 9.0], 4.0),
+        *(
+            (TrimmedMean(trim), [1.0, 4.0, 9.0], 4.0)
+            for trim in (0.34, float(np.nextafter(0.5, 0)))
+        ),
+        (TrimmedMean(0.499), [1.0, 4.0, 6.0, 9.0], 5.0),
+    ],
+)
+def test_one_update_or_two_in_the_middle_are_never_cut_off(rule, sent, middle) -> None:
+    assert step(rule, [[one] for one in sent])[0] == middle
+
+
+def test_as_many_updates_are_asked_for_as_leave_one_to_cut_off() -> None:
+    for need in range(3, 101):
+        rule = TrimmedMean(1 / need)
+        with pytest.raises(LogicError, match=f"min_updates to {need} or more"):
+            a_logic(alone(0), aggregator=rule, min_updates=need - 1)
+        a_logic(alone(0), aggregator=rule, min_updates=need)
 
 
 def test_samples_weigh_where_a_rule_says_so_and_nowhere_else() -> None:
@@ -306,9 +263,6 @@ def test_samples_weigh_where_a_rule_says_so_and_nowhere_else() -> None:
     assert step(GeometricMedian(weights="samples"), deltas, samples)[0] == pytest.approx(1, abs=0.1)
     for rule in (GeometricMedian(), Median(), TrimmedMean(0.4)):
         assert step(rule, deltas, samples)[0] == pytest.approx(0, abs=1e-3)
-        if not isinstance(rule, GeometricMedian):
-            with pytest.raises(TypeError, match="weights"):
-                type(rule)(weights="samples")
 
 
 @pytest.mark.parametrize("name", NOT_ROBUST)
@@ -329,43 +283,9 @@ def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
         run_round(a_state(logic), peers, logic)
 
 
-@pytest.mark.parametrize(
-    ("make", "reason"),
-    [
-        (lambda: a_logic(alone(0), aggregator=Krum(1)), "set logic.min_updates to 5 or more"),
-        (lambda: a_logic(alone(0), aggregator=MultiKrum(2), min_updates=6), "to 7 or more"),
-        (lambda: a_logic(alone(0), aggregator=TrimmedMean()), "logic.min_updates to 10 or more"),
-        (lambda: a_logic(alone(0), aggregator=TrimmedMean(0.2), min_updates=4), "to 5 or more"),
-        (lambda: a_logic(alone(0), aggregator=TrimmedMean(0.49), min_updates=2), "to 3 or more"),
-    ],
-)
-def test_what_gives_no_guarantee_is_refused(make, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("rule", "compares"),
-    [
-        (Median(), True),
-        (Median(sparse=True), False),
-        (TrimmedMean(0.2), True),
-        (TrimmedMean(0.2, sparse=True), False),
-        (TrimmedMean(0.0), False),
-        (TrimmedMean(0.0, sparse=True), False),
-    ],
-    ids=repr,
-)
-def test_sparse_updates_are_refused_by_a_rule_that_compares_values(rule, compares) -> None:
-    def made() -> Logic:
-        sparse = HOOKS["top-k"](p=0.1)
-        return a_logic(alone(*range(5)), aggregator=rule, min_updates=5, hooks=[sparse])
-
-    if compares:
-        with pytest.raises(LogicError, match=rf"TopK .*{type(rule).__name__} .*sparse: true"):
-            made()
-    else:
-        assert made().aggregator is rule
+@pytest.mark.parametrize("rule", [Median(True), TrimmedMean(0.2, True), TrimmedMean(0.0)], ids=repr)
+def test_sparse_updates_are_accepted_where_it_is_meant_or_nothing_is_compared(rule) -> None:
+    a_logic(alone(*range(5)), aggregator=rule, min_updates=5, hooks=[HOOKS["top-k"](p=0.1)])
 
 
 # ByzFL's name of each rule that is here, the rule for f of m clients, and how near they must be.
@@ -396,39 +316,6 @@ def test_the_rules_agree_with_byzfl(name) -> None:
         np.testing.assert_allclose(step(make(f, len(sent)), sent), expected, rtol=1e-7, atol=close)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [Median(), TrimmedMean(0.0), GeometricMedian(), GeometricMedian(1), NormClip(1e9)],
-    ids=repr,
-)
-def test_one_update_alone_is_the_result(rule) -> None:
-    delta = np.array([[1.5, -2.25, 0.0, 3e-7]], np.float32)
-    assert same_bits(step(rule, delta), delta[0])
-
-
-def test_the_updates_in_the_middle_are_never_cut_off() -> None:
-    assert step(Median(), [[1.0], [4.0]])[0] == 2.5
-    for trim in (0.34, 0.499, float(np.nextafter(0.5, 0))):
-        assert step(TrimmedMean(trim), [[1.0], [4.0], [9.0]])[0] == 4.0
-        assert step(TrimmedMean(trim), [[1.0], [4.0], [6.0], [9.0]])[0] == 5.0
-
-
-@given(
-    trim=st.one_of(st.floats(1e-9, 0.5, exclude_max=True), st.integers(3, 100).map(lambda m: 1 / m))
-)
-def test_the_number_of_updates_that_is_asked_for_is_the_least_of_which_one_is_cut_off(trim) -> None:
-    rule = TrimmedMean(trim)
-    with pytest.raises(LogicError) as no:
-        a_logic(alone(0), aggregator=rule, min_updates=2)
-    assert "\n" not in str(no.value)
-    found = re.search(r"set logic.min_updates to (\d+) or more", str(no.value))
-    assert found is not None
-    need = int(found[1])
-    a_logic(alone(0), aggregator=rule, min_updates=need)
-    assert rule._cut(need) >= 1
-    assert rule._cut(need - 1) < 1
-
-
 @given(given_points=weighted_points(), power=st.sampled_from([-40, -20, -13, -1, 1, 13, 40]))
 def test_the_geometric_median_of_smaller_or_larger_updates_is_as_much_smaller_or_larger(
     given_points, power
@@ -440,25 +327,3 @@ def test_the_geometric_median_of_smaller_or_larger_updates_is_as_much_smaller_or
     plain = geometric_median(list(points), shares, 1000)
     scaled = geometric_median(list(points * scale), shares, 1000)
     np.testing.assert_array_equal(scaled, plain * float(scale))
-
-
-def test_updates_a_ten_thousandth_as_large_have_a_geometric_median_as_exact() -> None:
-    from scipy.optimize import minimize  # takes a second
-
-    rng = np.random.default_rng(3)
-    for number in (3, 4, 7, 12):
-        points = (rng.normal(size=(number, 5)) * 1e-4).astype(np.float32)
-        shares = np.full(number, 1 / number)
-        result = geometric_median(list(points), shares, 1000)
-        wide = points.astype(np.float64) * 1e4
-        start = np.median(wide, axis=0)
-        found = minimize(spread, start, (wide, shares), method="Nelder-Mead", options=FINE)
-        assert spread(result * 1e4, wide, shares) <= found.fun * (1 + 1e-9)
-        np.testing.assert_allclose(result * 1e4, found.x, atol=1e-4)
-
-
-def test_a_norm_at_its_limit_is_left_as_it_is() -> None:
-    delta = np.array([[3.0, 4.0], [6.0, 8.0]], np.float32)
-    assert step(NormClip(5.0, "uniform"), delta).tolist() == [3.0, 4.0]
-    assert step(NormClip(np.nextafter(5.0, 0), "uniform"), delta[:1]).tolist() == [3.0, 4.0]
-    assert step(NormClip(10.0, "uniform"), delta).tolist() == [4.5, 6.0]

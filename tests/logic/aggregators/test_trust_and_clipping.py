@@ -15,7 +15,7 @@ from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.median import Median
 from layers.logic.aggregators.mixing import Bucketing, NearestNeighbourMixing
 from layers.logic.core.aggregator import AGGREGATE, Aggregator
-from layers.logic.core.hook import Facilities, ServerContext
+from layers.logic.core.hook import ServerContext
 from layers.logic.core.messages import Training
 from layers.logic.errors import PartFailed
 from layers.logic.seeds import derive
@@ -177,12 +177,3 @@ def test_shares_of_another_number_of_updates_are_refused() -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Wrong())
     with pytest.raises(PartFailed, match="2 shares, of 3"):
         run_round(a_state(logic), MemoryCarrier(logic, bowls(3)), logic)
-
-
-def test_the_server_trains_for_fltrust_in_a_round() -> None:
-    clients = bowls(4, noise=0.3)
-    facilities = Facilities(auxiliary=lambda weights, *_: weights + np.float32(0.5))
-    logic = a_logic(alone(*range(4)), aggregator=FLTrust(), facilities=facilities)
-    state, report = run_round(a_state(logic), MemoryCarrier(logic, clients), logic)
-    assert np.linalg.norm(state.weights) <= 0.5 * np.sqrt(3) * (1 + 1e-6)
-    assert sum(one.share for one in report.clients) == pytest.approx(1)

@@ -6,16 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from layers.logic import LogicError, Plan, SelectorContext, Training, run_round
+from layers.logic import LogicError, Plan, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split, entropy, share
-from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
-from layers.logic.hooks.compressors import Stc
-from layers.logic.numeric.distances import DISTANCES, farthest, uniform, usual_threshold
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import (
     Fixed,
@@ -56,23 +51,14 @@ def biased(state: ServerState) -> list[int]:
 @pytest.mark.parametrize("reveal", ["histogram", "distance"])
 def test_who_is_extremely_biased_is_as_worked_out(distance, reveal) -> None:
     told = vectors("fedaim_emd_split")
-    selector = FedAimSplit(distance=distance, reveal=reveal)
-    state = after_one_round(counted(told["inputs"]["counts"]), selector)
+    clients, expected = counted(told["inputs"]["counts"]), told["expected"]
+    state = after_one_round(clients, FedAimSplit(distance=distance, reveal=reveal))
     name = {"emd": "wasserstein1d", "l1": "l1"}[distance]
-    expected = told["expected"]
     np.testing.assert_allclose(split_of(state).emd, expected[f"{name}_vs_uniform"], atol=1e-9)
     assert biased(state) == expected[f"ebc_{name}"]
     assert list(split_of(state).unbiased) == expected[f"nebc_{name}"]
-
-
-@pytest.mark.parametrize("distance", ["emd", "l1"])
-def test_the_distance_from_what_all_have_together_is_as_worked_out(distance) -> None:
-    told = vectors("fedaim_emd_split")
-    selector = FedAimSplit(distance=distance, reference="pooled")
-    state = after_one_round(counted(told["inputs"]["counts"]), selector)
-    name = {"emd": "wasserstein1d", "l1": "l1"}[distance]
-    expected = told["expected"][f"{name}_vs_global"]
-    np.testing.assert_allclose(split_of(state).emd, expected, atol=1e-9)
+    state = after_one_round(clients, FedAimSplit(distance=distance, reference="pooled"))
+    np.testing.assert_allclose(split_of(state).emd, expected[f"{name}_vs_global"], atol=1e-9)
 
 
 @pytest.mark.parametrize("distance", ["emd", "l1"])
@@ -358,16 +344,6 @@ def test_a_loss_that_is_no_finite_number_does_not_count_and_without_any_there_is
         assert (state.memory["aggregator"]["last_loss"] == last) == (exchanges == 1)
 
 
-@pytest.mark.parametrize("rule", ["signed_rel", "abs_rel", "signed_abs"])
-def test_a_loss_that_rises_by_just_the_tolerance_is_stable(rule: str) -> None:
-    logic = a_fedaim(aggregator=FedAim(divergence=0.0, tolerance=0.5, loss_rule=rule))
-    peers, state = MemoryCarrier(logic, MIXED), a_state(logic, np.ones(3))
-    for loss, exchanges in ((1.0, 1), (1.5, 2)):
-        tell(peers, loss)
-        state, _ = run_round(state, peers, logic)
-        assert state.memory["aggregator"]["exchanges"] == exchanges
-
-
 def test_without_an_update_of_nebs_there_is_no_exchange() -> None:
     logic = a_fedaim(aggregator=FedAim(divergence=0.0, tolerance=1e9))
     peers = MemoryCarrier(logic, MIXED)
@@ -395,31 +371,6 @@ def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
     assert all(same_bits(starts[line[0]], kept["ebs"]) for line in lines)
 
 
-@settings(max_examples=10)
-@given(order=st.permutations(range(7)))
-def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
-    logic = a_fedaim()
-    one, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, MIXED, order=order))
-    other, _ = run_rounds(3, a_state(logic), MemoryCarrier(logic, MIXED))
-    assert same_bits(one.weights, other.weights)
-
-
-@pytest.mark.parametrize("divergence", [0.015, 1e9])
-@pytest.mark.parametrize("hooks", [(), (Stc(0.5, 0.5),)], ids=["dense", "stc"])
-def test_a_state_that_was_kept_goes_on_in_the_same_bits(divergence, hooks) -> None:
-    logic = a_fedaim(
-        FedAimSplit(mediators=2, shuffle=True), aggregator=FedAim(divergence), hooks=hooks
-    )
-    peers = MemoryCarrier(logic, MIXED)
-    state, _ = run_rounds(3, a_state(logic), peers)
-    one, reports = run_rounds(2, state, MemoryCarrier(logic, MIXED, ledgers=dict(peers.ledgers)))
-    kept = ServerState.of_tree(state.tree())
-    other, again = run_rounds(2, kept, MemoryCarrier(logic, MIXED, ledgers=dict(peers.ledgers)))
-    assert same_bits(one.weights, other.weights)
-    assert reports == again
-    assert reports[-1].of("accepted") == tuple(c.client for c in reports[-1].clients)
-
-
 def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() -> None:
     clients = counted([ONE_CLASS[0], ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS[8], EVEN])
     for shuffle in (False, True):
@@ -445,23 +396,24 @@ def test_by_the_distance_alone_mediators_are_as_equal_in_size_and_no_histogram_i
     assert lines != tuple(tuple(sorted(line)) for line in lines), "at random"
 
 
-BAD = {
-    "of another length": np.array([1, 2, 3]),
-    "with less than nothing": np.array([-1, *[4] * 9]),
-    "of nothing": np.zeros(10, np.int64),
-    "of fractions": np.full(10, 0.5),
-    "beyond counting": np.full(10, 2**62, np.int64),
-    "of text": "ten",
-    "missing": None,
-}
+BAD = [
+    *(
+        ("histogram", one)
+        for one in ([-1, *[4] * 9], [0] * 10, [0.5] * 10, [2**62] * 10, [1, 2, 3])
+    ),
+    *(("histogram", "ten"), ("histogram", None)),
+    *(("distance", one) for one in (-1.0, float("nan"), float("inf"), "far", None)),
+]
 
 
-@pytest.mark.parametrize("histogram", BAD.values(), ids=BAD)
-def test_who_tells_no_histogram_takes_no_part_and_is_asked_again(histogram) -> None:
+@pytest.mark.parametrize(("reveal", "told"), BAD)
+def test_who_tells_no_histogram_or_distance_takes_no_part_and_is_asked_again(reveal, told) -> None:
+    told = np.array(told) if isinstance(told, list) else told
+
     def forge(answer):
-        return [replace(answer, values={"histogram": histogram}) if answer.client == 1 else answer]
+        return [replace(answer, values={reveal: told}) if answer.client == 1 else answer]
 
-    logic = a_fedaim()
+    logic = a_fedaim(FedAimSplit(reveal=reveal))
     peers = MemoryCarrier(logic, MIXED, forge_answer=forge)
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == tuple(c.client for c in report.clients)
@@ -469,19 +421,9 @@ def test_who_tells_no_histogram_takes_no_part_and_is_asked_again(histogram) -> N
     peers.forge_answer = lambda answer: [answer]
     peers.asked.clear()
     state, report = run_round(state, peers, logic)
-    assert peers.asked[0] == ("labels", (1,))
+    assert peers.asked[0] == ({"histogram": "labels", "distance": "emd"}[reveal], (1,))
     assert set(report.of("accepted")) == set(MIXED)
     assert biased(state) == [1, 3, 4, 5]
-
-
-@pytest.mark.parametrize("distance", [-1.0, float("nan"), float("inf"), "far", None])
-def test_who_tells_no_distance_takes_no_part(distance) -> None:
-    def forge(answer):
-        return [replace(answer, values={"distance": distance}) if answer.client == 1 else answer]
-
-    logic = a_fedaim(FedAimSplit(reveal="distance"))
-    _, report = run_round(a_state(logic), MemoryCarrier(logic, MIXED, forge_answer=forge), logic)
-    assert set(report.of("accepted")) == {0, 2, 3, 4, 5, 6}
 
 
 @pytest.mark.parametrize("reveal", ["histogram", "distance"])
@@ -496,6 +438,20 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
     assert all(set(told) == {reveal} for told in answers.values())
 
 
+@pytest.mark.parametrize(
+    ("group", "lanes", "named"),
+    [("stratum 1", ((0,), (1,)), "'stratum 1'"), (EBS, ((3, 1),), r"\[3, 1\]; .* fedaim")],
+)
+def test_a_group_or_clients_whose_bias_it_does_not_know_are_named(group, lanes, named) -> None:
+    class Grouped(Fixed):
+        def select(self, context) -> Plan:
+            return Plan(self.lanes, groups=(group,) * len(self.lanes))
+
+    logic = a_fedaim(Grouped(lanes))
+    with pytest.raises(LogicError, match=named):
+        run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
+
+
 def test_an_update_without_the_received_models_loss_is_refused() -> None:
     logic = a_fedaim(aggregator=FedAim(loss_of="received"))
     peers = MemoryCarrier(logic, MIXED, forge=of_client(2, lambda u: [replace(u, metrics={})]))
@@ -503,70 +459,3 @@ def test_an_update_without_the_received_models_loss_is_refused() -> None:
     (refused,) = [told for told in report.clients if told.status == "rejected"]
     assert refused.client == 2
     assert "loss" in refused.reason
-
-
-def test_a_group_that_it_does_not_know_is_refused_by_name() -> None:
-    class Strata(Fixed):
-        def select(self, context) -> Plan:
-            return Plan(self.lanes, groups=("stratum 1",) * len(self.lanes))
-
-    logic = a_fedaim(Strata(((0,), (1,))))
-    with pytest.raises(LogicError, match="'stratum 1'"):
-        run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
-
-
-def test_clients_whose_bias_no_selector_keeps_are_named() -> None:
-    class Grouped(Fixed):
-        def select(self, context) -> Plan:
-            return Plan(self.lanes, groups=(EBS,) * len(self.lanes))
-
-    logic = a_fedaim(Grouped(((3, 1),)))
-    with pytest.raises(LogicError, match=r"bias of clients \[3, 1\]; use the selector fedaim"):
-        run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
-
-
-@pytest.mark.parametrize(
-    ("make", "settings"),
-    [
-        (FedAimSplit, {"mediators": 0}),
-        (FedAimSplit, {"classes": 1}),
-        (FedAimSplit, {"threshold": 0.0}),
-        (FedAimSplit, {"distance": "l2"}),
-        (FedAimSplit, {"schedule": "best"}),
-        (FedAimSplit, {"reveal": "distance", "reference": "pooled"}),
-        (FedAim, {"divergence": -0.1}),
-        (FedAim, {"amplitude": 1.1}),
-        (FedAim, {"bins": 1}),
-        (FedAim, {"loss_rule": "none"}),
-    ],
-)
-def test_settings_that_cannot_be_are_refused_by_name(make, settings) -> None:
-    with pytest.raises(LogicError, match=next(iter(settings))):
-        make(**settings)
-
-
-def test_a_selection_is_one_of_those_who_are_there() -> None:
-    state = after_one_round(MIXED, FedAimSplit(mediators=2))
-    there = Population({client: 40 for client in MIXED if client not in (0, 1, 3)})
-    plan = FedAimSplit(mediators=2).select(
-        SelectorContext(there, state.memory["selector"], 2, np.random.default_rng(1))
-    )
-    assert set(plan.clients) == {2, 4, 5, 6}
-    assert plan.groups.count(NEBS) == 2
-
-
-def test_the_usual_threshold_is_that_of_ten_classes_in_proportion() -> None:
-    emd = {classes: usual_threshold("emd", classes) for classes in (2, 4, 10, 100)}
-    assert emd == pytest.approx({2: 1 / 3, 4: 1.0, 10: 3.0, 100: 33.0})
-    assert usual_threshold("l1", 2) == usual_threshold("l1", 10) == 1.3
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-@pytest.mark.parametrize("classes", [2, 5, 10])
-def test_no_client_is_farther_than_one_with_a_single_label(distance: str, classes: int) -> None:
-    alone = np.eye(classes) * 40
-    measure = DISTANCES[distance]
-    far = max(float(measure(one, uniform(classes))) for one in alone)
-    assert farthest(distance, classes, "uniform") == pytest.approx(far)
-    apart = max(float(measure(one, other / 40)) for one in alone for other in alone)
-    assert farthest(distance, classes, "pooled") == pytest.approx(apart)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,33 +21,6 @@ def test_fedcs_takes_clients_in_the_order_and_the_time_that_were_worked_out() ->
         assert [client.client for client in report.clients] == expected["selected_in_order"]
         assert report.of("accepted") == tuple(expected["selected_in_order"])
         assert report.took_s == pytest.approx(expected["T_cost"], abs=tolerance)
-
-
-def greedy(train: list[int], upload: list[int], deadline: int) -> list[int]:
-    """The rule as it is written, in quadratic time."""
-    left, taken, elapsed = list(range(len(train))), [], 0
-    while left:
-        cost, best = min((upload[k] + max(0, train[k] - elapsed), k) for k in left)
-        left.remove(best)
-        if elapsed + cost < deadline:
-            taken.append(best)
-            elapsed += cost
-    return taken
-
-
-@given(
-    times=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12),
-    deadline=st.integers(1, 40),
-)
-def test_fedcs_is_the_greedy_rule(times, deadline) -> None:
-    train, upload = [t for t, _ in times], [u for _, u in times]
-    answers = {k: {"train_s": float(t), "upload_s": float(u)} for k, (t, u) in enumerate(times)}
-    population = Population(
-        dict.fromkeys(range(len(times)), 5), {"times": answers}, deadline_s=float(deadline)
-    )
-    plan = FedCS().select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-    assert list(plan.clients) == greedy(train, upload, deadline)
-    assert plan.in_turn
 
 
 def algorithm_3(
@@ -79,19 +54,21 @@ def algorithm_3(
 @given(
     times=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12),
     deadline=st.integers(7, 60),
+    own=st.sampled_from([0.0, 1.0]),
     multicast=st.booleans(),
 )
-def test_fedcs_with_the_server_s_own_times_is_algorithm_3_as_printed(
-    times, deadline, multicast
-) -> None:
+def test_fedcs_is_algorithm_3_as_printed(times, deadline, own, multicast) -> None:
     train, upload = [t for t, _ in times], [u for _, u in times]
     answers = {k: {"train_s": float(t), "upload_s": float(u)} for k, (t, u) in enumerate(times)}
     population = Population(
         dict.fromkeys(range(len(times)), 5), {"times": answers}, deadline_s=float(deadline)
     )
-    selector = FedCS(select_s=1.0, distribute_s=2.0, multicast=multicast, aggregate_s=3.0)
+    selector = FedCS(
+        select_s=own, distribute_s=2.0 * own, multicast=multicast, aggregate_s=3.0 * own
+    )
     plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-    assert list(plan.clients) == algorithm_3(train, upload, deadline, 6, multicast)
+    assert list(plan.clients) == algorithm_3(train, upload, deadline, int(6 * own), multicast)
+    assert plan.in_turn
 
 
 SERVER_TIMES = {"t_uc": [10.0, 20.0, 5.0], "t_ul": [8.0, 30.0, 12.0], "T_round": 100.0}
@@ -163,23 +140,17 @@ def test_fedcs_leaves_out_who_does_not_say_how_long_it_takes() -> None:
 
 
 @pytest.mark.parametrize("selector", KNAPSACKS)
-def test_clients_that_said_how_long_they_take_need_a_deadline(selector: Selector) -> None:
-    answers = {"times": {0: {"train_s": 1.0, "upload_s": 1.0}}}
-    with pytest.raises(LogicError, match="deadline_s"):
-        selector.select(
-            SelectorContext(Population({0: 5}, answers), {}, 1, np.random.default_rng(0))
-        )
-
-
-@pytest.mark.parametrize("selector", KNAPSACKS)
 def test_a_client_that_will_have_trained_only_at_the_deadline_is_left_out(
     selector: Selector,
 ) -> None:
     times = {0: 49.9, 1: 50.0, 2: 50.1, 3: 0.0}
     answers = {k: {"train_s": train_s, "upload_s": 0.0} for k, train_s in times.items()}
     population = Population(dict.fromkeys(times, 5), {"times": answers}, deadline_s=50.0)
-    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-    assert set(plan.clients) == {0, 3}
+    context = SelectorContext(population, {}, 1, np.random.default_rng(0))
+    assert set(selector.select(context).clients) == {0, 3}
+    endless = replace(context, population=Population({0: 5}, {"times": answers}))
+    with pytest.raises(LogicError, match="deadline_s"):
+        selector.select(endless)
 
 
 @pytest.mark.parametrize(

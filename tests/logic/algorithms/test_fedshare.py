@@ -18,10 +18,8 @@ from layers.logic import (
     run_round,
 )
 from layers.logic.algorithms.fedshare import FedShare, fedshare
-from layers.logic.core.hook import ClientSide, Hook, ServerContext, ServerSide
+from layers.logic.core.hook import ClientSide
 from layers.logic.core.messages import EMPTY
-from layers.logic.core.state import ServerState
-from layers.logic.errors import PartFailed
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.points import Points, PointsEngine
 from tests.logic.quadratic import bowls
@@ -129,23 +127,6 @@ def test_a_warm_up_is_the_same_when_round_1_is_run_again_and_another_with_anothe
     assert seeds[0] == seeds[1] != seeds[2]
 
 
-class Remembering(Hook):
-    """A hook whose warm-up tries to keep something."""
-
-    name = "remembering"
-
-    class Server(ServerSide):
-        def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
-            context.memory["kept"] = 1.0
-            return state
-
-
-def test_a_warm_up_cannot_keep_a_memory() -> None:
-    logic = a_logic(alone(0, 1), hooks=[Remembering()])
-    with pytest.raises(PartFailed, match="warm_up"):
-        run_round(a_state(logic), MemoryCarrier(logic, bowls(2)), logic)
-
-
 def test_without_a_warm_up_the_initial_model_is_sent() -> None:
     logic, told = warming_up(0)
     peers = MemoryCarrier(logic, bowls(2))
@@ -167,11 +148,3 @@ def test_a_warm_up_that_makes_no_finite_model_is_refused() -> None:
     logic = replace(warming_up(1)[0], facilities=Facilities(train_on_asset=broken))
     with pytest.raises(LogicError, match="not finite"):
         run_round(a_state(logic), MemoryCarrier(logic, bowls(2)), logic)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"shared": 0.0}, {"shared": 1.0}, {"part": 0.0}, {"warm_up": -1}]
-)
-def test_settings_that_cannot_be_are_refused_by_name(settings) -> None:
-    with pytest.raises(LogicError, match=next(iter(settings))):
-        FedShare(**settings)

@@ -11,20 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, SelectorContext, ServerState, Training, run_round
+from layers.logic import LogicError, Population, SelectorContext, Training, run_round
 from layers.logic.algorithms.fedsso import (
     Clustering,
     FedSSO,
     Stratum,
     allocation,
     clusters,
-    drawn,
-    fedsso,
-    grouped,
     products,
     projection,
 )
-from layers.logic.numeric.vectors import sketch
 from layers.logic.seeds import generator
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowl
@@ -172,18 +168,6 @@ def test_a_sketch_makes_the_same_strata_and_leaves_the_first_model_alone() -> No
     assert not peers.tasks[0].weights.any()
 
 
-def test_a_sketch_longer_than_the_model_is_refused() -> None:
-    with pytest.raises(LogicError, match="a sketch of 4 values of a model that has 3"):
-        a_logic(FedSSO(sketch=4), size=3)
-    a_logic(FedSSO(sketch=3), size=3)
-
-
-def test_a_single_client_is_a_cluster() -> None:
-    state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
-    assert Clustering.of_state(state).labels.tolist() == [0]
-    assert report.of("accepted") == (7,)
-
-
 def test_who_joins_later_is_among_the_noise_and_leaves_the_model_alone() -> None:
     clients = clients_of(0, 1)
     late = {20: bowl([5.0, 5, 5])}
@@ -249,14 +233,6 @@ def test_a_strata_share_is_drawn_from_those_that_are_there() -> None:
     assert set(plan.clients) <= set(there)
 
 
-def test_more_are_asked_of_the_same_stratum() -> None:
-    memory = memory_of([0] * 20 + [1] * 20)
-    there = dict.fromkeys(range(40), 10)
-    plan = plan_of(FedSSO(beta=0.5), there, memory, over_select=1.3)
-    assert Counter(plan.groups) == {"0": 13, "1": 13}
-    assert plan.quotas == {"0": 10, "1": 10}
-
-
 def test_all_of_a_stratum_are_asked_in_a_random_order_and_the_first_of_its_quota_count() -> None:
     memory = memory_of([0] * 20 + [1] * 8 + [-1] * 2)
     there = dict.fromkeys([*range(10, 28), 29], 10)
@@ -286,28 +262,12 @@ def test_every_stratum_takes_part_in_every_round_and_every_client_in_some() -> N
     assert seen == set(samples)
 
 
-def test_an_empty_population_is_an_empty_plan() -> None:
-    assert plan_of(FedSSO(), {}, {}).lanes == ()
-    assert plan_of(FedSSO(), {}, memory_of([0, 0, 1, -1])).lanes == ()
-
-
 def test_a_selection_hangs_on_memory_population_and_seed_alone() -> None:
     memory = memory_of([0] * 20 + [1] * 5 + [-1] * 3)
     samples = dict.fromkeys(range(28), 10)
     backwards = dict(reversed(samples.items()))
     assert plan_of(FedSSO(), samples, memory) == plan_of(FedSSO(), backwards, memory)
     assert plan_of(FedSSO(), samples, memory) != plan_of(FedSSO(), samples, memory, round=2)
-
-
-def test_a_resumed_run_selects_and_ends_in_the_same_bits() -> None:
-    preset = fedsso(beta=0.3, mean="stratified")
-    logic = a_logic(preset.selector, aggregator=preset.aggregator, training=Training(steps=2))
-    clients = clients_of(0, 1, 2, noise=0.1)
-    one, reports = run_rounds(4, a_state(logic), MemoryCarrier(logic, clients))
-    half, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients))
-    other, resumed = run_rounds(2, ServerState.of_tree(half.tree()), MemoryCarrier(logic, clients))
-    assert same_bits(one.weights, other.weights)
-    assert [r.of("accepted") for r in reports[2:]] == [r.of("accepted") for r in resumed]
 
 
 seeds = st.integers(0, 10_000)
@@ -340,21 +300,6 @@ def test_many_clients_are_clustered_row_by_row_into_the_same_strata(monkeypatch)
     assert not by_rows.diagonal().any()  # overwritten, so that there is no second matrix
 
 
-def test_few_clients_are_clustered_without_a_change_of_their_products() -> None:
-    inner = products(blobs(5), np.zeros(40, np.float32))
-    before = inner.copy()
-    clusters(inner, 2, 0.25)
-    projection(inner)
-    np.testing.assert_array_equal(inner, before)
-
-
-def test_products_are_those_of_the_vectors_whatever_their_length() -> None:
-    rng = np.random.default_rng(3)
-    vectors, origin = rng.normal(size=(7, 10_001)).astype(np.float32), rng.normal(size=10_001)
-    expected = (vectors - origin) @ (vectors - origin).T
-    np.testing.assert_allclose(products(list(vectors), origin), expected, rtol=1e-12)
-
-
 @given(seed=seeds)
 def test_clusters_are_those_of_scikit_learn_on_the_vectors_themselves(seed) -> None:
     from sklearn.cluster import OPTICS
@@ -365,26 +310,10 @@ def test_clusters_are_those_of_scikit_learn_on_the_vectors_themselves(seed) -> N
     np.testing.assert_array_equal(clusters(inner, 2, 0.25), expected)
 
 
-@pytest.mark.parametrize("number", [0, 1])
-def test_too_few_to_cluster_are_one_cluster(number) -> None:
-    assert clusters(np.ones((number, number)), 2, 0.25).tolist() == [0] * number
-
-
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e30])
 def test_equal_vectors_are_one_cluster(value) -> None:
     vectors = [np.full(1000, value, np.float32)] * 9
     assert clusters(products(vectors, np.zeros(1000)), 2, 0.25).tolist() == [0] * 9
-
-
-def test_groups_of_equal_vectors_are_clusters_however_near_they_are() -> None:
-    vectors = [np.array([place, 1.0]) for place in (1.0, 1.5, 1.5001) for _ in range(4)]
-    labels = clusters(products(vectors, np.zeros(2)), 2, 0.25)
-    assert labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
-
-
-def test_two_vectors_are_projected_half_their_distance_to_either_side() -> None:
-    points = projection(products([np.array([1.0, 2.0]), np.array([4.0, 6.0])], np.zeros(2)))
-    np.testing.assert_allclose(points * np.sign(points[0, 0]), [[2.5, 0], [-2.5, 0]], atol=1e-7)
 
 
 def test_one_wild_vector_does_not_hide_the_clusters_of_the_others() -> None:
@@ -407,86 +336,13 @@ def test_the_projection_is_that_of_principal_components(seed) -> None:
     np.testing.assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-6)
 
 
-@pytest.mark.parametrize("vectors", [[[1.0, 2.0]], [[0.0, 0.0]] * 3, [[1.0, 1.0]] * 3])
-def test_vectors_without_extent_are_projected_onto_one_place(vectors) -> None:
-    inner = products([np.array(vector) for vector in vectors], np.zeros(2))
-    points = projection(inner)
-    assert points.shape == (len(vectors), 2)
-    np.testing.assert_allclose(points, 0, atol=1e-7)
-
-
 def test_an_allocation_is_the_share_rounded_half_up_and_at_least_one() -> None:
     sizes = np.array([34, 5, 1, 10, 15, 25, 0])
     assert allocation(0.1, sizes).tolist() == [3, 1, 1, 1, 2, 3, 1]
     assert allocation(0.29, np.array([50])).tolist() == [15]  # 0.29 * 50 is 14.499999999999998
 
 
-@given(
-    labels=st.lists(st.integers(-1, 5), max_size=60),
-    noise=st.sampled_from(["stratum", "drop", "singletons"]),
-)
-def test_every_client_with_a_stratum_is_in_one_that_has_a_name(labels, noise) -> None:
-    labels = np.array(labels, np.int64)
-    clients = np.arange(labels.size) * 3
-    strata, names = grouped(clients, labels, noise)
-    assert len(set(names)) == len(names)
-    assert strata.max(initial=-1) < len(names)
-    clustered = labels >= 0
-    np.testing.assert_array_equal(strata[clustered], labels[clustered])
-    if noise == "drop" and clustered.any():
-        assert (strata[~clustered] == -1).all()
-    else:
-        assert (strata >= 0).all()
-        lone = {names[stratum] for stratum in strata[~clustered]}
-        if noise == "singletons" and clustered.any():
-            assert lone == {f"client {client}" for client in clients[~clustered]}
-        else:
-            assert lone <= {"noise"}
-
-
-@given(
-    strata=st.lists(st.integers(0, 6), max_size=60),
-    wanted=st.lists(st.integers(0, 9), min_size=7, max_size=7),
-    seed=seeds,
-)
-def test_a_draw_takes_from_each_stratum_what_is_wanted_or_all(strata, wanted, seed) -> None:
-    strata, wanted = np.array(strata, np.int64), np.array(wanted)
-    places = drawn(strata, wanted, np.random.default_rng(seed))
-    assert len(set(places.tolist())) == places.size
-    there = np.bincount(strata, minlength=7)
-    np.testing.assert_array_equal(
-        np.bincount(strata[places], minlength=7), np.minimum(there, wanted)
-    )
-    assert list(zip(strata[places], places, strict=True)) == sorted(
-        zip(strata[places], places, strict=True)
-    )
-
-
-def test_a_draw_favours_nobody_in_a_stratum() -> None:
-    strata = np.repeat([0, 1], [10, 4])
-    draws = 4000
-    taken = np.zeros(14)
-    rng = np.random.default_rng(0)
-    for _ in range(draws):
-        taken[drawn(strata, np.array([3, 1]), rng)] += 1
-    expected = np.repeat([0.3, 0.25], [10, 4])
-    np.testing.assert_allclose(taken / draws, expected, atol=5 * np.sqrt(0.21 / draws))
-
-
-@given(seed=seeds)
-def test_sketches_are_as_far_apart_as_their_vectors(seed) -> None:
-    rng = np.random.default_rng(seed)
-    one, other = rng.normal(size=(2, 5000)).astype(np.float32)
-    apart = np.linalg.norm(sketch(one, 1024, 3) - sketch(other, 1024, 3))
-    assert apart == pytest.approx(np.linalg.norm(one - other), rel=0.2)
-
-
-def test_a_sketch_of_a_sum_is_the_sum_of_sketches() -> None:
-    one, other = np.random.default_rng(0).normal(size=(2, 3000)).astype(np.float32)
-    both = sketch(one, 32, 3) + sketch(other, 32, 3)
-    np.testing.assert_allclose(sketch(one + other, 32, 3), both, atol=1e-4)
-
-
-def test_a_sketch_longer_than_its_vector_is_refused() -> None:
-    with pytest.raises(LogicError, match="a sketch of 6 values of a vector of 5"):
-        sketch(np.zeros(5, np.float32), 6, 3)
+def test_a_single_client_is_a_cluster() -> None:
+    state, report, _ = after_a_round({7: bowl([1.0, 2, 3])})
+    assert Clustering.of_state(state).labels.tolist() == [0]
+    assert report.of("accepted") == (7,)

@@ -67,14 +67,6 @@ def cases(name: str) -> list[tuple[Mapping[str, Any], Mapping[str, Any], float]]
 
 
 @pytest.mark.parametrize("selector", KNAPSACKS)
-def test_a_round_without_a_deadline_is_refused_with_what_to_do(selector) -> None:
-    with pytest.raises(LogicError, match=r"set clock\.deadline_s"):
-        a_logic(selector)
-    with pytest.raises(LogicError, match="over_select to 1"):
-        a_logic(selector, deadline_s=10.0, over_select=1.3)
-
-
-@pytest.mark.parametrize("selector", KNAPSACKS)
 def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_may(
     selector,
 ) -> None:
@@ -86,29 +78,11 @@ def test_a_round_into_which_nobody_fits_keeps_the_model_and_lasts_as_long_as_it_
     assert report.took_s == 100.0
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: FedCS(candidates=1.5), "candidates"),
-        (
-            lambda: a_logic(
-                FedCS(select_s=2.0, distribute_s=3.0, aggregate_s=5.0), deadline_s=10.0
-            ),
-            "take 10 s together",
-        ),
-        (lambda: OfflineKP(resolution_s=0.0), "resolution_s"),
-        (lambda: OnlineKP(L0=0.0, U=1.0), "L0"),
-        (lambda: OnlineKP(L0=0.1), "together"),
-        (lambda: OnlineKP(L0=2.0, U=1.0), "L0"),
-        (
-            lambda: a_logic(OfflineKP(solver="dp", resolution_s=1e-3), deadline_s=1e3),
-            "set resolution_s to 0.01",
-        ),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(make, said) -> None:
-    with pytest.raises(LogicError, match=said):
-        make()
+def test_the_servers_own_times_must_leave_time_for_clients() -> None:
+    own = FedCS(select_s=2.0, distribute_s=3.0, aggregate_s=5.0)
+    with pytest.raises(LogicError, match="10 s"):
+        a_logic(own, deadline_s=10.0)
+    a_logic(own, deadline_s=11.0)
 
 
 @pytest.mark.filterwarnings("error")
@@ -211,29 +185,6 @@ def test_offers_that_are_known_at_once_are_decided_one_after_the_other() -> None
     population = Population(dict.fromkeys(range(4), 5), deadline_s=100.0)
     verdicts, _ = OfflineKP().on_offers(PendingOffers(given, {3}, 31.0, population), None)
     assert {v.client: v.granted for v in verdicts} == {0: True, 1: False, 2: False, 3: False}
-
-
-@pytest.mark.parametrize("stop", ["strict", "non_increase"])
-def test_while_no_offer_fits_the_round_waits_for_the_next(stop: str) -> None:
-    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [200.0, 300.0, 5.0], "T_round": 100.0}
-    _, report = played(OfflineKP(stop=stop), case)
-    assert report.of("accepted") == (2,)
-    assert report.took_s == 8.0
-
-
-def test_offline_kp_declines_those_that_still_train_when_the_value_falls() -> None:
-    case = {
-        "t_uc": [10.0, 20.0, 90.0, 95.0],
-        "t_ul": [40.0, 40.0, 40.0, 1.0],
-        "norms": [1.0, 1.0, 1.0, 9.0],
-        "T_round": 100.0,
-    }
-    _, report = played(OfflineKP(), case)
-    assert report.of("accepted") == (0, 1)
-    reasons = {client.client: client.reason for client in report.clients}
-    assert report.of("declined") == (2, 3)
-    assert reasons[3] == "declined before it offered"
-    assert report.took_s == 100.0
 
 
 NEVER_S = 1e9
@@ -412,26 +363,6 @@ def test_the_threshold_alone_is_the_known_online_knapsack() -> None:
     assert taken == file["expected"]["classic_selected"]
 
 
-@given(
-    z=st.floats(0, 2),
-    lowest=st.floats(1e-300, 1e300),
-    highest=st.floats(1e-300, 1e300),
-)
-def test_the_threshold_rises_from_the_lowest_to_the_highest(z, lowest, highest) -> None:
-    lowest = min(lowest, highest)
-    now, later = threshold(z, lowest, highest), threshold(z + 0.01, lowest, highest)
-    assert lowest <= now * (1 + 1e-9)
-    assert now <= later * (1 + 1e-9)
-    assert later <= highest * (1 + 1e-9)
-    assert threshold(1.0, lowest, highest) == highest
-
-
-def test_a_lowest_value_of_0_lets_everybody_in_until_the_time_is_taken() -> None:
-    for lowest, highest in ((0.0, 5.0), (3.0, 0.0)):
-        assert [threshold(z, lowest, highest) for z in (0.0, 0.5, 0.999)] == [0.0, 0.0, 0.0]
-        assert [threshold(z, lowest, highest) for z in (1.0, 2.0)] == [highest, highest]
-
-
 def test_online_kp_leaves_out_who_will_not_have_trained_in_time() -> None:
     case = {"t_uc": [1.0, 200.0, 3.0], "t_ul": [1.0] * 3, "T_round": 100.0}
     _, report = played(OnlineKP(), case)
@@ -457,15 +388,6 @@ def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_all_offers(v
     )
 
 
-def test_online_kp_takes_its_thresholds_from_uploads_where_nobody_knew_how_long_they_take() -> None:
-    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [4.0, 2.0, 5.0], "norms": [3.0, 0.5, 0.0]}
-    peers = peers_of(OnlineKP(), {**case, "T_round": 100.0})
-    peers.unknown_uploads = True
-    state, _ = run_round(a_state(peers.logic), peers, peers.logic)
-    kept = state.memory["selector"]
-    assert (kept["L0"], kept["U"]) == (pytest.approx(0.25), pytest.approx(0.75))
-
-
 def test_online_kp_takes_its_thresholds_from_what_is_known_of_each_upload() -> None:
     """The worths are 0.5 / 0.25 s, 6 / 3 s by the upload, 3 / 4 s; the others have none."""
     clients = (
@@ -488,8 +410,7 @@ def an_offer(
     return ClientReport(client, status, times=times, offer=Offer(1, client, 5, norm, upload_s))
 
 
-def test_online_kp_remembers_the_largest_norm_of_those_that_were_declined_too() -> None:
-    case = {"t_uc": [1.0, 2.0], "t_ul": [1.0, 500.0], "norms": [1.0, 7.0], "T_round": 100.0}
-    state, report = played(OnlineKP(), case)
-    assert report.of("declined") == (1,)
-    assert state.memory["selector"]["largest"] == 7.0
+def test_a_lowest_value_of_0_lets_everybody_in_until_the_time_is_taken() -> None:
+    for lowest, highest in ((0.0, 5.0), (3.0, 0.0)):
+        assert [threshold(z, lowest, highest) for z in (0.0, 0.5, 0.999)] == [0.0, 0.0, 0.0]
+        assert [threshold(z, lowest, highest) for z in (1.0, 2.0)] == [highest, highest]

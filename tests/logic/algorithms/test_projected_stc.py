@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from layers.logic import PRESETS, Training, run_round
+from layers.logic import Training, run_round
 from layers.logic.aggregators.fedfv import FedFV, unpack
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.hooks.compressors import Stc
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
-from tests.logic.quadratic import Quadratic, bowls
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
+from tests.logic.quadratic import Quadratic
 from tests.logic.vector_files import CLOSE, vectors
 
 KEY = "0:Stc"
@@ -57,24 +57,3 @@ def test_four_rounds_give_the_numbers_worked_out() -> None:
             -state.memory[KEY]["residual"], expected["server_error"], **CLOSE
         )
         np.testing.assert_allclose(state.weights, expected["w_end"], **CLOSE)
-
-
-def test_the_preset_is_stc_both_ways_around_fedfv() -> None:
-    preset = PRESETS["projected-stc"](p=0.25, alpha=0.5, tau=3)
-    assert preset.aggregator == FedFV(0.5, 3)
-    assert preset.hooks == (Stc(0.25, 0.25),)
-
-
-def test_any_order_of_arrival_and_a_resumed_run_give_the_same_bits() -> None:
-    clients = bowls(5, size=40, noise=0.3)
-    preset = PRESETS["projected-stc"](fraction=0.6, tau=2)
-    logic = a_logic(
-        preset.selector, size=40, aggregator=preset.aggregator, hooks=preset.hooks, seed=3
-    )
-    states = []
-    for order in ((0, 1, 2, 3, 4), (4, 1, 3, 0, 2)):
-        peers = MemoryCarrier(logic, clients, order=order)
-        state, _ = run_rounds(4, a_state(logic), peers)
-        state, _ = run_rounds(4, type(state).of_tree(state.tree()), peers)
-        states.append(state)
-    assert same_bits(states[0].weights, states[1].weights)

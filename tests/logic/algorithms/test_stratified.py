@@ -110,17 +110,9 @@ def test_a_plan_that_comes_back_to_a_stratum_is_refused() -> None:
         Round(MODELS, [1, 1, 1, 1], ["a", "b", "a", "b"]).run(Stratified())
 
 
-def test_a_mean_that_there_is_not_is_refused() -> None:
-    with pytest.raises(LogicError, match="'literal', not 'median'"):
-        Stratified("median")
-
-
-def test_the_memory_of_a_selector_without_strata_gives_none() -> None:
+def test_the_memory_of_a_selector_has_strata_alone_or_none() -> None:
     for memory in ({}, Split((1, 2), np.zeros(2)).memory()):
         assert not Clustering.of(memory).strata
-
-
-def test_a_selector_may_keep_strata_alone() -> None:
     found = Clustering.of({"strata": {"0": {"clients": 2, "samples": 11}}})
     assert found.strata == {"0": Stratum(2, 11)}
     assert (found.clients.size, found.points.shape) == (0, (0, 2))

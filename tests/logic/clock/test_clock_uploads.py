@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError
-from layers.logic.clock import UPLOADS
 from layers.logic.clock.uploads import Channel, Parallel, Serial
 
 
@@ -41,19 +39,16 @@ def drained(channel: Channel, entering: list[tuple[float, int, float]]) -> list[
             return sent
 
 
+def ends_of(channel: Channel) -> Iterator[tuple[float, int, float]]:
+    """End one upload after the other."""
+    while (end := channel.next_end()) is not None:
+        yield end
+        channel.end(end[1])
+
+
 moments = st.floats(0, 100, allow_nan=False)
 lengths = st.floats(0.01, 100, allow_nan=False)
 uploads = st.lists(st.tuples(moments, st.integers(1, 10**6), lengths), min_size=1, max_size=12)
-
-
-def test_equal_uploads_that_share_the_way_end_at_the_same_time() -> None:
-    sent = drained(Parallel(bytes_per_s=10).open(None), [(0.0, 100, 1.0), (0.0, 100, 1.0)])
-    assert [one.ended_s for one in sent] == [20.0, 20.0]
-
-
-def test_a_server_may_take_less_than_a_byte_a_second() -> None:
-    sent = drained(Parallel(bytes_per_s=0.5).open(None), [(0.0, 10, 1.0)])
-    assert [one.ended_s for one in sent] == [20.0]
 
 
 @pytest.mark.parametrize("uploads", [Parallel(), Parallel(bytes_per_s=10), Serial()])
@@ -65,10 +60,7 @@ def test_an_aborted_upload_never_ends_when_its_client_comes_back(uploads) -> Non
     assert channel.next_end()[1] == 1
     channel.end(1)
     channel.enter(0, 100, 10.0, 5.0)
-    ends_s, client, began_s = channel.next_end()
-    assert (ends_s, client, began_s) == (15.0, 0, 5.0)
-    channel.end(0)
-    assert channel.next_end() is None
+    assert list(ends_of(channel)) == [(15.0, 0, 5.0)]
 
 
 @pytest.mark.parametrize("bytes_per_s", [None, 10.0])
@@ -78,11 +70,7 @@ def test_a_client_that_comes_back_while_others_send_starts_again(bytes_per_s) ->
     channel.enter(1, 1, 6.0, 0.0)
     channel.leave(0, 1.0)
     channel.enter(0, 10, 10.0, 5.0)
-    ended = []
-    while (end := channel.next_end()) is not None:
-        ended.append(end[:2])
-        channel.end(end[1])
-    assert ended == [(6.0, 1), (15.0, 0)]
+    assert [end[:2] for end in ends_of(channel)] == [(6.0, 1), (15.0, 0)]
 
 
 @pytest.mark.parametrize("bytes_per_s", [None, 1e9])
@@ -91,10 +79,7 @@ def test_who_leaves_does_not_change_the_order_of_the_others(bytes_per_s) -> None
     for client, alone_s in enumerate([1.0, 5.0, 2.0, 6.0, 7.0, 3.0, 4.0]):
         channel.enter(client, 100, alone_s, 0.0)
     channel.leave(2, 0.5)
-    ended = []
-    while (end := channel.next_end()) is not None:
-        ended.append((end[1], pytest.approx(end[0])))
-        channel.end(end[1])
+    ended = [(end[1], pytest.approx(end[0])) for end in ends_of(channel)]
     assert ended == [(0, 1.0), (5, 3.0), (6, 4.0), (1, 5.0), (3, 6.0), (4, 7.0)]
 
 
@@ -217,14 +202,3 @@ def test_who_leaves_a_shared_way_leaves_its_share_to_the_others() -> None:
     assert channel.next_end() == (20.0, 0, 0.0)
     channel.leave(0, 10.0)
     assert channel.next_end() == (15.0, 1, 0.0)  # the other half at twice the rate
-
-
-def test_a_way_of_no_width_is_refused() -> None:
-    for width in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(LogicError, match="bytes_per_s"):
-            Parallel(width)
-
-
-@pytest.mark.parametrize("kind", UPLOADS)
-def test_a_new_way_has_nothing_on_it(kind) -> None:
-    assert UPLOADS[kind]().open(None).next_end() is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -34,10 +34,10 @@ def a_clock(
     return Rounds(VirtualClock(len(times), given, **settings), deadline_s)
 
 
-def played(clock: Rounds, clients: int, round: int = 1) -> list[ClockEvent]:
+def played(clock: Rounds, clients: int | Sequence[int], round: int = 1) -> list[ClockEvent]:
     """Return what happens when all are asked at once, and upload when they have trained."""
     clock.begin(round)
-    for client in range(clients):
+    for client in range(clients) if isinstance(clients, int) else clients:
         clock.ask(client, 10, TRAINING, 100)
     happened = []
     while (event := clock.next()) is not None:
@@ -74,16 +74,9 @@ def test_everything_happens_in_the_order_of_time(uploads, times) -> None:
 
 
 def test_what_is_at_the_same_time_happens_in_the_order_of_asking() -> None:
-    clock = a_clock([(5.0, 2.0)] * 4)
-    clock.begin(1)
-    for client in (2, 0, 3, 1):
-        clock.ask(client, 10, TRAINING, 0)
-    happened = []
-    while (event := clock.next()) is not None:
-        happened.append((event.kind, event.client))
-        if event.kind == "trained":
-            clock.upload(event.client, 0)
-    assert happened == [(kind, k) for kind in ("trained", "arrived") for k in (2, 0, 3, 1)]
+    happened = played(a_clock([(5.0, 2.0)] * 4), (2, 0, 3, 1))
+    expected = [(kind, k) for kind in ("trained", "arrived") for k in (2, 0, 3, 1)]
+    assert [(one.kind, one.client) for one in happened] == expected
 
 
 @pytest.mark.parametrize("uploads", UPLOADS)
@@ -93,8 +86,8 @@ def test_nothing_happens_after_the_deadline(uploads, times, deadline_s) -> None:
     clock = a_clock(times, uploads=UPLOADS[uploads](), deadline_s=deadline_s)
     happened = played(clock, len(times))
     assert happened == [one for one in unbounded if one.at_s <= deadline_s]
-    if len(happened) < len(unbounded):
-        assert clock.elapsed_s == deadline_s
+    over = len(happened) < len(unbounded)
+    assert clock.elapsed_s == (deadline_s if over else unbounded[-1].at_s)
     assert all(noted.ended_s <= deadline_s for noted in clock.times().values())
     assert not clock.outstanding
     assert clock.next() is None, "a round that is over stays over"
@@ -148,12 +141,6 @@ def test_who_leaves_in_the_middle_of_a_round_is_lost_at_that_moment(tmp_path: Pa
     assert clock.times()[1].ended_s == 12.0
 
 
-def test_the_line_moves_up_when_one_leaves_while_it_uploads(tmp_path: Path) -> None:
-    trace = traced(tmp_path, "0,12,off\n")
-    clock = a_clock([(10.0, 5.0)] * 2, availability=trace, uploads=Serial())
-    assert arrivals(played(clock, 2)) == {1: 17.0}
-
-
 def test_who_comes_or_goes_is_looked_at_again_in_any_round(tmp_path: Path) -> None:
     trace = traced(tmp_path, "0,0,on\n0,3,on\n0,31,on\n0,33,off\n")  # two lines change nothing
     clock = a_clock([(10.0, 5.0)], availability=trace)
@@ -181,19 +168,6 @@ def test_time_goes_on_from_round_to_round_and_from_a_checkpoint(tmp_path: Path) 
     assert seen[4] == (155.0, 30.0, whole), "after the fourth, it is away for 30 s"
 
 
-def test_a_clock_adds_up_its_rounds_and_what_it_waited(tmp_path: Path) -> None:
-    clock = a_clock([(20.0, 5.0)], availability=traced(tmp_path, "0,40,off\n0,70,on\n"))
-    total_s = 0.0
-    for round in range(1, 5):
-        clock.settle()
-        clock.available([0])
-        clock.available([0])  # asked twice, it does not wait twice
-        played(clock, 1, round)
-        total_s += clock.waited_s + clock.elapsed_s
-        assert clock.run_s == total_s
-    assert total_s == 25 + 15 + 30 + 25 + 25
-
-
 def test_a_verdict_counts_from_when_it_is_dated() -> None:
     clock = a_clock([(10.0, 5.0), (12.0, 4.0), (40.0, 1.0)], uploads=Serial())
     clock.begin(1)
@@ -211,16 +185,6 @@ def test_a_verdict_counts_from_when_it_is_dated() -> None:
         2: Times(0.0, 40.0, 12.0, None, 12.0),
     }
     assert clock.elapsed_s == 21.0, "as if the third had not been waited for"
-
-
-def test_a_verdict_dated_to_the_future_counts_from_now() -> None:
-    clock = a_clock([(10.0, 5.0)])
-    clock.begin(1)
-    clock.ask(0, 10, TRAINING, 0)
-    clock.next()
-    clock.decide(0, granted=True, dated_s=99.0)
-    clock.upload(0, 0, dated_s=99.0)
-    assert clock.next().at_s == 15.0
 
 
 def test_a_grant_for_one_who_has_gone_brings_nothing(tmp_path: Path) -> None:
@@ -302,14 +266,6 @@ def test_a_seed_gives_the_same_events_again(uploads) -> None:
     assert run(1) != run(2)
     kinds = {one.kind for events in run(1) for one in events}
     assert kinds == {"trained", "arrived", "dropped"}
-
-
-def test_without_devices_nothing_takes_time() -> None:
-    clock = Rounds(InstantClock(3))
-    happened = played(clock, 3)
-    assert not clock.virtual
-    assert clock.run_s == 0.0
-    assert {one.at_s for one in happened} == {0.0}
 
 
 @pytest.mark.parametrize("dropout", [-0.1, 1.1, math.nan])
@@ -435,32 +391,6 @@ def test_events_of_a_round_with_older_tasks_count_from_its_begin(tmp_path: Path)
     assert clock.next() == ClockEvent("timer", -1, 2.0, "deadline")
 
 
-def test_a_round_with_an_update_ends_before_its_deadline() -> None:
-    clock = a_clock([(10.0, 5.0), (3.0, 1.0)], deadline_s=100.0)
-    assert arrivals(played(clock, 2)) == {0: 15.0, 1: 4.0}
-    assert (clock.elapsed_s, clock.run_s) == (15.0, 15.0)
-
-
-def test_uploads_that_cannot_overlap_follow_the_order_that_a_round_begins_with() -> None:
-    clock = VirtualClock(2, Given({0: 3.0, 1: 10.0}, {0: 2.0, 1: 5.0}), uploads=Serial())
-    clock.begin(turns=(1, 0))
-    asked(clock, 1, 0, 1)
-    assert events_of(clock, 4) == [
-        ("trained", 0, 3.0),
-        ("trained", 1, 10.0),
-        ("arrived", 1, 15.0),
-        ("arrived", 0, 17.0),
-    ]
-
-
-def test_nobody_is_waited_for_where_there_are_no_clients_or_all_are_there(tmp_path: Path) -> None:
-    nobody, both = np.zeros(0, np.int64), np.arange(2)
-    away = VirtualClock(1, Lognormal(), availability=traced(tmp_path, "0,0,off\n0,9,on\n"))
-    assert away.available_of(nobody) is nobody
-    assert away.waited_s == 0.0
-    assert VirtualClock(2, Lognormal()).available_of(both) is both
-
-
 def test_all_tasks_in_flight_can_be_dropped() -> None:
     clock = VirtualClock(2, Given({0: 3.0, 1: 10.0}, {0: 2.0, 1: 5.0}))
     clock.begin(continues=True)
@@ -503,3 +433,19 @@ def test_tasks_in_flight_go_on_from_a_checkpoint(uploads, number, tmp_path: Path
     assert (again.run_s, again.tree()) == (clock.run_s, clock.tree())
     for round in (2, 3):
         assert next_round(again, round) == next_round(clock, round)
+
+
+def test_nobody_is_waited_for_where_there_are_no_clients_or_all_are_there(tmp_path: Path) -> None:
+    nobody, both = np.zeros(0, np.int64), np.arange(2)
+    away = VirtualClock(1, Lognormal(), availability=traced(tmp_path, "0,0,off\n0,9,on\n"))
+    assert away.available_of(nobody) is nobody
+    assert away.waited_s == 0.0
+    assert VirtualClock(2, Lognormal()).available_of(both) is both
+
+
+def test_without_devices_nothing_takes_time() -> None:
+    clock = Rounds(InstantClock(3))
+    happened = played(clock, 3)
+    assert not clock.virtual
+    assert clock.run_s == 0.0
+    assert {one.at_s for one in happened} == {0.0}

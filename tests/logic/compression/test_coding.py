@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import Hook, LogicError, Training, run_round
+from layers.logic import Hook, Training, run_round
 from layers.logic.catalogue import HOOKS, PRESETS
 from layers.logic.core.declaration import Trait
-from layers.logic.hooks.compressors import Quantise, Stc, TopK
-from layers.logic.hooks.local_gradients import Clip, GradientReply
+from layers.logic.hooks.compressors import Stc
+from layers.logic.hooks.local_gradients import GradientReply
 from tests.logic.given_updates import Given, peers_of
 from tests.logic.memory_carrier import (
     MemoryCarrier,
@@ -35,20 +35,6 @@ each = pytest.mark.parametrize("hook", ENCODERS.values(), ids=ENCODERS)
 NAN = np.full(3, np.nan, np.float32)
 
 
-@pytest.mark.parametrize("other", [TopK(), GradientReply(), Stc()])
-def test_two_hooks_that_encode_the_update_are_refused(other) -> None:
-    with pytest.raises(LogicError, match="each encode the update"):
-        a_logic(alone(0), hooks=[Stc(), other])
-    with pytest.raises(LogicError, match="each encode the update"):
-        a_logic(alone(0), hooks=[other, Stc()])
-
-
-def test_two_hooks_that_encode_the_model_are_refused() -> None:
-    with pytest.raises(LogicError, match="Stc and Quantise each encode the model"):
-        a_logic(alone(0), hooks=[Stc(None, 0.1), Quantise(up=False, down=True)])
-    a_logic(alone(0), hooks=[Stc(0.1, None), Quantise(up=False, down=True)])
-
-
 @pytest.mark.parametrize("given_first", [True, False])
 def test_a_codec_encodes_the_update_after_all_other_hooks(
     given_first,
@@ -58,23 +44,6 @@ def test_a_codec_encodes_the_update_after_all_other_hooks(
     logic = a_logic(alone(0), hooks=hooks)
     state, _ = run_rounds(1, a_state(logic), MemoryCarrier(logic, bowls(1)))
     assert state.weights.tolist() == [0, 4, 0]
-
-
-def test_one_hook_may_encode_updates_and_another_the_model() -> None:
-    clients = bowls(3, size=30)
-    logic = a_logic(
-        alone(0, 1, 2), size=30, hooks=[Stc(None, 0.2), Quantise(16)], training=Training(epochs=2)
-    )
-    peers = MemoryCarrier(logic, clients)
-    _, reports = run_rounds(4, a_state(logic), peers)
-    assert all(report.of("accepted") == (0, 1, 2) for report in reports)
-    assert sum(task.weights.size == 0 for task in peers.tasks) == 9
-
-
-def test_codecs_declare_that_they_encode_updates_and_other_hooks_do_not() -> None:
-    assert {"stc", "top-k", "dgc", "selective-sgd", "sign-sgd", "quantise"} <= set(ENCODERS)
-    assert not Hook().provides
-    assert not Clip().provides
 
 
 def sent_by_one(hook: Hook, change):

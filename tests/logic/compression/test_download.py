@@ -24,15 +24,12 @@ from layers.logic import (
     Training,
     run_round,
 )
-from layers.logic.catalogue import HOOKS
 from layers.logic.compression.codecs import QuantisedCodec
 from layers.logic.compression.sides import checksum, receive_model
-from layers.logic.core.aggregator import Aggregator
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.report import BrokenModel
 from layers.logic.hooks.compressors import Quantise, SignSgd, Stc, TopK
 from layers.logic.hooks.dgc import Dgc
-from layers.logic.hooks.local_gradients import Clip
 from tests.logic.given_updates import Witness
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls, layout
@@ -262,13 +259,6 @@ class Shrinking(Hook):
             return replace(state, weights=state.weights * np.float32(0.9))
 
 
-def test_a_hook_may_change_the_model_before_the_encoding() -> None:
-    peers, witness = a_run(Stc(), [lane_of_its_own(0, 1)] * 3, hooks=[Shrinking()])
-    run_rounds(3, a_state(peers.logic), peers)
-    assert dense_tasks(peers) == [(1, 0), (1, 1)]
-    check(witness)
-
-
 @dataclass(frozen=True)
 class ShrinkingLate(Shrinking):
     """Declares a stage after the codec."""
@@ -301,26 +291,6 @@ def test_a_client_with_another_memory_is_refused() -> None:
 
 
 @dataclass(frozen=True)
-class Exploding(Aggregator):
-    """Returns a model that is not finite."""
-
-    def init(self, state):
-        return None
-
-    def add(self, total, contribution):
-        return None
-
-    def finish(self, total, state):
-        return replace(state, weights=state.weights + np.float32(np.inf))
-
-
-def test_the_encoding_does_not_hide_a_model_that_is_not_finite() -> None:
-    peers, _ = a_run(Stc(), [lane_of_its_own(0)], aggregator=Exploding())
-    with pytest.raises(LogicError, match="not finite"):
-        run_round(a_state(peers.logic), peers, peers.logic)
-
-
-@dataclass(frozen=True)
 class Turning(Hook):
     """Changes the sign of the model after aggregation, before the encoding."""
 
@@ -349,11 +319,3 @@ def test_the_lengths_of_missed_changes_must_add_up_to_their_bytes(lengths: objec
     task = Task(3, 0, 1, Training(), EMPTY, EMPTY)
     with pytest.raises(Rejected, match="lengths of the missed updates"):
         receive_model(task, context, QuantisedCodec(8), np.array([0, 4]))
-
-
-def test_codecs_work_with_hooks_that_change_updates() -> None:
-    for name in ("stc", "top-k", "dgc", "sign-sgd", "quantise"):
-        peers, witness = a_run(HOOKS[name](), [lane_of_its_own(0, 1, 2)] * 3, hooks=[Clip(0.5)])
-        _, reports = run_rounds(3, a_state(peers.logic), peers)
-        assert all(report.of("accepted") == (0, 1, 2) for report in reports)
-        check(witness)

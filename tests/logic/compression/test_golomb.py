@@ -56,12 +56,6 @@ def test_parameters_and_ratios_equal_the_reference(golomb_file) -> None:
         assert compression_ratio(p, sattler=True) == pytest.approx(row["sattler_code_ratio"])
 
 
-def test_a_share_of_a_tenth_saves_a_factor_of_55_or_47_as_papers_count() -> None:
-    assert round(compression_ratio(0.1), 1) == 55.6
-    assert round(compression_ratio(0.1, sattler=True), 1) == 47.4
-    assert bits_per_position(1.0) == 1.0
-
-
 def test_streams_of_random_positions_have_the_expected_length() -> None:
     rng = np.random.default_rng(1)
     for p in (0.5, 0.1, 0.01, 0.001):
@@ -142,18 +136,6 @@ def test_a_stream_that_is_cut_too_long_or_wrongly_padded_is_rejected(change, rea
     stream = pack(positions, 3)
     with pytest.raises(Rejected, match=reason):
         unpack(change(stream), 5, 3, 100)
-
-
-def test_a_stream_with_room_for_more_positions_is_rejected() -> None:
-    stream = np.append(pack(np.array([1, 2]), 3), np.uint8(0))
-    with pytest.raises(Rejected, match="last of 2"):
-        unpack(stream, 2, 3, 100)
-
-
-def test_a_position_beyond_the_vector_is_rejected() -> None:
-    stream = pack(np.array([1, 50]), 3)
-    with pytest.raises(Rejected, match="position of 50"):
-        unpack(stream, 2, 3, 50)
 
 
 def test_too_many_positions_and_a_wasteful_parameter_are_rejected() -> None:

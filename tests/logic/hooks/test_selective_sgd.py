@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from layers.logic import ClientContext, LogicError, Selector, Task, Training, Update, run_round
+from layers.logic import ClientContext, LogicError, Task, Training, Update, run_round
 from layers.logic.compression.codecs import decode_sparse, encode_sparse
 from layers.logic.core.messages import EMPTY
-from layers.logic.core.plan import Plan
 from layers.logic.hooks.selective_sgd import SelectiveSgd, laplace, most_updated, numeric_sparse
 from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import RoundRobin
 from tests.logic.given_updates import kept, peers_of
 from tests.logic.memory_carrier import a_state, alone, run_rounds
+from tests.logic.toys import InPasses
 from tests.logic.vector_files import CLOSE, vectors
 
 
@@ -82,13 +82,6 @@ def test_changes_can_be_drawn_from_those_above_the_threshold() -> None:
     assert len(seen) > 2
 
 
-def test_fewer_changes_go_up_where_fewer_are_above_the_threshold() -> None:
-    hook = SelectiveSgd(upload=1.0, choice="random", threshold=1.0, clip=None)
-    peers = peers_of(hook, {(1, 0): np.array([1, -5, 0.5], np.float32)}, [3])
-    state, _ = run_rounds(1, a_state(peers.logic), peers)
-    assert state.weights.tolist() == [0, -5, 0]
-
-
 NOISY = SelectiveSgd(upload=0.25, choice="random", threshold=0.1, clip=0.5, epsilon=100.0)
 
 
@@ -103,18 +96,10 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
     return [decode_sparse(payload, delta.size) for payload in sent], own
 
 
-@dataclass(frozen=True)
-class Twice(Selector):
-    tasks_per_round = 2
-
-    def select(self, context) -> Plan:
-        return Plan(((0,),), passes=2)
-
-
 def test_a_budget_is_for_one_pass_and_a_second_one_is_refused_before_it_spends_it_again() -> None:
     sent = []
     for hook in (NOISY, replace(NOISY, epsilon=None)):
-        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=Twice())
+        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=InPasses())
         peers.forge = lambda update: [sent.append(update.pass_number) or update]
         if hook is NOISY:
             with pytest.raises(LogicError, match="each time would spend epsilon"):
@@ -141,25 +126,12 @@ def test_with_a_budget_what_goes_up_is_the_papers_selection_with_its_noise() -> 
     assert len(set(seen)) == 20
 
 
-def test_each_round_has_noise_of_its_own() -> None:
-    delta = np.full(40, 0.2, np.float32)
-    sent, _ = noisy_round(NOISY, delta, rounds=2)
-    assert sent[0][1].tolist() != sent[1][1].tolist()
-
-
 def test_with_a_huge_budget_the_noise_is_gone_and_the_clip_and_threshold_hold() -> None:
     delta = np.array([9, 0.05, 0.2, -2, 0.1, 0.3, 0.0, -0.4], np.float32)
     hook = SelectiveSgd(upload=1.0, choice="random", threshold=0.15, clip=0.5, epsilon=1e15)
     [(positions, values)], _ = noisy_round(hook, delta)
     assert positions.tolist() == [0, 2, 3, 5, 7]
     np.testing.assert_allclose(values, [0.5, 0.2, -0.5, 0.3, -0.4], rtol=1e-6)
-
-
-@pytest.mark.filterwarnings("error")
-def test_with_nearly_no_budget_every_value_is_at_the_clip() -> None:
-    hook = SelectiveSgd(upload=0.5, choice="random", clip=0.5, epsilon=5e-324)
-    [(_, values)], _ = noisy_round(hook, np.full(40, 0.2, np.float32))
-    assert set(np.abs(values).tolist()) == {0.5}
 
 
 def test_the_noise_of_what_goes_up_is_for_changes_that_differ_by_twice_the_clip() -> None:
@@ -171,6 +143,11 @@ def test_the_noise_of_what_goes_up_is_for_changes_that_differ_by_twice_the_clip(
     noise = np.abs(values - delta)
     assert noise.mean() == pytest.approx(scale, rel=0.1)
     assert noise.max() < 0.3, "nothing is at the clip"
+
+
+def test_a_budget_is_above_0() -> None:
+    with pytest.raises(LogicError, match="epsilon must be greater than 0"):
+        SelectiveSgd(epsilon=0.0, choice="random")
 
 
 def test_a_model_without_weights_has_nothing_to_send() -> None:
@@ -196,19 +173,6 @@ def test_a_part_of_the_model_for_a_client_without_a_model_is_refused() -> None:
     task = Task(3, 0, 7, Training(), EMPTY, EMPTY)
     with pytest.raises(LogicError, match=r"round 3: .*keeps no model"):
         SelectiveSgd().client().receive(task, context)
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"epsilon": 0.0, "choice": "random"}, "epsilon must be greater than 0"),
-        ({"epsilon": 1.0}, "set choice: random"),
-        ({"epsilon": 1.0, "choice": "random", "clip": None}, "set clip"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(values, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        SelectiveSgd(**values)
 
 
 # --- the sparse vector technique -------------------------------------------------------------
@@ -260,29 +224,8 @@ def test_numeric_sparse_equals_the_papers_loop(epsilon, count) -> None:
         assert noisy.tolist() == pytest.approx([expected[place] for place in sorted(expected)])
 
 
-def test_with_a_huge_budget_it_draws_among_the_values_above_the_threshold() -> None:
-    values = np.array([0.5, -0.01, 0.2, -0.9, 0.3, 0.0])
-    seen = set()
-    for seed in range(30):
-        positions, noisy = numeric_sparse(values, 0.1, 2, 2.0, 1e12, streams(seed))
-        assert positions.size == 2
-        assert set(positions.tolist()) <= {0, 2, 3, 4}
-        np.testing.assert_allclose(noisy, values[positions], atol=1e-9)
-        seen.add(tuple(positions.tolist()))
-    assert len(seen) == 6
-    positions, _ = numeric_sparse(values, 0.4, 4, 2.0, 1e12, streams(0))
-    assert positions.tolist() == [0, 3], "fewer than count are above the threshold"
-
-
-def test_the_noise_of_values_has_the_scale_of_two_ninths_of_the_budget() -> None:
-    values = np.zeros(20_000)
-    positions, noisy = numeric_sparse(values, -1e9, 20_000, 0.5, 100.0, streams(0))
-    assert positions.size == 20_000
-    scale = 2 * 20_000 * 0.5 / (2 / 9 * 100.0)
-    assert np.mean(np.abs(noisy)) == pytest.approx(scale, rel=0.03)
-
-
-def test_a_tiny_budget_gives_finite_noise() -> None:
-    positions, noisy = numeric_sparse(np.ones(50), 0.5, 5, 2.0, 5e-324, streams(0))
-    assert positions.size == 5
-    assert np.isfinite(noisy).all()
+def test_fewer_changes_go_up_where_fewer_are_above_the_threshold() -> None:
+    hook = SelectiveSgd(upload=1.0, choice="random", threshold=1.0, clip=None)
+    peers = peers_of(hook, {(1, 0): np.array([1, -5, 0.5], np.float32)}, [3])
+    state, _ = run_rounds(1, a_state(peers.logic), peers)
+    assert state.weights.tolist() == [0, -5, 0]

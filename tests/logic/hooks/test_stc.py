@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Training, run_round
+from layers.logic import Training, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.compression.codecs import TernaryCodec
 from layers.logic.hooks.compressors import Stc, TopK
 from tests.logic.compression.compression_ratio import compression_ratio
 from tests.logic.given_updates import Given, Identity, Witness, kept, peers_of, tensors
@@ -148,20 +147,6 @@ def test_with_p_of_one_and_without_ternary_values_it_is_fedavg() -> None:
     assert not np.allclose(run([Stc(0.1, 0.1)]).weights, plain.weights, atol=1e-3)
 
 
-def test_the_order_of_arrival_changes_no_bit() -> None:
-    one, other = run([Stc()]), run([Stc()], order=[2, 0, 3, 1])
-    assert same_bits(one.weights, other.weights)
-    assert same_bits(one.memory["0:Stc"]["residual"], other.memory["0:Stc"]["residual"])
-
-
-def test_it_learns() -> None:
-    target = np.average([c.b for c in CLIENTS.values()], axis=0, weights=[10, 20, 30, 40])
-    far = np.linalg.norm(target)
-    # What waits in residuals is late: the rate must be the smaller, the smaller p is.
-    found = run([Stc(0.2, 0.2)], rounds=150, learning_rate=0.01).weights
-    assert np.linalg.norm(found - target) < 0.1 * far
-
-
 def test_an_update_shrinks_by_as_much_as_the_mathematics_says() -> None:
     size = 200_000
     delta = np.random.default_rng(3).normal(size=size).astype(np.float32)
@@ -173,22 +158,6 @@ def test_an_update_shrinks_by_as_much_as_the_mathematics_says() -> None:
     assert update.delta.size == 0
     payload = update.slots["1:Stc"]["update"]
     assert 4 * size / payload.nbytes == pytest.approx(compression_ratio(0.1), rel=0.01)
-
-
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        ({"p_up": None, "p_down": None}, "compresses nothing"),
-        ({"ternary": False, "literal": True}, "literal is about mu"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(values, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        Stc(**values)
-
-
-def test_the_codec_of_a_round_is_the_codec_that_was_tested_alone() -> None:
-    assert Stc(0.3).codecs() == (TernaryCodec(0.3), TernaryCodec(0.1))
 
 
 @pytest.mark.parametrize(("p_up", "p_down", "members"), [(0.1, 0.1, 2), (0.1, 0.01, 1)])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, TooFewUpdates, Training, run_round
+from layers.logic import TooFewUpdates, Training, run_round
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.hooks.local_gradients import Clip, FedProx
 from layers.logic.hooks.stragglers import Stragglers
@@ -136,14 +136,6 @@ def test_steps_are_drawn_where_the_training_goes_by_steps() -> None:
     assert {task.training.epochs for task in peers.tasks} == {1}
 
 
-def test_a_task_that_is_sent_again_is_the_same_work() -> None:
-    logic = a_logic(TEN, hooks=[Stragglers(1.0)], training=E)
-    once, again = MemoryCarrier(logic, CLIENTS), MemoryCarrier(logic, CLIENTS)
-    run_round(a_state(logic), once, logic)
-    run_round(a_state(logic), again, logic)
-    assert [t.training for t in once.tasks] == [t.training for t in again.tasks]
-
-
 def test_when_all_are_dropped_the_round_says_so() -> None:
     logic = a_logic(alone(3), hooks=[Stragglers(0.5, drop=True)])
     with pytest.raises(TooFewUpdates) as error:
@@ -154,8 +146,3 @@ def test_when_all_are_dropped_the_round_says_so() -> None:
     state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert report.of("lost") == (3,)
     assert not state.weights.any()
-
-
-def test_dropping_every_client_is_refused() -> None:
-    with pytest.raises(LogicError, match="would drop every client"):
-        Stragglers(share=1.0, drop=True)

@@ -137,20 +137,6 @@ def test_what_breaks_the_bound_is_refused_with_the_reason(
         preset_of(**parts)
 
 
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"clip": 0.0}, "clip"),
-        ({"delta": 1.0}, "delta"),
-        ({"noise": None}, "epsilon or noise"),
-        ({"restart": 0}, "restart"),
-    ],
-)
-def test_wrong_settings_are_refused(settings: dict[str, Any], named: str) -> None:
-    with pytest.raises(LogicError, match=named):
-        DpFtrl(**{"clip": 0.5, "delta": 1e-3, "noise": 1.0, **settings})
-    assert DpFtrl(clip=0.5, delta=1e-3, noise=1.0, restart=1).restart == 1
+def test_a_delta_that_the_clients_do_not_make_small_is_refused() -> None:
     with pytest.raises(LogicError, match="delta must be below 1 / 4"):
         preset_of(DpFtrl(clip=0.5, delta=0.25, noise=1.0))
-    with pytest.raises(LogicError, match="period"):
-        Cyclic(0)

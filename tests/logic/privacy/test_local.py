@@ -76,17 +76,3 @@ def test_what_would_leave_a_client_in_the_clear_is_refused(
 @pytest.mark.parametrize("hook", ["fedprox", "stc", "fedadam"])
 def test_any_rule_and_codec_may_work_on_hidden_updates(hook: str) -> None:
     preset_of(aggregator=AGGREGATORS["median"](), hooks=(HOOKS[hook](),))
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        ({"clip": 0.0}, "clip"),
-        ({"delta": 1.0}, "delta"),
-        ({"noise": 0.0}, "noise"),
-        ({"epsilon": 0.0}, "epsilon"),
-    ],
-)
-def test_wrong_settings_are_refused(settings: dict[str, float], named: str) -> None:
-    with pytest.raises(LogicError, match=named):
-        Local(**{"clip": 0.5, "delta": 1e-3, "noise": 1.0, **settings})

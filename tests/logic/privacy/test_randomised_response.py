@@ -173,12 +173,6 @@ def test_without_an_epsilon_for_labels_a_selector_that_asks_is_refused() -> None
         preset_of(replace(LOCAL, label_epsilon=None))
 
 
-@pytest.mark.parametrize("settings", [{"label_epsilon": 0.0}, {"label_epsilon": 31}, {"labels": 0}])
-def test_wrong_settings_are_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(LogicError, match=next(iter(settings))):
-        replace(LOCAL, **settings)
-
-
 def test_an_epsilon_of_a_label_may_be_small_and_a_response_needs_two_labels() -> None:
     for epsilon in (1e-3, 1.0, 30.0):
         (hook,) = preset_of(replace(LOCAL, label_epsilon=epsilon)).hooks

@@ -44,19 +44,6 @@ def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
 
 
 @given(
-    delta=arrays(np.float32, 5, elements=floats),
-    samples=st.lists(st.integers(1, 10**6), min_size=1, max_size=8),
-)
-def test_equal_updates_aggregate_to_exactly_that_update(delta, samples) -> None:
-    logic = a_logic(alone(*range(len(samples))), size=5)
-    clients = {client: bowl([0.0] * 5, n) for client, n in enumerate(samples)}
-    peers = MemoryCarrier(logic, clients, forge=lambda update: [replace(update, delta=delta)])
-    state, report = run_round(a_state(logic), peers, logic)
-    assert len(report.of("accepted")) == len(samples)
-    np.testing.assert_array_equal(state.weights, delta)
-
-
-@given(
     deltas=arrays(np.float32, (4, 5), elements=st.floats(-100, 100, width=32)),
     samples=st.lists(st.integers(1, 10**6), min_size=4, max_size=4),
 )

@@ -44,13 +44,7 @@ def refused(logic, **changed) -> str:
     return client.reason
 
 
-@pytest.mark.parametrize("samples", [OWN + 1, 1 << 53, np.int64(1 << 40)])
-def test_more_samples_than_a_client_announced_are_refused(samples) -> None:
-    reason = refused(a_logic(alone(0, 1, 2)), samples=samples)
-    assert reason == f"a sample count of {samples}; the client announced {OWN}"
-
-
-@given(samples=st.one_of(st.integers(), st.floats(), st.booleans(), st.just(math.nan)))
+@given(samples=st.one_of(st.integers(), st.integers(-1, 2 * OWN), st.floats(), st.booleans()))
 def test_a_count_is_whole_positive_and_announced_or_it_does_not_count(samples) -> None:
     whole = isinstance(samples, int) and not isinstance(samples, bool)
     reason = refused(a_logic(alone(0, 1, 2)), samples=samples)
@@ -72,16 +66,6 @@ def test_no_client_has_taken_more_local_steps_than_its_task_has(training, most) 
     assert refused(logic, steps=most + 1) == (
         f"a number of local steps of {most + 1}; its task has {most} at most"
     )
-
-
-def test_a_lie_about_local_steps_does_not_move_fednovas_model() -> None:
-    training = Training(epochs=2, batch_size=4)
-    honest = a_logic(alone(0, 2), aggregator=FedNova(), training=training)
-    expected, _ = run_round(a_state(honest), MemoryCarrier(honest, CLIENTS), honest)
-    lied = a_logic(alone(0, 1, 2), aggregator=FedNova(), training=training)
-    peers = MemoryCarrier(lied, CLIENTS, forge=lying(1, steps=1 << 53))
-    state, _ = run_round(a_state(lied), peers, lied)
-    assert same_bits(state.weights, expected.weights)
 
 
 @dataclass(frozen=True)

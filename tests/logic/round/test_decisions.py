@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,24 +10,17 @@ import numpy as np
 import pytest
 
 from layers.logic import (
-    Aggregator,
     ClientLost,
-    Contribution,
-    Logic,
     Offer,
     Plan,
     RoundMachine,
     Selector,
-    ServerState,
     StateLost,
-    Task,
     TimerFired,
     Update,
     Verdict,
-    run_round,
     single_lanes,
 )
-from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.round.exchange import (
     Account,
     Accounts,
@@ -42,10 +35,7 @@ from layers.logic.round.exchange import (
     SetTimer,
 )
 from layers.logic.round.patience import FIRST_S, PATIENCE, Patience
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
-from tests.logic.quadratic import bowls
-
-EMPTY = np.zeros(0, np.float32)
+from tests.logic.memory_carrier import a_logic, a_state, alone
 
 
 def update(client: int, round: int = 1) -> Update:
@@ -197,22 +187,23 @@ def test_the_events_of_a_round_decide_its_commands_and_fates(name: str) -> None:
     assert report.took_s == 7.5
 
 
-def test_a_timer_is_set_when_it_changes_and_not_again() -> None:
-    _, given = driven(CASES["one is silent for too long"])
+@pytest.mark.parametrize(
+    ("name", "limit_s", "expected"),
+    [
+        # Client 1 was asked first, and all the time.
+        ("one is silent for too long", 6.0, [("patience", 6.0)]),
+        ("the deadline passes", 60.0, [("deadline", 4.0), ("patience", 60.0), ("patience", None)]),
+    ],
+)
+def test_a_timer_is_set_when_it_changes_and_not_again(name, limit_s, expected) -> None:
+    _, given = driven(replace(CASES[name], patience=Patience(limit_s=limit_s)))
     timers = [one for commands in given for one in commands if isinstance(one, SetTimer)]
-    assert timers == [SetTimer("patience", 6.0)]  # client 1 was asked first, and all the time
+    assert [(one.name, one.at_s) for one in timers] == expected
 
 
 def test_without_a_deadline_the_first_clients_have_the_first_limit_alone() -> None:
     _, given = driven(Case([], [], {}, patience=Patience(times=10.0)))
     assert SetTimer("patience", FIRST_S) in given[0]
-
-
-def test_a_round_that_ends_at_its_deadline_has_no_patience_any_more() -> None:
-    case = replace(CASES["the deadline passes"], patience=Patience(limit_s=60.0))
-    _, given = driven(case)
-    timers = {one.name: one.at_s for part in given for one in part if isinstance(one, SetTimer)}
-    assert timers == {"deadline": 4.0, "patience": None}
 
 
 def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> None:
@@ -224,90 +215,3 @@ def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> Non
     tasks += [one.task for one in again if isinstance(one, SendTask)]
     assert [task.last_accepted_round for task in tasks] == [3, 0]
     assert SetTimer("patience", 8.0) in again
-
-
-# --- asynchronous training, sketched with parts of this test alone -----------------------------
-
-
-@dataclass(frozen=True)
-class Idle(Selector):
-    """A round is one arrival: whoever is idle trains, and everybody in flight may come."""
-
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        idle = [one for one in context.clients if one not in context.in_flight]
-        return Plan(single_lanes(idle), enough=1, late=context.in_flight, keeps_stragglers=True)
-
-
-@dataclass(frozen=True)
-class Buffer(Aggregator):
-    """FedBuff: after `size` arrivals, the mean of s(staleness) * delta steps the model."""
-
-    size: int = 2
-
-    def init(self, state: ServerState) -> list[Contribution]:
-        return []
-
-    def add(self, total: list[Contribution], one: Contribution) -> list[Contribution]:
-        return [*total, one]
-
-    def finish(self, total: list[Contribution], state: ServerState) -> ServerState:
-        kept = dict(state.memory.get(AGGREGATE, {}))
-        version, begun = kept.get("version", 0), dict(kept.get("begun", {}))
-        buffer = kept.get("sum", np.zeros_like(state.weights))
-        arrived = kept.get("arrived", 0)
-        for one in total:
-            (came,) = one.updates
-            staleness = version - begun.get(state.round - one.staleness, 0)
-            buffer = buffer + np.asarray(one.delta) / np.float32(1 + staleness)
-            arrived += 1
-            assert came.client in range(3)
-        weights = state.weights
-        if arrived == self.size:
-            weights = weights + buffer / np.float32(self.size)
-            buffer, arrived, version = np.zeros_like(buffer), 0, version + 1
-        begun[state.round + 1] = version  # the version with which the next round begins
-        memory = {"version": version, "begun": begun, "sum": buffer, "arrived": arrived}
-        return replace(state, weights=weights, memory={**dict(state.memory), AGGREGATE: memory})
-
-
-def test_rounds_that_do_not_wait_need_no_case_of_their_own() -> None:
-    """A place is filled the moment an update arrives, and tasks outlive versions of the model."""
-    clients = bowls(3, noise=0.2)
-    arrivals = [2, 0, 2, 1, 2, 0, 2, 2, 1, 0]
-    logic = a_logic(Idle(), aggregator=Buffer(), min_updates=1)
-    carrier = MemoryCarrier(logic, clients)
-    state = a_state(logic)
-    for client in arrivals:
-        carrier.order = (client,)
-        state, report = run_round(state, carrier, logic)
-        assert report.of("accepted") == (client,)
-        assert sorted(state.in_flight) == [one for one in range(3) if one != client]
-    assert same_bits(state.weights, by_an_event_loop(logic, clients, arrivals))
-
-
-def by_an_event_loop(logic: Logic, clients: Any, arrivals: Sequence[int]) -> np.ndarray:
-    """The same by a loop of its own: no round, no plan, no carrier."""
-    train: Callable[[Task], Update] = MemoryCarrier(logic, clients)._train
-    start = a_state(logic)
-    model, version = start.weights, 0
-    buffer, arrived = np.zeros_like(model), 0
-    tasks: dict[int, tuple[Task, int]] = {}
-    for round, client in enumerate(arrivals, start=1):
-        for idle in sorted(set(range(3)) - tasks.keys()):
-            tasks[idle] = (
-                task_of(logic, replace(start, round=round - 1, weights=model), idle),
-                version,
-            )
-        task, since = tasks.pop(client)
-        buffer = buffer + train(task).delta / np.float32(1 + version - since)
-        arrived += 1
-        if arrived == 2:
-            model = model + buffer / np.float32(2)
-            buffer, arrived, version = np.zeros_like(buffer), 0, version + 1
-    return model
-
-
-def task_of(logic: Logic, state: ServerState, client: int) -> Task:
-    round = RoundMachine(state, replace(logic, selector=alone(client)))
-    (task,) = [one.task for one in round.start({client: 20}) if isinstance(one, SendTask)]
-    return replace(task, last_accepted_round=0)

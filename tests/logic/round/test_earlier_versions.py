@@ -40,13 +40,14 @@ from tests.logic.quadratic import THREE_BOWLS
 
 @dataclass(frozen=True)
 class Seen(Mean):
-    """The mean; keeps how stale each contribution was."""
+    """The mean; keeps of each contribution its client, how stale it was, and its rate."""
 
-    staleness: list[tuple[int, int]] = field(default_factory=list, compare=False)
+    seen: list[tuple[int, int, float]] = field(default_factory=list, compare=False)
 
     def add(self, total, contribution):
         (update,) = contribution.updates
-        self.staleness.append((update.client, contribution.staleness))
+        rate = contribution.training.learning_rate
+        self.seen.append((update.client, contribution.staleness, rate))
         return super().add(total, contribution)
 
 
@@ -67,7 +68,8 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
     peers.order = (0, 1, 2)
     second, report = run_round(restored, peers, logic)
     assert report.of("accepted") == (0,)
-    assert aggregator.staleness == [(2, 0), (0, 1)], "it had started from the model before the last"
+    stale = [one[:2] for one in aggregator.seen]
+    assert stale == [(2, 0), (0, 1)], "it had started from the model before the last"
     np.testing.assert_array_equal(second.weights, [4, 4, 4])  # its delta of 1, from 0
     assert sorted(second.in_flight) == [1, 2]
     assert second.last_accepted == {2: 1, 0: 1}, "the task of client 0 was of round 1"
@@ -215,19 +217,8 @@ class Slower(Hook):
             self.hook.seen.append(("accepted", update.client, context.training.learning_rate))
 
 
-@dataclass(frozen=True)
-class Rates(Mean):
-    """The mean; keeps with which rate each contribution was trained."""
-
-    rates: list[float] = field(default_factory=list, compare=False)
-
-    def add(self, total, contribution):
-        self.rates.append(contribution.training.learning_rate)
-        return super().add(total, contribution)
-
-
 def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
-    hook, aggregator = Slower(), Rates("uniform")
+    hook, aggregator = Slower(), Seen("uniform")
     logic = a_logic(
         alone(0, 1),
         hooks=[hook],
@@ -236,7 +227,7 @@ def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
         learning_rate=decaying,
     )
     run_rounds(2, a_state(logic), MemoryCarrier(logic, THREE_BOWLS))
-    assert aggregator.rates == [1.0, 0.5, 0.1, 0.5]
+    assert [rate for _, _, rate in aggregator.seen] == [1.0, 0.5, 0.1, 0.5]
     for what in ("receive", "accepted"):
         rates = [rate for moment, _, rate in hook.seen if moment == what]
         assert rates == [1.0, 0.5, 0.1, 0.5]
@@ -251,16 +242,3 @@ def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
     logic = a_logic(Wishful())
     with pytest.raises(LogicError, match=r"late updates of clients \[1\]"):
         run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
-
-
-@pytest.mark.parametrize(
-    ("settings", "what"),
-    [
-        ({"lanes": ((0, 1),), "keeps_stragglers": True}, "lanes of several clients"),
-        ({"lanes": ((0,),), "offers": True, "keeps_stragglers": True}, "offers"),
-        ({"lanes": ((0,),), "offers": True, "late": (1,)}, "offers"),
-    ],
-)
-def test_a_plan_that_would_lose_an_accepted_update_is_refused(settings, what) -> None:
-    with pytest.raises(LogicError, match=what):
-        Plan(**settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from layers.logic import ClientLedger, ClientLost, ClientState, StateLost, Training, run_round
+from layers.logic import ClientLost, StateLost, Training, run_round
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.round.test_client_memory import Rounded
@@ -15,19 +15,15 @@ def a_run():
     return logic, MemoryCarrier(logic, CLIENTS)
 
 
-def test_a_ledger_says_after_which_rounds_its_memory_is() -> None:
-    assert ClientLedger().rounds == ()
-    assert ClientLedger(ClientState(3), ClientState(5)).rounds == (3, 5)
-    assert ClientLedger(ClientState(0), ClientState(1)).rounds == (1,)
-
-
 def test_a_task_counts_on_no_memory_that_the_client_lost() -> None:
     logic, peers = a_run()
     state, _ = run_rounds(2, a_state(logic), peers)
     del peers.ledgers[1]
     peers.tasks.clear()
-    run_rounds(1, state, peers)
+    state, _ = run_rounds(1, state, peers)
     assert {task.client: task.last_accepted_round for task in peers.tasks} == {0: 2, 1: 0, 2: 2}
+    sent = [peers.memory(one, state).memory["0:Rounded"]["sent"] for one in range(3)]
+    assert sent == [3, 1, 3], "it begins with an empty one"
 
 
 def test_a_client_that_comes_back_in_mid_round_without_memory_gets_a_task_to_begin_anew() -> None:

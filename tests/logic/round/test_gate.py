@@ -116,12 +116,12 @@ def test_a_bad_update_is_refused_and_the_others_count(name) -> None:
     assert same_bits(state.buffers, expected.buffers)
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("name", ["a delta: nan", "a buffer too many", "an earlier round"])
 def test_a_bad_update_alone_leaves_every_bit_of_the_model(name) -> None:
-    values, _ = LIES[name]
     logic = a_logic(alone(1), min_updates=0)
     start = a_state(logic, WEIGHTS)
-    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, forge=lying(1, **values)), logic)
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **LIES[name][0]))
+    state, report = run_round(start, peers, logic)
     assert report.of("rejected") == (1,)
     assert same_bits(state.weights, start.weights)
     assert same_bits(state.buffers, start.buffers)

@@ -10,6 +10,7 @@ import pytest
 
 from layers.logic import (
     ClientContext,
+    ClientLost,
     ClientSide,
     Hook,
     LogicError,
@@ -24,8 +25,17 @@ from layers.logic import (
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.round.hook_order import keyed
-from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, run_rounds
+from tests.logic.memory_carrier import (
+    Fixed,
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    alone,
+    of_client,
+    run_rounds,
+)
 from tests.logic.quadratic import THREE_BOWLS
+from tests.logic.toys import InPasses
 
 
 @dataclass(frozen=True)
@@ -99,18 +109,12 @@ def _plain(clients: Sequence[int]) -> np.ndarray:
     return run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)[0].weights
 
 
-def test_no_timer_is_left_after_the_last_answers() -> None:
-    logic = a_logic(alone(0, 1, 2), hooks=[Masked()], deadline_s=4.0)
+@pytest.mark.parametrize("hooks", [[], [Masked()]])
+def test_no_timer_is_left_after_the_last_update_or_answer(hooks) -> None:
+    logic = a_logic(alone(0, 1, 2), hooks=hooks, deadline_s=4.0)
     peers = MemoryCarrier(logic, THREE_BOWLS)
     run_round(a_state(logic), peers, logic)
-    assert peers.asked[-1] == ("hooks returned", (0, 1, 2))
-    assert peers.timers == {}
-
-
-def test_no_timer_is_left_after_the_last_update_if_nobody_is_asked() -> None:
-    logic = a_logic(alone(0, 1, 2), deadline_s=4.0)
-    peers = MemoryCarrier(logic, THREE_BOWLS)
-    run_round(a_state(logic), peers, logic)
+    assert peers.asked[-1:] == ([("hooks returned", (0, 1, 2))] if hooks else [])
     assert peers.timers == {}
 
 
@@ -127,23 +131,14 @@ def test_a_client_side_that_answers_knows_the_number_of_clients() -> None:
     assert answer.slots == {key: {"clients": 7}}
 
 
-@pytest.mark.parametrize("lost", [(), (1,)])
-def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding(lost) -> None:
+def test_a_hook_asks_the_cohort_first_and_those_who_returned_before_folding() -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-
-    class LostAfterTask(MemoryCarrier):
-        def ask(self, question, clients, deadline_s=None):
-            self.lost = ()  # they answer, and are lost with their task
-            answers = super().ask(question, clients, deadline_s)
-            self.lost = lost
-            return answers
-
-    peers = LostAfterTask(logic, THREE_BOWLS, lost=lost)
+    peers = MemoryCarrier(logic, THREE_BOWLS)
+    peers.forge = of_client(1, lambda update: [ClientLost(1, 1, "cable cut")])
     state, report = run_round(a_state(logic), peers, logic)
-    returned = tuple(client for client in THREE_BOWLS if client not in lost)
-    assert report.of("accepted") == returned
-    assert peers.asked == [("hooks cohort", (0, 1, 2)), ("hooks returned", returned)]
-    np.testing.assert_allclose(state.weights, _plain(returned), atol=1e-4)
+    assert report.of("accepted") == (0, 2)
+    assert peers.asked == [("hooks cohort", (0, 1, 2)), ("hooks returned", (0, 2))]
+    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 
 @dataclass(frozen=True)
@@ -175,27 +170,20 @@ def test_a_client_that_a_hook_leaves_out_is_asked_nothing_and_gets_no_task() -> 
     assert hooks[0].seen[0][1] != hooks[0].seen[1][1], "each round draws anew"
 
 
-def test_a_client_of_the_cohort_that_does_not_answer_gets_no_task() -> None:
-    logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-    peers = MemoryCarrier(logic, THREE_BOWLS, lost=(1,))
-    state, report = run_round(a_state(logic), peers, logic)
-    assert [task.client for task in peers.tasks] == [0, 2]
-    (lost,) = [one for one in report.clients if one.client == 1]
-    assert (lost.status, lost.reason) == ("lost", "no answer to the question before its task")
-    np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
-
-
 @pytest.mark.parametrize(
-    "slots", [{}, {"0:Masked": {"x": bytes(2 << 20)}}, {"0:Masked": {}, "1:Nobody": {}}]
+    "slots", [None, {}, {"0:Masked": {"x": bytes(2 << 20)}}, {"0:Masked": {}, "1:Nobody": {}}]
 )
-def test_a_client_that_answers_something_else_than_a_hooks_question_has_not_answered(
+def test_a_client_that_does_not_answer_a_hooks_question_or_something_else_gets_no_task(
     slots,
 ) -> None:
     logic = a_logic(alone(0, 1, 2), aggregator=Mean("uniform"), hooks=[Masked()])
-    peers = MemoryCarrier(logic, THREE_BOWLS)
+    peers = MemoryCarrier(logic, THREE_BOWLS, lost=(1,) if slots is None else ())
     peers.forge_answer = lambda told: [replace(told, slots=slots) if told.client == 1 else told]
     state, report = run_round(a_state(logic), peers, logic)
+    assert [task.client for task in peers.tasks] == [0, 2]
     assert (report.of("accepted"), report.of("lost")) == ((0, 2), (1,))
+    (lost,) = [one for one in report.clients if one.client == 1]
+    assert "no answer" in lost.reason
     np.testing.assert_allclose(state.weights, _plain((0, 2)), atol=1e-4)
 
 
@@ -263,7 +251,8 @@ class DiscardsLater(Hook):
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(passes) -> None:
-    logic = a_logic(InPasses(passes), aggregator=Mean("uniform"), hooks=[DiscardsLater()])
+    selector = InPasses(passes=passes)
+    logic = a_logic(selector, aggregator=Mean("uniform"), hooks=[DiscardsLater()])
     peers = MemoryCarrier(logic, THREE_BOWLS)
     state, reports = run_rounds(2, a_state(logic), peers)
     assert [report.of("accepted") for report in reports] == [(0, 1, 2), (0, 2)]
@@ -271,18 +260,6 @@ def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(pass
     state, _ = run_rounds(1, state, peers)
     first = {task.client: task for task in reversed(peers.tasks) if task.round == 3}
     assert {one: task.last_accepted_round for one, task in first.items()} == {0: 2, 1: 1, 2: 2}
-
-
-@dataclass(frozen=True)
-class InPasses(Selector):
-    passes: int
-
-    @property
-    def tasks_per_round(self) -> int:
-        return self.passes
-
-    def select(self, context):
-        return Plan(single_lanes(context.clients), passes=self.passes)
 
 
 def test_a_question_to_a_hook_that_a_client_does_not_have_is_refused() -> None:
@@ -337,12 +314,3 @@ def test_every_question_tells_how_clients_train_in_its_round() -> None:
         )
     ]
     assert {task.training.learning_rate for task in peers.tasks} == {rate_of(1), rate_of(2)}
-
-
-def test_a_hook_gives_numbers_to_the_rounds_record() -> None:
-    logic = a_logic(alone(0, 1), hooks=[Masked()])
-    _, reports = run_rounds(2, a_state(logic), MemoryCarrier(logic, THREE_BOWLS))
-    assert [dict(report.numbers) for report in reports] == [
-        {"unmasked": 2, "budget": 0.5},
-        {"unmasked": 2, "budget": 1.0},
-    ]

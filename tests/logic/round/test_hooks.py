@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from layers.logic import ClientSide, Hook, LogicError, ServerSide, Training, run_round
-from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need
 from layers.logic.errors import PartFailed
 from tests.logic.memory_carrier import (
@@ -17,7 +16,6 @@ from tests.logic.memory_carrier import (
     a_state,
     alone,
     run_rounds,
-    same_bits,
 )
 from tests.logic.quadratic import bowls
 
@@ -158,56 +156,16 @@ def test_two_hooks_of_one_class_share_neither_slot_nor_memory() -> None:
     "where", ["warm_up", "leave_out", "ask", "on_answers", "discard", "send", "receive"]
 )
 def test_a_server_half_cannot_keep_anything_while_the_order_is_by_arrival(where) -> None:
-    class Greedy(ServerSide):
-        asks = frozenset({"cohort"})
+    def keep(self, *given):
+        given[-1].keep(seen=1)
 
-        def keep(self, method, context):
-            if where == method:
-                context.keep(seen=1)
-
-        def warm_up(self, state, context):
-            self.keep("warm_up", context)
-            return state
-
-        def leave_out(self, clients, context):
-            self.keep("leave_out", context)
-            return {}
-
-        def ask(self, moment, clients, context):
-            self.keep("ask", context)
-            return {"number": 1}
-
-        def on_answers(self, moment, answers, context):
-            self.keep("on_answers", context)
-
-        def discard(self, moment, clients, context):
-            self.keep("discard", context)
-            return {}
-
-        def send(self, task, context):
-            self.keep("send", context)
-            return task
-
-        def receive(self, update, context):
-            self.keep("receive", context)
-            return update
+    asks = {"asks": frozenset({"cohort"}), "ask": lambda *_: {"number": 1}}
 
     class Keeps(Hook):
-        Server = Greedy
+        Server = type("Greedy", (ServerSide,), {**asks, where: keep})
 
     logic = a_logic(alone(0), hooks=[Keeps()])
-    said = rf"Greedy\.{where} failed: TypeError: .* in on_accepted\(\) and conclude\(\) only"
-    with pytest.raises(PartFailed, match=said):
-        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
-
-
-def test_an_aggregator_keeps_its_memory_in_the_state_and_not_by_its_context() -> None:
-    class Greedy(Mean):
-        def begin(self, state, context):
-            context.keep(seen=1)
-
-    logic = a_logic(alone(0), aggregator=Greedy())
-    with pytest.raises(PartFailed, match=r"Greedy\.begin failed: TypeError"):
+    with pytest.raises(PartFailed, match=r"Greedy\..* in on_accepted\(\) and conclude\(\) only"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
@@ -290,21 +248,6 @@ def test_a_hook_may_ask_for_the_received_models_loss() -> None:
         assert close == (loss == "received")
 
 
-def test_a_hook_may_change_the_state_after_aggregation() -> None:
-
-    class Damping(Hook):
-        class Server(ServerSide):
-            def conclude(self, state, context):
-                half = np.float32(0.5)
-                return replace(state, weights=half * state.weights + half * context.start)
-
-    plain, damped = a_logic(alone(0, 1)), a_logic(alone(0, 1), hooks=[Damping()])
-    start = a_state(plain, [1, 2, 3])
-    full, _ = run_round(start, MemoryCarrier(plain, CLIENTS), plain)
-    half, _ = run_round(start, MemoryCarrier(damped, CLIENTS), damped)
-    np.testing.assert_allclose(half.weights, (start.weights + full.weights) / 2, rtol=1e-6)
-
-
 @dataclass(frozen=True)
 class Measured(Hook):
     """Record a value as a number of the round."""
@@ -318,46 +261,25 @@ class Measured(Hook):
 
 
 @pytest.mark.parametrize(
-    ("value", "number"),
+    ("given", "number"),
     [
-        (0.5, 0.5),
-        (3, 3),
-        (True, True),
-        (np.float32(0.5), 0.5),
-        (np.longdouble(0.5), 0.5),
-        (np.int64(3), 3),
-        (np.array(0.5), 0.5),
-        (np.array([[3]]), 3),
-        (float("inf"), float("inf")),
+        ((0.5, np.float32(0.5), np.longdouble(0.5), np.array(0.5)), 0.5),
+        ((3, np.int64(3), np.array([[3]])), 3),
+        ((True,), True),
+        ((float("inf"),), float("inf")),
     ],
 )
-def test_whatever_is_one_number_is_recorded_as_a_plain_number(value, number) -> None:
-    logic = a_logic(alone(0), hooks=[Measured(value)])
-    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
-    assert report.numbers == {"drift": number}
-    assert type(report.numbers["drift"]) is type(number)
+def test_whatever_is_one_number_is_recorded_as_a_plain_number(given, number) -> None:
+    for value in given:
+        logic = a_logic(alone(0), hooks=[Measured(value)])
+        _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+        assert report.numbers == {"drift": number}
+        assert type(report.numbers["drift"]) is type(number)
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (np.ones(3), r"takes one number as drift, not an object of ndarray and shape \(3,\)"),
-        (np.ones(0), "takes one number as drift, not an object of ndarray and shape"),
-        ("0.5", "takes one number as drift, not an object of str"),
-        (None, "takes one number as drift, not an object of NoneType"),
-        ([0.5], "takes one number as drift, not an object of list"),
-        pytest.param(10**400, "takes no number as drift that a float cannot hold", id="huge"),
-    ],
-)
-def test_what_is_not_one_number_is_refused_before_anything_is_recorded(value, said) -> None:
+@pytest.mark.parametrize("value", [np.ones(3), np.ones(0), "0.5", None, [0.5], 10**400], ids=type)
+def test_what_is_not_one_number_is_refused_before_anything_is_recorded(value) -> None:
     logic = a_logic(alone(0), hooks=[Measured(value)])
-    refused = rf"^round 1: Measured\.Server\.conclude failed: TypeError: record\(\) {said}"
+    refused = r"^round 1: Measured\.Server\.conclude failed: TypeError: record\(\) .* drift"
     with pytest.raises(PartFailed, match=refused):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
-
-
-def test_a_hook_that_hands_everything_on_changes_no_bit() -> None:
-    logic, plain = a_logic(alone(0, 1, 2), hooks=[Hook(), Hook()]), a_logic(alone(0, 1, 2))
-    state, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, CLIENTS))
-    expected, _ = run_rounds(2, a_state(plain), MemoryCarrier(plain, CLIENTS))
-    assert same_bits(state.weights, expected.weights)

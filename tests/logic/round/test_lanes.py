@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, Plan, run_round
+from layers.logic import LogicError, run_round
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_carrier import (
     Fixed,
@@ -49,38 +49,17 @@ def test_a_lane_trains_in_sequence() -> None:
     assert state.buffers.tolist() == [3]  # one step each, passed on
 
 
-@pytest.mark.parametrize("how", ["lost", "rejected"])
-def test_a_client_that_falls_out_of_the_middle_is_passed_over(how) -> None:
+def test_a_client_that_falls_out_of_the_middle_is_passed_over() -> None:
     logic = a_logic(Fixed(((2, 0, 1),)))
-    if how == "lost":
-        peers = MemoryCarrier(logic, CLIENTS, lost=[0])
-    else:
-        peers = MemoryCarrier(logic, CLIENTS, forge=lying(0, delta=NAN))
+    peers = MemoryCarrier(logic, CLIENTS, forge=lying(0, delta=NAN))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (2, 1)
-    assert report.of(how) == (0,)
+    assert report.of("rejected") == (0,)
     assert same_bits(started_from(peers)[1], started_from(peers)[0])
     short = a_logic(Fixed(((2, 1),)))
     expected, _ = run_round(a_state(logic), MemoryCarrier(short, CLIENTS), short)
     assert same_bits(state.weights, expected.weights)
     assert same_bits(state.buffers, expected.buffers)
-
-
-def test_a_lane_of_which_nobody_is_left_changes_nothing() -> None:
-    logic = a_logic(Fixed(((0, 1), (2, 3))))
-    state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, lost=[0, 1]), logic)
-    assert report.of("lost") == (0, 1)
-    other = a_logic(Fixed(((2, 3),)))
-    expected, _ = run_round(a_state(logic), MemoryCarrier(other, CLIENTS), other)
-    assert same_bits(state.weights, expected.weights)
-
-
-def test_all_lanes_lost_keep_the_model() -> None:
-    logic = a_logic(Fixed(((0, 1), (2, 3))), min_updates=0)
-    start = a_state(logic, [1, 2, 3])
-    state, report = run_round(start, MemoryCarrier(logic, CLIENTS, lost=range(4)), logic)
-    assert report.of("lost") == (0, 1, 2, 3)
-    assert same_bits(state.weights, start.weights)
 
 
 def test_folding_waits_for_the_order_of_the_plan() -> None:
@@ -120,19 +99,6 @@ def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
     other = a_logic(Fixed(((0,), (3,))))
     expected, _ = run_round(a_state(logic), MemoryCarrier(other, CLIENTS), other)
     assert same_bits(state.weights, expected.weights)
-
-
-@pytest.mark.parametrize(
-    ("lanes", "offers", "reason"),
-    [
-        (((0, 1), (1,)), False, r"clients \[1\] twice"),
-        (((0,), ()), False, "empty lane"),
-        (((0, 1),), True, "lanes of several clients"),
-    ],
-)
-def test_a_plan_that_cannot_be_carried_out_is_refused(lanes, offers, reason) -> None:
-    with pytest.raises(LogicError, match=reason):
-        Plan(lanes, offers)
 
 
 @pytest.mark.parametrize("stranger", [77, 9])

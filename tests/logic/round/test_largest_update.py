@@ -11,14 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from layers.logic import BrokenModel, TooFewUpdates, Update, run_round
+from layers.logic import BrokenModel, TooFewUpdates, run_round
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.errors import LogicError
 from layers.logic.hooks.compressors import Quantise, Stc, TopK
 from layers.logic.hooks.local_gradients import GradientReply
 from layers.logic.hooks.server_optimisers import FedAdagrad, FedAdam, FedAvgM, FedYogi
-from layers.logic.numeric.vectors import distance, excess, largest, norm
-from layers.logic.round.validation import check_content
+from layers.logic.numeric.vectors import distance, excess, norm
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls
 
@@ -48,15 +47,6 @@ def test_a_distance_is_the_norm_of_the_difference(vector, data) -> None:
     wide = vector.astype(np.float64) - other
     np.testing.assert_allclose(distance(vector, other), np.linalg.norm(wide), rtol=1e-9)
     assert norm(vector) == distance(vector, None)
-
-
-@pytest.mark.parametrize(
-    ("values", "most"),
-    [([], 0.0), ([0.5, -2.0], 2.0), ([3.0, -2.0], 3.0), ([-math.inf, 1.0], math.inf)],
-)
-def test_the_largest_value_of_nothing_is_zero(values, most) -> None:
-    assert largest(np.array(values, np.float32)) == most
-    assert math.isnan(largest(np.array([*values, math.nan], np.float32)))
 
 
 @given(delta=arrays(np.float32, 3, elements=ANY), most=st.floats(1.0, 1e4))
@@ -138,47 +128,6 @@ def test_a_control_variate_is_bounded_as_an_update_is() -> None:
 def test_a_bound_is_above_zero_and_finite_or_none(most) -> None:
     with pytest.raises(LogicError, match="max_update must be above 0"):
         a_logic(alone(0), max_update=most)
-
-
-@pytest.mark.parametrize(
-    ("lie", "most"),
-    [
-        ({"delta": np.full(3, 900, np.float32)}, 1000.0),
-        ({"buffers": np.full(1, 1e5, np.float32)}, 1000.0),
-        ({"buffers": np.full(1, -3e38, np.float32)}, None),
-    ],
-    ids=repr,
-)
-def test_who_moves_weights_or_buffers_most_has_the_largest_update(lie, most) -> None:
-    logic = a_logic(alone(0, 1, 2), max_update=most)
-    peers = MemoryCarrier(logic, CLIENTS, forge=lying(1, **lie))
-    _, report = run_round(a_state(logic, WEIGHTS), peers, logic)
-    assert report.of("accepted") == (0, 1, 2)
-    assert max(report.clients, key=lambda one: one.peak).client == 1
-    assert all(math.isfinite(one.peak) for one in report.clients)
-
-
-@pytest.mark.parametrize(
-    ("weights", "delta", "buffers", "sent", "peak"),
-    [
-        ([0, 0], [3, -4], [], [], 4.0),
-        ([7, -1], [3, -4], [], [], 0.5),
-        ([], [], [3, 0], [3, 0], 0.0),
-        ([], [], [3, 0], [3, 16], 2.0),  # sqrt(16 / (3 + 1))
-        ([], [], [0], [9], 3.0),
-        ([3], [8], [3], [-13], 2.0),  # 8 / (3 + 1), and sqrt(16 / (3 + 1))
-        ([3], [9], [3], [4], 2.25),
-        ([3], [-1], [3], [39], 3.0),
-    ],
-)
-def test_an_update_goes_as_far_as_its_largest_change_of_weights_or_buffers(
-    weights, delta, buffers, sent, peak
-) -> None:
-    before, changes, kept, after = (
-        np.array(one, np.float32) for one in (weights, delta, buffers, sent)
-    )
-    update = Update(1, 0, 3, 1, changes, after)
-    assert check_content(update, before, largest(before), kept, None) == peak
 
 
 def test_buffers_count_by_what_a_client_changes_and_by_the_root_of_it() -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from layers.logic import Hook, Logic, LogicError, Training
 from layers.logic.hooks.local_gradients import Clip
-from layers.logic.numeric.vectors import norm
 from layers.logic.seeds import derive
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
@@ -120,10 +119,3 @@ def test_a_norm_has_the_same_bits_for_any_number_of_threads() -> None:
     }
     assert len(told) == 1
     assert "0x" in told.pop()
-
-
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), max_size=40))
-def test_a_norm_is_the_euclidean_one_and_does_not_overflow(values) -> None:
-    vector = np.array(values, np.float32)
-    assert norm(vector) == pytest.approx(np.linalg.norm(vector.astype(np.float64)), rel=1e-12)
-    assert norm(np.full(5, np.float32(3e38))) == pytest.approx(np.sqrt(5) * 3e38, rel=1e-6)

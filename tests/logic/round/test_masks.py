@@ -13,7 +13,6 @@ from layers.logic import (
     Hook,
     LogicError,
     Rejected,
-    Selector,
     ServerSide,
     Task,
     Training,
@@ -26,12 +25,12 @@ from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.declaration import Trait
 from layers.logic.core.mask import Mask, own_tensors
 from layers.logic.core.messages import EMPTY
-from layers.logic.core.plan import Plan
 from layers.logic.hooks.compressors import SignSgd, Stc
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import THREE_BOWLS, Tensor
+from tests.logic.toys import Offered
 
 TENSORS = (Tensor("body", (2,), 0, 2), Tensor("head", (1,), 2, 3))
 
@@ -108,14 +107,6 @@ def test_a_mask_does_not_go_with_questions_about_the_whole_model() -> None:
     with pytest.raises(LogicError, match="FedAim asks clients about the whole model"):
         masked(aggregator=FedAim())
     masked(aggregator=FedAim(loss_of="received"))
-
-
-@dataclass(frozen=True)
-class Offered(Selector):
-    """Everybody offers, and every offer is granted."""
-
-    def select(self, context) -> Plan:
-        return Plan(tuple((client,) for client in context.clients), offers=True)
 
 
 def test_the_norm_of_an_offer_is_of_what_travels() -> None:

@@ -94,11 +94,6 @@ def test_the_limit_is_a_multiple_of_the_median_answer() -> None:
     assert waiting.spent(1006.0) == [7, 8]
 
 
-def test_a_round_begins_with_the_limit_of_a_round_without_a_quorum() -> None:
-    patience = Patience(10.0)
-    assert began(patience, after(patience, START, [1.0, 1.0])).limit_s == LEAST_S
-
-
 @given(st.lists(st.floats(0, 1e6), max_size=40), st.integers(1, 12))
 def test_the_median_is_that_of_the_newest_answers(took_s: list[float], most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -147,41 +142,28 @@ def test_an_offence_halves_the_limit_of_a_client_until_an_update_takes_it_back()
     assert waiting.limit_of(7) == waiting.limit_of(8) == 1000.0
 
 
-def test_in_round_1_the_answers_of_others_are_the_measure() -> None:
-    waiting = began(Patience(10.0))
-    for client in range(4):
-        waiting.ask(client, 0.0)
-    assert waiting.next_s() == FIRST_S
-    waiting.answered(0, 30.0)
-    assert waiting.next_s() == 300.0
-
-
-def test_a_round_with_a_quorum_waits_less_for_the_rest_but_never_less_than_the_multiple() -> None:
-    waiting = began(Patience(10.0), min_updates=2)
-    for client in range(6):
-        waiting.ask(client, 0.0)
-    waiting.answered(0, 0.5)
-    assert waiting.next_s() == LEAST_S
-    waiting.answered(1, 0.5)
-    assert waiting.next_s() == QUORUM_LEAST_S
-    slow = began(Patience(10.0), min_updates=2)
-    for client in range(4):
-        slow.ask(client, 0.0)
-    slow.answered(0, 20.0)
-    slow.answered(1, 20.0)
-    assert slow.next_s() == 200.0
-
-
-@pytest.mark.parametrize(("min_updates", "answers"), [(3, 2), (1, 1)])
-def test_there_is_no_quorum_without_min_updates_and_a_third_of_the_tasks(
-    min_updates: int, answers: int
+@pytest.mark.parametrize(
+    ("clients", "min_updates", "took_s", "next_s"),
+    [
+        (4, 1, [], FIRST_S),
+        (4, 1, [30.0], 300.0),
+        # A quorum is min_updates and a third of the tasks.
+        (6, 2, [0.5], LEAST_S),
+        (6, 2, [0.5, 0.5], QUORUM_LEAST_S),
+        (4, 2, [20.0, 20.0], 200.0),
+        (4, 3, [0.5, 0.5], LEAST_S),
+        (4, 1, [0.5], LEAST_S),
+    ],
+)
+def test_in_round_1_the_answers_of_others_are_the_measure_and_a_quorum_waits_less(
+    clients: int, min_updates: int, took_s: list[float], next_s: float
 ) -> None:
     waiting = began(Patience(10.0), min_updates=min_updates)
-    for client in range(4):
+    for client in range(clients):
         waiting.ask(client, 0.0)
-    for client in range(answers):
-        waiting.answered(client, 0.5)
-    assert waiting.next_s() == LEAST_S
+    for client, seconds in enumerate(took_s):
+        waiting.answered(client, seconds)
+    assert waiting.next_s() == next_s
 
 
 def test_quick_rounds_leave_the_least_limit_and_slow_clients_do_not_move_it() -> None:
@@ -272,7 +254,7 @@ def test_only_a_client_of_which_nothing_came_and_that_nobody_stopped_is_silent(w
 
 def test_a_client_is_suspended_from_its_second_offence_on_and_twice_as_long_each_time() -> None:
     state, seconds = START, []
-    for _ in range(12):
+    for _ in range(1100):  # 2**1099 is no float any more
         waiting = began(Patience(limit_s=5.0), state)
         waiting.ask(1, 0.0)
         seconds.append(waiting.lost(1, 5.0))
@@ -280,13 +262,6 @@ def test_a_client_is_suspended_from_its_second_offence_on_and_twice_as_long_each
     first = SUSPENDED_TIMES * 5.0
     assert seconds[:5] == [0.0, first, 2 * first, 4 * first, 8 * first]
     assert max(seconds) == seconds[-1] == MOST_SUSPENDED_S
-
-
-def test_a_client_with_thousands_of_offences_is_suspended_for_the_longest_time() -> None:
-    waiting = began(Patience(limit_s=5.0))
-    for _ in range(3000):
-        suspended_s = waiting.offend(1, 5.0, 0.0)
-    assert suspended_s == MOST_SUSPENDED_S
 
 
 def test_a_suspension_lasts_over_rounds_and_counts_their_time_alone() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.logic import Hook, LogicError, Need, Plan, Selector, ServerSide, run_round, single_lanes
+from layers.logic import Hook, LogicError, Need, ServerSide, run_round
 from layers.logic.aggregators.krum import Krum
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.median import Median
@@ -28,6 +28,7 @@ from tests.logic.memory_carrier import (
 )
 from tests.logic.quadratic import bowls
 from tests.logic.secure_sum import NO_KEY, SILENT, SecureSum, dequantised, quantised
+from tests.logic.toys import Offered
 from tests.logic.vector_files import vectors
 
 CLIENTS = bowls(4, noise=0.2)
@@ -167,21 +168,6 @@ def test_the_hook_checks_the_range_and_plain_values_are_rejected(forge, says) ->
     np.testing.assert_array_equal(state.weights, mean_of((0, 1, 3)))
 
 
-def test_a_late_answer_to_an_earlier_question_counts_for_none() -> None:
-    logic = secure()
-    peers = MemoryCarrier(logic, CLIENTS)
-    first: dict[int, Any] = {}
-
-    def forge(answer):
-        if answer.client == 2:
-            answer = first.setdefault(answer.client, answer)
-        return [answer]
-
-    peers.forge_answer = forge
-    _, report = run_round(a_state(logic), peers, logic)
-    assert (report.of("accepted"), report.of("lost")) == ((0, 1, 3), (2,))
-
-
 @dataclass(frozen=True)
 class Peeks(Hook):
     """Its server side looks at each accepted update."""
@@ -216,12 +202,6 @@ class Plain(SecureSum):
 def test_parts_that_look_at_single_updates_are_refused(settings, says) -> None:
     with pytest.raises(LogicError, match=says):
         a_logic(alone(*CLIENTS), **{"hooks": [SecureSum()], **settings})
-
-
-@dataclass(frozen=True)
-class Offered(Selector):
-    def select(self, context):
-        return Plan(single_lanes(context.clients), offers=True)
 
 
 @pytest.mark.parametrize("selector", [Offered(), Fixed(((0, 1), (2,), (3,)))])

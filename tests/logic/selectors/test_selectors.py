@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import SELECTORS, LogicError, Population, SelectorContext, run_round
-from layers.logic.aggregators.geometric_median import GeometricMedian
-from layers.logic.aggregators.krum import NormClip
+from layers.logic import SELECTORS, Population, SelectorContext, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.seeds import generator
-from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl
@@ -71,23 +65,6 @@ def test_only_clients_with_samples_are_selected_each_once_and_as_many_as_there_a
     assert clients == tuple(sorted(clients))
 
 
-@pytest.mark.parametrize("selector", EVERY)
-@given(population=sizes, seed=st.integers(0, 9), round=st.integers(1, 9))
-def test_the_same_arguments_give_the_same_plan(selector, population, seed, round) -> None:
-    other_way_round = dict(reversed(population.items()))
-    chosen = selector(fraction=0.3)
-    assert drawn(chosen, population, round, seed) == drawn(chosen, other_way_round, round, seed)
-
-
-@pytest.mark.parametrize("selector", [Uniform, BySize])
-def test_rounds_and_seeds_draw_different_cohorts(selector) -> None:
-    population = dict.fromkeys(range(1000), 5)
-    cohorts = {
-        drawn(selector(), population, round, seed) for round in (1, 2, 3) for seed in (1, 2, 3)
-    }
-    assert len(cohorts) == 9
-
-
 def shares(selector, population: dict[int, int], rounds: int) -> np.ndarray:
     taken = [client for round in range(rounds) for client in drawn(selector, population, round)]
     return np.bincount(taken, minlength=len(population)) / rounds
@@ -112,18 +89,6 @@ def test_selection_by_size_is_in_proportion_to_the_samples() -> None:
         expected,
         atol=5 * np.sqrt(0.25 / rounds),
     )
-
-
-@pytest.mark.parametrize("selector", [BySize(), PowerOfChoice(), PowerOfChoice(loss="reported")])
-@pytest.mark.parametrize("aggregator", [Mean(), NormClip(), GeometricMedian(weights="samples")])
-def test_a_size_by_which_clients_are_drawn_does_not_count_again_in_the_mean(
-    selector, aggregator
-) -> None:
-    with pytest.raises(LogicError, match="weights: uniform") as caught:
-        a_logic(selector, aggregator=aggregator)
-    assert "\n" not in str(caught.value)
-    a_logic(selector, aggregator=replace(aggregator, weights="uniform"))
-    a_logic(selector, aggregator=QFedAvg())
 
 
 @given(clients=st.integers(1, 20), count=st.integers(1, 25))
@@ -153,15 +118,6 @@ def test_more_are_asked_than_are_enough(selector, count, lanes) -> None:
         SelectorContext(population, {}, 1, generator(0, "select", 1))
     )
     assert (len(set(plan.clients)), len(plan.lanes), plan.enough) == (lanes, lanes, count)
-
-
-def test_a_client_without_samples_is_never_asked() -> None:
-    clients = {0: bowl(1.0), 1: bowl(1.0, n=0), 2: bowl(1.0)}
-    for selector in EVERY:
-        logic = a_logic(selector(fraction=1.0), size=1, aggregator=Mean("uniform"))
-        peers = MemoryCarrier(logic, clients)
-        run_rounds(3, a_state(logic), peers)
-        assert {task.client for task in peers.tasks} == {0, 2}
 
 
 @pytest.mark.parametrize("selector", EVERY)

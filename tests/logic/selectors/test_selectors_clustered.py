@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, SelectorContext, run_round
+from layers.logic import Population, SelectorContext, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.seeds import generator
 from layers.logic.selectors.clustered import Clustered
@@ -93,25 +93,14 @@ def test_a_client_that_is_drawn_twice_trains_once_and_weighs_two() -> None:
 
 
 def test_asked_in_reserve_the_first_to_come_back_end_the_round() -> None:
+    rng = generator(0, "select", 1)
     population = Population(dict.fromkeys(range(100), 5), over_select=1.5)
-    plan = Clustered(count=10).select(SelectorContext(population, {}, 1, generator(0, "select", 1)))
+    plan = Clustered(count=10).select(SelectorContext(population, {}, 1, rng))
     assert len(plan.lanes) == 15
     assert plan.enough == 10
     assert plan.weights == (1 / 15,) * 15
-
-
-def test_a_mean_that_would_weigh_by_size_again_is_refused() -> None:
-    with pytest.raises(LogicError, match="weights: plan"):
-        a_logic(Clustered())
-
-
-def test_nobody_gives_an_empty_plan() -> None:
-    assert (
-        Clustered()
-        .select(SelectorContext(Population({0: 0}), {}, 1, generator(0, "select", 1)))
-        .lanes
-        == ()
-    )
+    nobody = Clustered().select(SelectorContext(Population({0: 0}), {}, 1, rng))
+    assert nobody.lanes == (), "of nobody, nobody is drawn"
 
 
 def test_a_client_that_says_it_has_all_the_samples_there_can_be_ends_no_draw() -> None:

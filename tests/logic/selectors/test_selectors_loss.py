@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 
 from layers.logic import (
     ClientReport,
-    LogicError,
     Population,
-    Question,
     RoundReport,
     SelectorContext,
     Traffic,
@@ -21,12 +19,11 @@ from layers.logic import (
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.selector import column, with_numbers
-from layers.logic.core.survey import answer_survey
 from layers.logic.seeds import generator
 from layers.logic.selectors.draws import draw_weighted
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
-from tests.logic.quadratic import Measured, QuadraticEngine, bowl
+from tests.logic.quadratic import bowl
 
 PLAIN = Mean("uniform")
 
@@ -56,12 +53,6 @@ def test_the_candidates_with_the_highest_loss_of_the_model_take_part() -> None:
         away = {k: np.linalg.norm(peers.tasks[-1].weights - (k + 1)) for k in candidates}
         assert set(report.of("accepted")) == set(sorted(away, key=away.get)[-3:])
     assert len({candidates for _, candidates in peers.asked}) == 3, "each round draws its own"
-
-
-def test_all_clients_as_candidates_leave_nothing_to_chance() -> None:
-    logic = a_logic(PowerOfChoice(count=2, candidates=20), aggregator=PLAIN)
-    _, report = run_round(a_state(logic), MemoryCarrier(logic, far(20)), logic)
-    assert report.of("accepted") == (18, 19)
 
 
 def test_a_candidate_without_an_answer_or_with_nonsense_for_one_is_not_taken() -> None:
@@ -118,24 +109,7 @@ def test_there_are_candidates_in_reserve_for_those_that_are_asked_too_many() -> 
     assert (len(plan.lanes), plan.enough) == (8, 4)
 
 
-def test_a_loss_is_measured_on_some_samples_that_each_round_draws() -> None:
-    class Engine(QuadraticEngine):
-        def evaluate(self, samples):
-            return Measured(float(samples.x.sum()), 0.0, len(samples))
-
-    class Rows:
-        x, y = np.arange(100.0), np.zeros(100, np.int64)
-
-        def __len__(self) -> int:
-            return 100
-
-    def loss(samples: int, round: int) -> float:
-        model = {"weights": np.zeros(3), "buffers": np.zeros(1)}
-        question = Question("loss", samples=samples, round=round, **model)
-        return answer_survey(0, question, Engine(3), Rows()).values["loss"]
-
-    assert loss(0, 1) == loss(100, 1) == loss(101, 1) == sum(range(100))
-    assert loss(10, 1) == loss(10, 1) != loss(10, 2)
+def test_a_loss_is_asked_for_on_as_many_samples_as_are_set() -> None:
     population = Population(dict.fromkeys(range(3), 5))
     ((question, _),) = PowerOfChoice(count=1, samples=7).inquire(
         SelectorContext(population, {}, 1, generator(0, "inquire", 1))
@@ -168,16 +142,3 @@ def test_weighted_draws_are_in_proportion_and_without_replacement() -> None:
         assert places[-1] == 2, "what weighs nothing comes last"
         firsts[places[0]] += 1
     assert firsts / 4000 == pytest.approx(weights / 8, abs=0.03)
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: PowerOfChoice(candidates=0), "candidates"),
-        (lambda: PowerOfChoice(count=5, candidates=4), "candidates"),
-        (lambda: PowerOfChoice(samples=-1), "samples"),
-    ],
-)
-def test_settings_that_cannot_be_are_refused(make, said) -> None:
-    with pytest.raises(LogicError, match=said):
-        make()

@@ -19,13 +19,15 @@ from layers.logic.core.selector import with_numbers
 from layers.logic.seeds import generator
 from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.power_of_choice import PowerOfChoice
+from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 
 SIZED = (
     PowerOfChoice(fraction=0.3, loss="reported"),
     PowerOfChoice(fraction=0.3),
     Oort(fraction=0.3, most_rounds=2, pacer_step=2),
 )
-EVERY = (*SIZED, Clustered(fraction=0.3), FedCS(candidates=0.5), OfflineKP(), OnlineKP())
+DRAWN = (Uniform(fraction=0.3), BySize(fraction=0.3), Clustered(fraction=0.3))
+EVERY = (*SIZED, *DRAWN, RoundRobin(fraction=0.3), FedCS(candidates=0.5), OfflineKP(), OnlineKP())
 
 
 def a_population(sizes: list[int], seed: int) -> Population:
@@ -100,7 +102,7 @@ def test_as_many_take_part_as_the_fraction_says(selector, population, memory, se
     assert plan.clients == tuple(sorted(plan.clients))
 
 
-@pytest.mark.parametrize("selector", [*SIZED, Clustered(fraction=0.3), FedCS(candidates=0.3)])
+@pytest.mark.parametrize("selector", [*SIZED, *DRAWN, FedCS(candidates=0.3)])
 def test_rounds_and_seeds_draw_differently(selector) -> None:
     population = a_population([5] * 60, 0)
     plans = {
