@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import inspect
 import operator
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -171,3 +174,25 @@ def test_every_test_file_that_a_page_names_exists() -> None:
     assert "fedmx/run/test_checkpoint.py" in named
     tests = [f"/{shown(path)}" for path in (ROOT / "tests").rglob("test_*.py")]
     assert not [name for name in named if not any(path.endswith(f"/{name}") for path in tests)]
+
+
+def methods_of(of: type) -> Iterator[tuple[str, object]]:
+    for name, value in vars(of).items():
+        if inspect.isclass(value) and value.__qualname__.startswith(f"{of.__qualname__}."):
+            yield from methods_of(value)
+        elif name[0] != "_" and (inspect.isroutine(value) or isinstance(value, property)):
+            yield f"{of.__qualname__}.{name}", value
+
+
+def test_every_public_method_says_what_it_does_itself_or_in_a_base_class() -> None:
+    """Ruff has no rule for this: an override that adds nothing has no docstring."""
+    silent = []
+    for path in SOURCES:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if "torch" in name or name.endswith("__main__"):
+            continue
+        for of in vars(importlib.import_module(name)).values():
+            own = inspect.isclass(of) and of.__module__ == name and of.__name__[0] != "_"
+            if own and not getattr(of, "_is_protocol", False):
+                silent += [f"{name}.{one}" for one, at in methods_of(of) if not inspect.getdoc(at)]
+    assert silent == []

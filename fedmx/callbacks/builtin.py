@@ -193,19 +193,16 @@ class ProgressBar(Callback):
     _bar: Any = field(default=None, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
-        """Show the bar."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the line of text needs no other package
             from tqdm.auto import tqdm
         self._bar = tqdm(total=run.last_round, initial=run.state.round, unit="round", leave=True)
 
     def on_round(self, round: Round) -> None:
-        """Move the bar to this round; after a step back, it moves backwards."""
         if round.accuracy is not None:
             self._bar.set_postfix_str(f"accuracy {round.accuracy:.2%}", refresh=False)
         self._bar.update(round.round - self._bar.n)
 
     def on_end(self, status: Ending, reason: str) -> None:
-        """Close the bar."""
         if self._bar is not None:
             self._bar.close()

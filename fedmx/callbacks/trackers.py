@@ -93,7 +93,6 @@ class Tracker(Callback):
             self._send_once(record)
 
     def on_round(self, round: Round) -> None:
-        """Send the numbers of a round."""
         if round.stepped_back:
             self._sent = min(self._sent, round.round - 1)
         self._send_once(round.record())
@@ -170,7 +169,6 @@ class MLflowLogger(Tracker):
         self._go_on(run, sent)
 
     def on_end(self, status: Ending, reason: str) -> None:
-        """Keep the files, and end the MLflow run."""
         if not self.run_id or self._run is None:
             return
         self._client.set_tag(self.run_id, "fedmx.reason", reason_of(self._run, reason))
@@ -250,7 +248,6 @@ class WandbLogger(Tracker):
         self._go_on(run, int(self._wandb.summary.get("round", 0)) if self._wandb.resumed else 0)
 
     def on_end(self, status: Ending, reason: str) -> None:
-        """Send the files, and end the run."""
         if self._wandb is None or self._run is None:
             return
         self._wandb.summary.update({"status": status, "reason": reason_of(self._run, reason)})

@@ -134,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # Called by asyncio
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
         self.resize(MOST_BYTES)
@@ -144,11 +144,11 @@ class Connection(asyncio.BufferedProtocol):
         self._owner.made(self)
         self.flush()
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: D102
+    def get_buffer(self, sizehint: int) -> memoryview:
         self._direct = None if self._holds else self.session.receive_buffer()
         return self._scratch if self._direct is None else self._direct
 
-    def buffer_updated(self, nbytes: int) -> None:  # noqa: D102
+    def buffer_updated(self, nbytes: int) -> None:
         if self._direct is not None:
             self._direct = None
             self._handle_if_any(self.session.buffer_filled(nbytes, self._loop.time()))
@@ -159,7 +159,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._read(self._scratch[:nbytes])
 
-    def eof_received(self) -> bool:  # noqa: D102
+    def eof_received(self) -> bool:
         self._holds &= ~Hold.TURN
         while self._unread and not self._holds:
             self._read_on()
@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
         self.handle(self.session.receive_eof())
         return False
 
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
+    def connection_lost(self, error: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if isinstance(error, ssl.SSLError):
@@ -191,10 +191,10 @@ class Connection(asyncio.BufferedProtocol):
         self._finished.clear()
         self._unread = b""
 
-    def pause_writing(self) -> None:  # noqa: D102
+    def pause_writing(self) -> None:
         self._writing_paused = True
 
-    def resume_writing(self) -> None:  # noqa: D102
+    def resume_writing(self) -> None:
         self._writing_paused = False
         self.flush()
 

@@ -64,7 +64,6 @@ class Distillation(Loss):
         return arrays
 
     def losses(self, F: Any, given: Given) -> Any:
-        """Return the weighted sum of both parts."""
         if self.reference is None:
             q = given.arrays["soft_labels"]
         else:
@@ -113,7 +112,6 @@ class Moon(Loss):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layer of the representation."""
         return (self.layer,)
 
     def losses(self, F: Any, given: Given) -> Any:
@@ -147,12 +145,10 @@ class FedProto(Loss):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layer of the representation."""
         return (self.layer,)
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """The global prototypes."""
         return ("prototypes",)
 
     def inputs(

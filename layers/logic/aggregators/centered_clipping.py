@@ -56,7 +56,6 @@ class CenteredClipping(Combination):
         return v, clips / np.add.reduce(clips)
 
     def finish(self, total: StoredUpdates, state: ServerState) -> ServerState:
-        """Return the state with v applied and kept."""
         moved = super().finish(total, state)
         memory = {**moved.memory, AGGREGATE: {"step": frozen(moved.change.copy())}}
         return replace(moved, memory=memory)

@@ -48,11 +48,9 @@ class Combination(Aggregator):
     """
 
     def init(self, state: ServerState) -> StoredUpdates:
-        """Return no updates."""
         return StoredUpdates()
 
     def add(self, total: Any, contribution: Contribution) -> Any:
-        """Keep one update."""
         return total.add(contribution)
 
     @abstractmethod
@@ -64,7 +62,6 @@ class Combination(Aggregator):
         return coordinate_median(updates.buffers)
 
     def finish(self, total: Any, state: ServerState) -> ServerState:
-        """Return the state moved by the combination."""
         step, shares = self.combine(total, state)
         moved = stepped(state, step, self.buffers(total).astype(np.float32))
         return replace(moved, shares=shares)

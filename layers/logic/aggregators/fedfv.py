@@ -61,18 +61,15 @@ class FedFV(Aggregator):
     requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
 
     def inspect(self, update: Update) -> None:
-        """Reject an update without the loss by which updates are ordered."""
         if "loss" not in update.metrics:
             raise Rejected(
                 "an update without the received model's loss, by which FedFV orders them"
             )
 
     def init(self, state: ServerState) -> _Updates:
-        """Return no updates."""
         return _Updates(BufferMean(state))
 
     def add(self, total: _Updates, contribution: Contribution) -> _Updates:
-        """Keep one update."""
         (update,) = contribution.updates
         total.buffers.add(contribution)
         total.deltas.append(np.asarray(contribution.delta))

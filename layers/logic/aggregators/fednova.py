@@ -69,11 +69,9 @@ class FedNova(WeightedMean):
             )
 
     def weight(self, contribution: Contribution) -> float:
-        """Return n_i."""
         return float(contribution.samples)
 
     def factor(self, total: _Work, contribution: Contribution) -> float:
-        """Return 1 / ||a_i||_1, relative to the unit."""
         (update,), training = contribution.updates, contribution.training
         a = accumulation(update.steps, training.learning_rate, training.momentum, self.mu)
         if a <= 0:  # a client without steps has no direction
@@ -85,7 +83,6 @@ class FedNova(WeightedMean):
         return total.unit / a
 
     def finish(self, total: _Work, state: ServerState) -> ServerState:
-        """Return the state with the normalised mean applied."""
         by_steps = self.effective == "steps" or (self.effective == "auto" and self.mu > 0)
         delta = total.mean()
         if total.unit:

@@ -47,7 +47,6 @@ class Krum(Combination):
         return 2 * self.byzantine + 3
 
     def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
-        """Return the update of the least score."""
         best = int(np.argmin(scores(updates.deltas, self.byzantine)))
         shares = np.zeros(len(updates.deltas))
         shares[best] = 1.0
@@ -69,7 +68,6 @@ class MultiKrum(Krum):
     keep: Count | None = None
 
     def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean of the best updates."""
         most = max(1, len(updates.deltas) - self.byzantine)
         number = most if self.keep is None else min(self.keep, most)
         best = np.argsort(scores(updates.deltas, self.byzantine), kind="stable")[:number]
@@ -138,17 +136,14 @@ class NormClip(WeightedMean):
         return frozenset({Trait.BY_SLICES, Trait.ROBUST, *by_samples(self.weights)})
 
     def weight(self, contribution: Contribution) -> float:
-        """Return the weight that `weights` says."""
         return float(contribution.samples) if self.weights == "samples" else 1.0
 
     def factor(self, total: _Clipped, contribution: Contribution) -> float:
-        """Return by how much the update is clipped."""
         length = norm(contribution.delta)
         clip = self.norm / length if length > self.norm else 1.0
         total.counted.append(self.weight(contribution) * clip)
         return clip
 
     def finish(self, total: _Clipped, state: ServerState) -> ServerState:
-        """Return the state with the mean applied."""
         shares = np.array(total.counted) / sum_in_order(total.counted)
         return replace(stepped(state, total.mean(), total.buffers.median()), shares=shares)

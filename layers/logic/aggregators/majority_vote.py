@@ -44,12 +44,10 @@ class MajorityVote(Aggregator):
         return frozenset({Trait.BY_SLICES, *(() if self.step is None else (Trait.ROBUST,))})
 
     def init(self, state: ServerState) -> _Votes:
-        """Start with no vote."""
         size = state.weights.size
         return _Votes(np.zeros(size, np.int32), np.zeros(size), BufferMedian(), 0)
 
     def add(self, total: _Votes, contribution: Contribution) -> _Votes:
-        """Add one client's votes."""
         for start in range(0, total.sign.size, BLOCK):
             part = slice(start, start + BLOCK)
             values = contribution.delta[part]
@@ -61,7 +59,6 @@ class MajorityVote(Aggregator):
         return total
 
     def finish(self, total: _Votes, state: ServerState) -> ServerState:
-        """Return the state after a step in the direction of the majority."""
         change = np.sign(total.sign).astype(np.float32)
         if self.step is None:
             change *= (total.size / total.voters).astype(np.float32)

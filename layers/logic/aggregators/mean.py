@@ -111,16 +111,13 @@ class WeightedMean(Aggregator):
         return 1.0
 
     def init(self, state: ServerState) -> WeightedSum:
-        """Return empty sums."""
         return self.fold(state)
 
     def add(self, total: Any, contribution: Contribution) -> Any:
-        """Add one weighted update."""
         total.add(contribution, self.weight(contribution), self.factor(total, contribution))
         return total
 
     def finish(self, total: Any, state: ServerState) -> ServerState:
-        """Return the state with the mean applied."""
         return stepped(state, total.mean(), total.buffers.mean())
 
 
@@ -151,7 +148,6 @@ class Mean(WeightedMean):
         return frozenset({Trait.BY_SLICES, *other, *equal, *by_samples(self.weights)})
 
     def weight(self, contribution: Contribution) -> float:
-        """Return the weight that `weights` says."""
         if self.weights == "samples":
             return float(contribution.samples)
         if self.weights == "uniform":

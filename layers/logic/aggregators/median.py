@@ -52,7 +52,6 @@ class Median(Combination):
         return frozenset({Need.EACH_CLIENT, *(() if self.sparse else (Need.DENSE,))})
 
     def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
-        """Return the median."""
         return coordinate_median(updates.deltas), EMPTY
 
 
@@ -98,7 +97,6 @@ class TrimmedMean(Combination):
         return max(3, math.ceil((1 - Fraction(ROUNDING)) / Fraction(self.trim)))
 
     def combine(self, updates: StoredUpdates, state: ServerState) -> tuple[np.ndarray, np.ndarray]:
-        """Return the trimmed mean."""
         return mean_of_sorted(updates.deltas, self._cut(len(updates.deltas))), EMPTY
 
     def buffers(self, updates: StoredUpdates) -> np.ndarray:

@@ -84,11 +84,9 @@ class Mixing(Aggregator):
         return self.rule.start(state, group)
 
     def begin(self, state: ServerState, context: ServerContext) -> _Held:
-        """Return no contributions."""
         return _Held(context)
 
     def add(self, total: _Held, contribution: Contribution) -> _Held:
-        """Keep one contribution."""
         # A view of the message, however small, would keep all of its memory.
         kept = replace(contribution, buffers=contribution.buffers.copy(), updates=())
         total.contributions.append(kept)
@@ -145,7 +143,6 @@ class Bucketing(Mixing):
         return self.size * (least - 1) + 1 if least else 0
 
     def mixtures(self, deltas: Sequence[Vector], context: ServerContext) -> list[list[int]]:
-        """Return the buckets of a random order."""
         order = context.rng("buckets").permutation(len(deltas)).tolist()
         return [order[start : start + self.size] for start in range(0, len(order), self.size)]
 

@@ -45,7 +45,6 @@ class QFedAvg(WeightedMean):
     provides = frozenset({Trait.BY_SLICES})
 
     def inspect(self, update: Update) -> None:
-        """Reject an update whose loss has no power q."""
         check_loss(update)
 
     def add(self, total: _Scaled, contribution: Contribution) -> _Scaled:

@@ -83,7 +83,6 @@ class Astraea(Selector):
         return self.mediator_epochs
 
     def surveys(self) -> tuple[Question, ...]:
-        """Ask for the histogram of the labels."""
         return (self._question,)
 
     @property
@@ -151,7 +150,6 @@ class Rebalance(Hook):
     requires = frozenset({Need.LABELS})
 
     def check(self, logic: Parts) -> None:
-        """Check that the selector asks for the labels."""
         if all(question.name != LABELS for question in logic.selector.surveys()):
             raise LogicError(
                 f"{type(self).__name__} uses the labels of all clients, but "

@@ -175,11 +175,9 @@ class FedAsync(_ByStaleness, Aggregator):
     alpha: PositiveShare = 0.6
 
     def init(self, state: ServerState) -> _Mixture:
-        """Start with the global model."""
         return _Mixture(state.weights.astype(np.float64), BufferMean(state))
 
     def add(self, total: _Mixture, contribution: Contribution) -> _Mixture:
-        """Mix one client's model in."""
         mixed = self.alpha * self.factor(total, contribution)
         client = contribution.start.astype(np.float64) + np.asarray(contribution.delta)
         total.model += mixed * (client - total.model)
@@ -187,7 +185,6 @@ class FedAsync(_ByStaleness, Aggregator):
         return total
 
     def finish(self, total: _Mixture, state: ServerState) -> ServerState:
-        """Return the state with the mixture as its model."""
         return stepped(state, total.model - state.weights, total.buffers.mean())
 
 

@@ -97,7 +97,6 @@ class FedAimSplit(Selector):
 
     @property
     def provides(self) -> frozenset[Trait]:
-        """What follows from `reveal`."""
         return frozenset({Trait.ONLY_LABELS} if self.reveal == "histogram" else ())
 
     most_clients = 10_000
@@ -283,7 +282,6 @@ class FedAim(Aggregator):
 
     @property
     def requires(self) -> frozenset[Need]:
-        """What follows from `loss_of`."""
         return frozenset({Need.ASKED_LOSS if self.loss_of == "new" else Need.RECEIVED_LOSS})
 
     def inspect(self, update: Update) -> None:
@@ -292,7 +290,6 @@ class FedAim(Aggregator):
             raise Rejected("an update without the received model's loss, which fedaim needs")
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the model of the group's server."""
         server = _server_of(group)
         kept = state.memory.get(AGGREGATE, {})
         if server not in kept:
@@ -300,12 +297,10 @@ class FedAim(Aggregator):
         return kept[server], kept[f"{server}_buffers"]
 
     def init(self, state: ServerState) -> _Round:
-        """Return empty sums of both servers."""
         nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
         return _Round(nebs, ebs, BufferMean(state), Split.of_state(state).bias)
 
     def add(self, total: _Round, contribution: Contribution) -> _Round:
-        """Add a lane to its server's mean."""
         total.buffers.add(contribution)
         if contribution.group.endswith(ALONE):
             total.alone = _server_of(contribution.group)

@@ -117,7 +117,6 @@ class FedCS(Selector):
         return self.select_s + self.distribute_s + self.aggregate_s
 
     def check(self, logic: Parts) -> None:
-        """Refuse a round in which no time is left for clients."""
         if logic.deadline_s is not None and self._fixed_s >= logic.deadline_s:
             raise LogicError(
                 f"fedcs: select_s, distribute_s and aggregate_s take {self._fixed_s:g} s together, "
@@ -125,14 +124,12 @@ class FedCS(Selector):
             )
 
     def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
-        """Ask the candidates how long they will take."""
         clients = context.clients
         number = cohort_size(self.candidates, None, len(clients))
         drawn = draw_uniform(context.rng, len(clients), number)
         return [(Question(TIMES), sorted(clients[place] for place in drawn))]
 
     def select(self, context: SelectorContext) -> Plan:
-        """Take clients as long as they fit."""
         reported = ReportedTimes.of(context.population)
         greedy = _greedy_multicast if self.multicast else _greedy
         deadline_s = deadline_of(context.population) - self._fixed_s

@@ -48,7 +48,6 @@ class FedShare(Hook):
 
     @property
     def assets(self) -> Mapping[str, Asset]:
-        """The set G."""
         return {ASSET: Asset(self.shared)}
 
     def taken(self, shared: int) -> int:

@@ -121,7 +121,6 @@ class FedSSO(Selector):
             )
 
     def surveys(self) -> tuple[Question, ...]:
-        """Ask every client for one step."""
         return (Question(STEP, learning_rate=self.learning_rate, values=self.sketch),)
 
     def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
@@ -258,14 +257,12 @@ class Stratified(Aggregator):
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
     def init(self, state: ServerState) -> _Sum:
-        """Return empty sums."""
         size = state.weights.size
         means = np.zeros(size if self.mean == "stratified" else 0)
         strata = Clustering.of_state(state).strata
         return _Sum(np.zeros(size), BufferMean(state), strata, means)
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
-        """Add one contribution to its stratum, or to all."""
         if self.mean == "stratified" and contribution.group != total.group:
             _close(total)
             if contribution.group in total.closed:
@@ -281,7 +278,6 @@ class Stratified(Aggregator):
         return total
 
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
-        """Return the state with the mean applied."""
         if self.mean == "stratified":
             _close(total)
             delta = total.means

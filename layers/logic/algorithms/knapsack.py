@@ -136,7 +136,6 @@ class OfflineKP(_AllTrain):
     ask_times: bool = True
 
     def check(self, logic: Parts) -> None:
-        """Refuse a table that is too large."""
         cells = (logic.deadline_s or 0.0) / self.resolution_s
         if self.solver == "dp" and cells > CELLS:
             raise LogicError(

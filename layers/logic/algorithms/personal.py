@@ -69,7 +69,6 @@ class FineTuning(LocalSgd):
     tune: Literal["all", "head", "body"] = "all"
 
     def personal(self, job: Job) -> None:
-        """Tune the received model."""
         super().personal(job)
         training = replace(job.task.training, epochs=self.tune_epochs, steps=self.tune_steps)
         still = ~_group(self.tune, job.context.layout)
@@ -101,11 +100,9 @@ class FedBabuTrainer(FineTuning):
     name = "fedbabu"
 
     def check(self, logic: Parts) -> None:
-        """Refuse a logic in which all tensors travel."""
         _needs_own(self, logic)
 
     def train(self, job: Job) -> TrainReport:
-        """Take the local steps of the task."""
         frozen = _frozen(job.context.own, job.task.training, job.correct)
         return super().train(replace(job, correct=frozen))
 
@@ -127,7 +124,6 @@ class FedRepTrainer(Trainer):
     head_steps: Count | None = None
 
     def check(self, logic: Parts) -> None:
-        """Refuse a logic in which all tensors travel."""
         _needs_own(self, logic)
 
     def train(self, job: Job) -> TrainReport:
@@ -190,7 +186,6 @@ class DittoTrainer(LocalSgd):
         return super().train(job)
 
     def personal(self, job: Job) -> None:
-        """Load v."""
         job.engine.load(_own_model(job), job.task.buffers)
 
 

@@ -64,7 +64,6 @@ class InnerProduct(Collusion):
     requires = NEEDS
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the mean in the other direction."""
         return np.asarray(-self.epsilon * _mean(honest))
 
 
@@ -83,7 +82,6 @@ class Mimic(Collusion):
     requires = NEEDS
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the update of the honest client."""
         return np.array(honest[min(self.place, len(honest) - 1)])
 
 
@@ -131,7 +129,6 @@ class FangKrum(Collusion):
     requires = NEEDS
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the farthest vector."""
         sign, distances = np.sign(_mean(honest)), _squared_distances(honest)
         length, norms = _square(sign), np.array([_square(one) for one in honest])
         along = np.array([total(sign * one) for one in honest])
@@ -172,7 +169,6 @@ class MinMax(Collusion):
     requires = NEEDS
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the farthest vector."""
         most = float(_squared_distances(honest).max())
         mean, p = _mean(honest), _direction(honest, self.direction)
         # ||mu - gamma p - x||^2 <= most for each x is a quadratic inequality in gamma.
@@ -198,7 +194,6 @@ class MinSum(Collusion):
     requires = NEEDS
 
     def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
-        """Return the farthest vector."""
         most = float(_squared_distances(honest).sum(axis=1).min())
         mean, p = _mean(honest), _direction(honest, self.direction)
         # The sum is that of the squared distances from the mean, plus h ||gamma p||^2.

@@ -29,14 +29,12 @@ class LabelFlipping(Attack):
     classes: Annotated[int, Ge(2)] = 10
 
     def check_data(self, classes: int, partition: object) -> None:
-        """Check that `classes` is that of the data."""
         if classes != self.classes:
             raise LogicError(
                 f"classes: the data have {classes} labels, not {self.classes}; set it to {classes}"
             )
 
     def lie_in_samples(self, data: Data, context: ClientContext) -> Data:
-        """Return the samples with the labels of the other end."""
         return ArrayData(data.x, self.classes - 1 - data.y)
 
 
@@ -68,7 +66,6 @@ class BackDoor(Attack):
     scale: Positive = 1.0
 
     def check_data(self, classes: int, partition: object) -> None:
-        """Check that the target is a label of the data."""
         if self.target >= classes:
             raise LogicError(f"target: must be a label from 0 to {classes - 1}, not {self.target}")
 
@@ -102,5 +99,4 @@ class BackDoor(Attack):
         return {"attack_success": ArrayData(self.triggered(x[others]), labels)}
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
-        """Return the scaled update."""
         return delta if self.scale == 1 else delta * np.float32(self.scale)

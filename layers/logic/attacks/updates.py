@@ -24,7 +24,6 @@ class SignFlip(Attack):
     scale: Positive = 1.0
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
-        """Return the update in the other direction."""
         return delta * np.float32(-self.scale)
 
 
@@ -41,7 +40,6 @@ class Scaling(Attack):
     scale: Positive = 10.0
 
     def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
-        """Return the larger update."""
         return delta * np.float32(self.scale)
 
 

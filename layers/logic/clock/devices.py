@@ -96,7 +96,6 @@ class Range(Devices):
                 )
 
     def draw(self, clients: int, seed: int) -> Fleet:
-        """Draw every device."""
         rng = generator(seed, "devices")
         return _Rates(
             rng.uniform(*self.samples_per_s, clients),
@@ -122,7 +121,6 @@ class Lognormal(Devices):
     sigma: Annotated[float, Ge(0), Le(10)] = 0.5
 
     def draw(self, clients: int, seed: int) -> Fleet:
-        """Draw every device."""
         spread = exp(self.sigma * generator(seed, "devices").standard_normal((3, clients)))
         return _Rates(
             self.samples_per_s * spread[0],
@@ -200,7 +198,6 @@ class Knapsack(Devices):
             )
 
     def draw(self, clients: int, seed: int) -> Fleet:
-        """Draw every client's speed."""
         speeds = generator(seed, "devices").uniform(*self.speed, clients)
         return KnapsackFleet(self, speeds, seed)
 

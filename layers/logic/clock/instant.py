@@ -63,12 +63,10 @@ class InstantClock(VirtualClock):
         return 0.0
 
     def ask(self, client: int, samples: int, training: Training, bytes: int, round: int) -> None:
-        """Give a client a task now."""
         super().ask(client, samples, training, bytes, round)
         self._real.ask(client, again=self._continues)
 
     def close(self) -> None:
-        """End the round."""
         super().close()
         self._real.end()
 

@@ -64,7 +64,6 @@ class Serial(Uploads):
     """
 
     def open(self, turns: Sequence[int] | None) -> Channel:
-        """Return a channel without uploads."""
         return _Line(list(turns) if turns is not None else None)
 
 
@@ -133,7 +132,6 @@ class Parallel(Uploads):
     bytes_per_s: Positive | None = None
 
     def open(self, turns: Sequence[int] | None) -> Channel:
-        """Return a channel without uploads."""
         return _Free() if self.bytes_per_s is None else _Shared(self.bytes_per_s)
 
 

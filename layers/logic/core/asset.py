@@ -38,7 +38,7 @@ class Declares(Protocol):
     """Something that declares assets, as hooks do."""
 
     @property
-    def assets(self) -> Mapping[str, Asset]: ...  # noqa: D102
+    def assets(self) -> Mapping[str, Asset]: ...
 
 
 def declared_assets(hooks: Iterable[Declares]) -> dict[str, Asset]:

@@ -22,9 +22,9 @@ class Data(Protocol):
     """A client's samples: x of shape (n, ...) and integer labels y of shape (n,)."""
 
     @property
-    def x(self) -> np.ndarray: ...  # noqa: D102
+    def x(self) -> np.ndarray: ...
     @property
-    def y(self) -> np.ndarray: ...  # noqa: D102
+    def y(self) -> np.ndarray: ...
     def __len__(self) -> int: ...
 
 
@@ -47,11 +47,11 @@ class TrainReport(Protocol):
     """
 
     @property
-    def steps(self) -> int: ...  # noqa: D102
+    def steps(self) -> int: ...
     @property
-    def loss(self) -> float: ...  # noqa: D102
+    def loss(self) -> float: ...
     @property
-    def rms_loss(self) -> float: ...  # noqa: D102
+    def rms_loss(self) -> float: ...
 
 
 class Batch(Data, Protocol):
@@ -78,11 +78,11 @@ class Metrics(Protocol):
     """The result of an evaluation: mean loss, accuracy from 0 to 1, and number of samples."""
 
     @property
-    def loss(self) -> float: ...  # noqa: D102
+    def loss(self) -> float: ...
     @property
-    def accuracy(self) -> float: ...  # noqa: D102
+    def accuracy(self) -> float: ...
     @property
-    def samples(self) -> int: ...  # noqa: D102
+    def samples(self) -> int: ...
 
 
 class Engine(Protocol):

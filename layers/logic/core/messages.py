@@ -58,13 +58,13 @@ class Tensor(Protocol):
     """Where one tensor lies in the flat vector: ``vector[start:stop].reshape(shape)``."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102
+    def name(self) -> str: ...
     @property
-    def shape(self) -> tuple[int, ...]: ...  # noqa: D102
+    def shape(self) -> tuple[int, ...]: ...
     @property
-    def start(self) -> int: ...  # noqa: D102
+    def start(self) -> int: ...
     @property
-    def stop(self) -> int: ...  # noqa: D102
+    def stop(self) -> int: ...
 
 
 Layout: TypeAlias = "Sequence[Tensor]"

@@ -76,5 +76,4 @@ class LocalSgd(Trainer):
     name = "local-sgd"
 
     def train(self, job: Job) -> TrainReport:
-        """Take the local steps of the task."""
         return local_steps(job, job.task.training, job.task.seed, job.correct)

@@ -47,7 +47,6 @@ class Quantise(CodecHook):
             raise LogicError("quantise with neither up nor down does nothing; set one to true")
 
     def codecs(self) -> tuple[Codec | None, Codec | None]:
-        """Return the codecs of updates and of the model's changes."""
         codec = QuantisedCodec(self.bits)
         return codec if self.up else None, codec if self.down else None
 
@@ -69,7 +68,6 @@ class SignSgd(CodecHook):
     feedback: bool = True
 
     def codecs(self) -> tuple[Codec, Codec | None]:
-        """Return the codecs of updates and of the model's changes."""
         return SignCodec(), SignCodec() if self.down else None
 
 
@@ -113,7 +111,6 @@ class Stc(CodecHook):
         return 1.0 if self.p_up is None else self.p_up
 
     def codecs(self) -> tuple[Codec | None, Codec | None]:
-        """Return the codecs of updates and of the model's changes."""
         return self._codec(self.p_up), self._codec(self.p_down)
 
     def _codec(self, p: float | None) -> Codec | None:
@@ -142,9 +139,7 @@ class TopK(CodecHook):
 
     @property
     def share_sent(self) -> float:
-        """`p`."""
         return self.p
 
     def codecs(self) -> tuple[Codec, Codec | None]:
-        """Return the codecs of updates and of the model's changes."""
         return SparseCodec(self.p), None if self.p_down is None else SparseCodec(self.p_down)

@@ -106,7 +106,6 @@ class SelectiveSgd(Hook):
 
     @property
     def share_sent(self) -> float:
-        """`upload`."""
         return self.upload
 
     class Server(ServerSide["SelectiveSgd"]):

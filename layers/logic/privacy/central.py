@@ -89,11 +89,9 @@ class Central(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """Delta and epsilon."""
         return Budget(self.delta, self.epsilon)
 
     def applied(self, preset: Preset, clients: int) -> Preset:
-        """Return the parts with a private mean, and with clipping on the clients."""
         check_delta(self.delta, clients)
         clipping = ClipUpdates(self.clip, self.quantile is not None)
         given = with_hook(preset, clipping)
@@ -107,7 +105,6 @@ class Central(Privacy):
         return replace(given, aggregator=mean)
 
     def mechanism(self, preset: Preset) -> Mechanism:
-        """Return the noise and the sampling."""
         assert isinstance(preset.aggregator, PrivateMean)
         return Mechanism(preset.aggregator.noise, preset.aggregator.probability)
 
@@ -117,7 +114,6 @@ class Central(Privacy):
         return seen_of(self.budget, f"{Seen.traffic}, whose secrecy epsilon counts on")
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
-        """Return the parts with this noise in the mean."""
         return with_noise_in_mean(preset, noise)
 
 
@@ -299,7 +295,6 @@ class PrivateMean(Aggregator):
         )
 
     def begin(self, state: ServerState, context: ServerContext) -> _Sum:
-        """Return an empty sum."""
         if state.buffers.size:
             raise LogicError(
                 "the model has buffers (BatchNorm), which clients would send without clipping and "
@@ -309,7 +304,6 @@ class PrivateMean(Aggregator):
         return _Sum(clip, self.step_at(clip), np.zeros(state.weights.size, np.int64), context)
 
     def add(self, total: _Sum, contribution: Contribution) -> _Sum:
-        """Add one update, clipped."""
         total.whole += on_grid(contribution.delta, total.clip, total.step)
         if self.adaptive is not None:
             slots = contribution.updates[0].slots.values()
@@ -318,7 +312,6 @@ class PrivateMean(Aggregator):
         return total
 
     def finish(self, total: _Sum, state: ServerState) -> ServerState:
-        """Return the state with the noisy mean applied."""
         scale = total.step / (self.probability * self.clients)
         if self.tree is not None:
             nodes = self.tree.nodes_after(state.round, state.memory.get(AGGREGATE, {}), total.step)

@@ -66,11 +66,9 @@ class DpFtrl(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """Delta and epsilon."""
         return Budget(self.delta, self.epsilon)
 
     def applied(self, preset: Preset, clients: int) -> Preset:
-        """Return the parts with a private mean, and with clipping on the clients."""
         check_delta(self.delta, clients)
         given = with_hook(preset, ClipUpdates(self.clip, sampled=False))
         share = 1 / selector_in(preset, Cyclic).period
@@ -86,9 +84,7 @@ class DpFtrl(Privacy):
 
     @property
     def seen(self) -> Seen:
-        """The noisy sums."""
         return seen_of(self.budget)
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
-        """Return the parts with this noise in the mean."""
         return with_noise_in_mean(preset, noise)

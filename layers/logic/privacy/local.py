@@ -62,11 +62,9 @@ class Local(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """Delta and epsilon."""
         return Budget(self.delta, self.epsilon)
 
     def applied(self, preset: Preset, clients: int) -> Preset:
-        """Return the parts with noise on the clients."""
         response = None
         if self.label_epsilon is not None:
             asked = [one.classes for one in preset.selector.surveys() if one.name == LABELS]
@@ -78,14 +76,12 @@ class Local(Privacy):
         return Mechanism(self.noise / 2, 1.0, per_round=preset.selector.tasks_per_round)
 
     def once(self) -> Mechanism | None:
-        """Return the answer about labels."""
         if self.label_epsilon is None:
             return None
         return Mechanism(None, 1.0, epsilon=self.label_epsilon * self.labels)
 
     @property
     def seen(self) -> Seen:
-        """Updates with the clients' own noise."""
         server = "each client's update with the client's own noise, and its number of samples"
         if self.label_epsilon is not None:
             server += f", and labels by randomised response (epsilon {self.label_epsilon} each)"

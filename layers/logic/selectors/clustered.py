@@ -36,7 +36,6 @@ class Clustered(CohortSelector):
     requires = frozenset({Need.EQUAL_WEIGHTS, Need.PLAN_WEIGHTS})
 
     def select(self, context: SelectorContext) -> Plan:
-        """Draw a client from each distribution."""
         sizes = context.population.sizes
         clients = sizes.ids
         if not clients.size:

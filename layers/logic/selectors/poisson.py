@@ -26,7 +26,6 @@ class Poisson(Selector):
     probability: PositiveShare = 0.1
 
     def select(self, context: SelectorContext) -> Plan:
-        """Draw each client."""
         clients = context.population.sizes.ids
         if not clients.size:
             return Plan(())

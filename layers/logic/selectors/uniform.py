@@ -65,7 +65,6 @@ class Uniform(Draw):
     provides = frozenset({Trait.BY_NUMBER})
 
     def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        """Draw places among the clients."""
         clients = context.clients
         return (clients[place] for place in draw_uniform(context.rng, len(clients), number))
 
@@ -81,7 +80,6 @@ class RoundRobin(Draw):
     provides = frozenset({Trait.BY_NUMBER})
 
     def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        """Take the next clients."""
         clients = context.clients
         first = (context.round - 1) * self.size(len(clients))
         return (clients[(first + step) % len(clients)] for step in range(number))
@@ -101,6 +99,5 @@ class BySize(Draw):
     requires = frozenset({Need.EQUAL_WEIGHTS})
 
     def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        """Draw places in proportion to the sizes."""
         drawn = draw_by_size(context.rng, context.population.sizes, number)
         return (context.clients[place] for place in drawn)

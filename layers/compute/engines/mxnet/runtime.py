@@ -97,11 +97,9 @@ class MXNetThread(OneThread):
         )
 
     def limit(self, before: list[int]) -> None:
-        """Set the OpenMP libraries to one thread."""
         _run_as_operator(lambda: limit_libraries(self.libraries, before))
 
     def restore(self, before: list[int]) -> None:
-        """Give the OpenMP libraries their numbers of threads again."""
         _run_as_operator(lambda: restore_libraries(self.libraries, before))
 
 

@@ -91,7 +91,6 @@ class NumpyEngine(Engine):
 
     @property
     def definition(self) -> Definition:
-        """The model without its weights."""
         shapes = {tensor.name: tensor.shape for tensor in self.layout}
         return Definition(shapes, {}, self.example_shape, self._outputs)
 
