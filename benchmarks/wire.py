@@ -24,7 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from fedmx import Experiment, Server, serve
-from layers.logic.round.exchange import Account
+from layers.logic.round.exchange import ReportCosts
 from layers.network import endpoint, make_ca, make_client_certificate, make_server_certificate
 from layers.network.connection import Connection
 
@@ -115,7 +115,7 @@ def measure(server: Server, workers: list[subprocess.Popen[bytes]]) -> None:
     processes = [os.getpid(), *(worker.pid for worker in workers)]
     held = [reset_peak(process) for process in processes]
     at_first = CountedConnection.total_bytes
-    server.network.exchange([Account()])
+    server.network.exchange([ReportCosts()])
     seconds, reported = [], 0
     for round in server.rounds():
         print(

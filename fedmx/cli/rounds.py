@@ -117,7 +117,7 @@ def run_loop(
         if text is None or not opened or server.recorder is None:
             raise  # a bug, or the run did not start
         again = _happens_again(error)
-        new = callable(folder) and not server.state.round and not server.network.foreign
+        new = callable(folder) and not server.state.round and not server.network.untrusted
         if again and new and opened[0].path.is_dir():
             shutil.rmtree(opened[0].path)
             raise FedmxError(f"{text}; the run folder, which has no round, is removed") from error

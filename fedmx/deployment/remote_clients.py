@@ -39,17 +39,17 @@ from layers.logic import (
 from layers.logic.clock import RealClock
 from layers.logic.core.survey import is_answer_to
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Answered,
     Ask,
     Begin,
     Cancel,
     Close,
     Command,
+    Costs,
     Event,
     Joined,
     Left,
+    ReportCosts,
     SendTask,
     SetTimer,
     TimerName,
@@ -100,7 +100,7 @@ class RemoteClients:
         any_version: whether clients may have another minor version of fedmx.
     """
 
-    foreign = True
+    untrusted = True
     virtual = False
     opened_s = None
 
@@ -424,7 +424,7 @@ class RemoteClients:
                 self._begin(command)
             case Close():
                 self._end_collecting()
-            case Account():
+            case ReportCosts():
                 self._events.append(self._accounts())
 
     def _begin(self, begin: Begin) -> None:
@@ -445,7 +445,7 @@ class RemoteClients:
         self._wait("updates")
         self._zero = self._server_clock.now_s
         self._clock.begin(self._tasks)
-        self._collecting, self._keeps = True, begin.keeps_stragglers
+        self._collecting, self._keeps = True, begin.keeps_in_flight
         for client, task in self._tasks.items():
             self._sessions.membership.expect(client)
             if client not in self._kept and client in self._sessions.reconnected:
@@ -505,13 +505,13 @@ class RemoteClients:
             self._clock.end()
         self._sessions.questions.clear()
 
-    def _accounts(self) -> Accounts:
+    def _accounts(self) -> Costs:
         """Return the cost of the round: bytes, times, and what connections were refused for."""
         sessions = self._sessions
         traffic, counter = sessions.listener.traffic(), sessions.byte_counter
         files = traffic.file_bytes_sent + traffic.file_bytes_received
         total = traffic.sent_bytes + traffic.received_bytes
-        return Accounts(
+        return Costs(
             took_s=self._clock.elapsed_s,
             traffic=counter.take(),
             times=self._clock.times(),

@@ -40,11 +40,11 @@ from layers.logic import (
 )
 from layers.logic.core.messages import EMPTY
 from layers.logic.round.exchange import (
-    Accounts,
     Answered,
     Ask,
     Cancel,
     Command,
+    Costs,
     Event,
     SendTask,
 )
@@ -60,7 +60,7 @@ class JournalClients:
     Args:
         executor: computes updates and answers; entered and left together with this object.
         journals: the journals of the run, by round.
-        foreign: whether the run was deployed (see `Carrier.foreign`).
+        untrusted: whether the run was deployed (see `Carrier.untrusted`).
         virtual: whether its time is virtual.
         population: returns the clients that could be asked when a round was opened.
         strict: whether an update that differs from the recorded one is an error.
@@ -73,12 +73,12 @@ class JournalClients:
         executor: Executor,
         journals: Mapping[int, Journal],
         *,
-        foreign: bool,
+        untrusted: bool,
         virtual: bool,
         population: Callable[[Journal], Mapping[int, int]],
         strict: bool = False,
     ) -> None:
-        self.foreign = foreign
+        self.untrusted = untrusted
         self.virtual = virtual
         self._executor = executor
         self._journals = journals
@@ -120,7 +120,7 @@ class JournalClients:
                 f"the journal ends with round {last}; there is none of round {round}", round
             )
         self._journal, self._only = journal, None
-        self.patience = journal.patience if self.foreign else None
+        self.patience = journal.patience if self.untrusted else None
         self._entries = iter(journal.entries)
         self._outcomes = _outcomes(journal)
         self._samples = self._population(journal)
@@ -268,7 +268,7 @@ class JournalClients:
         return client is None or (self._only is not None and client in self._only)
 
     def _event_of(self, kept: Kept) -> Event:
-        if isinstance(kept, Accounts) and self.virtual:
+        if isinstance(kept, Costs) and self.virtual:
             self._run_s = (self._journal.opened_s or 0.0) + kept.took_s
         if isinstance(kept, AnswerArrived):
             return Answered(self._answer_of(kept))

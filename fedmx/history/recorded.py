@@ -250,7 +250,7 @@ def following(
     journals: Mapping[int, Journal],
     last_round: int,
     *,
-    foreign: bool,
+    untrusted: bool,
     strict: bool,
 ) -> Server:
     """Return the server of an experiment before its first round, whose rounds follow journals.
@@ -259,7 +259,7 @@ def following(
         assembly: the parts of the experiment.
         journals: the journals of its run, by round.
         last_round: the number of the run's last round.
-        foreign: whether the run was deployed.
+        untrusted: whether the run was deployed.
         strict: whether an update that differs from the recorded one raises a `JournalError`.
     """
     with workers_of(assembly, None) as (executor, scores):
@@ -267,14 +267,16 @@ def following(
         clients = JournalClients(
             executor,
             journals,
-            foreign=foreign,
-            virtual=simulated.virtual and not foreign,
+            untrusted=untrusted,
+            virtual=simulated.virtual and not untrusted,
             population=lambda journal: (
-                journal.population if foreign else simulated.population_at(journal.opened_s or 0.0)
+                journal.population
+                if untrusted
+                else simulated.population_at(journal.opened_s or 0.0)
             ),
             strict=strict,
         )
-        memory_of = None if foreign else clients.memory_of
+        memory_of = None if untrusted else clients.memory_of
         server = server_of(assembly, clients, scores, memory_of=memory_of)
         return follow(server, journals, last_round)
 
@@ -316,7 +318,7 @@ def _step_back_before(server: Server, round: int, journals: Mapping[int, Journal
 
 def _server(run: RecordedRun, strict: bool) -> Server:
     last = max(run.round_records(), default=0)
-    server = following(run.assembly, run.journals, last, foreign=run.deployed, strict=strict)
+    server = following(run.assembly, run.journals, last, untrusted=run.deployed, strict=strict)
     if run.deployed:
         server.secret = run.folder.secret
     if server.account is not None:
@@ -358,7 +360,7 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> list[Cl
         carrier.trace(trace)
     state, population = carrier.open_round(server.state)
     round = RoundMachine(
-        state, server.logic, foreign=carrier.foreign, patience=carrier.patience, trace=trace
+        state, server.logic, untrusted=carrier.untrusted, patience=carrier.patience, trace=trace
     )
     commands = round.start(population)
     working: tuple[int, ...] | None = None

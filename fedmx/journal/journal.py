@@ -30,17 +30,17 @@ from layers.logic import (
 )
 from layers.logic.record_size import recorded_bytes
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Answered,
     Ask,
     Begin,
     Cancel,
     Close,
     Command,
+    Costs,
     Event,
     Joined,
     Left,
+    ReportCosts,
     SendTask,
     SetTimer,
 )
@@ -105,7 +105,7 @@ Kept: TypeAlias = (
     | TimerFired
     | Joined
     | Left
-    | Accounts
+    | Costs
 )
 """An event as a journal keeps it."""
 
@@ -190,10 +190,10 @@ class Journal:
                 self.entries[place] = Entry(entry.commands, event, entry.at_s)
 
     @property
-    def accounts(self) -> Accounts:
+    def accounts(self) -> Costs:
         """The cost of the round."""
         event = self.entries[-1].event
-        assert isinstance(event, Accounts)
+        assert isinstance(event, Costs)
         return event
 
     def _kept(self, event: Event) -> Kept:
@@ -321,7 +321,7 @@ def record_of_command(command: Command) -> list[Any]:
             return ["begin", *(task.client for task in late)]
         case Close():
             return ["close"]
-        case Account():
+        case ReportCosts():
             return ["account"]
     raise AssertionError(command)
 
@@ -338,7 +338,7 @@ _KINDS: Mapping[str, type[Kept]] = {
     "timer": TimerFired,
     "joined": Joined,
     "left": Left,
-    "accounts": Accounts,
+    "accounts": Costs,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -351,7 +351,7 @@ def _record_of(event: Kept, round: int) -> dict[str, Any]:
     match event:
         case TimerFired(name):
             return {**record, "name": name}
-        case Accounts():
+        case Costs():
             return {**record, **_record_of_accounts(event)}
         case UpdateArrived(client=client, blake3=blake3, rejected=rejected):
             record |= {"client": client, "blake3": blake3}
@@ -387,7 +387,7 @@ def _event_of(record: Mapping[str, Any], round: int) -> Kept:
     kind = _KINDS[record["event"]]
     if kind is TimerFired:
         return TimerFired(record["name"])
-    if kind is Accounts:
+    if kind is Costs:
         return _accounts_of(record)
     client, of_round = record["client"], record.get("round", round)
     if kind is UpdateArrived:
@@ -415,7 +415,7 @@ def _event_of(record: Mapping[str, Any], round: int) -> Kept:
     return Joined(client, record["samples"]) if kind is Joined else Left(client)
 
 
-def _record_of_accounts(accounts: Accounts) -> dict[str, Any]:
+def _record_of_accounts(accounts: Costs) -> dict[str, Any]:
     clients: dict[int, dict[str, Any]] = {}
     for given in (accounts.traffic, accounts.times):
         for client, one in given.items():
@@ -427,14 +427,14 @@ def _record_of_accounts(accounts: Accounts) -> dict[str, Any]:
     return {"took_s": accounts.took_s, **filled, "clients": dict(sorted(clients.items()))}
 
 
-def _accounts_of(record: Mapping[str, Any]) -> Accounts:
+def _accounts_of(record: Mapping[str, Any]) -> Costs:
     clients = _by_client(record.get("clients", {}))
     overhead = dict(record.get("overhead", {}))
     texts: dict[str, Any] = {
         name: tuple(overhead.pop(name, ()))
         for name in ("rejected_connections", "operator", "other_versions")
     }
-    return Accounts(
+    return Costs(
         took_s=record["took_s"],
         waited_s=record.get("waited_s", 0.0),
         traffic={one: _given(Traffic, of) for one, of in clients.items() if "up_bytes" in of},

@@ -54,12 +54,12 @@ def server_of(
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
     parts = (logic.selector, logic.aggregator, *logic.hooks, logic.trainer)
-    for doubt in (*possible_mistakes(parts), *doubts(assembly, simulated=not clients.foreign)):
+    for doubt in (*possible_mistakes(parts), *doubts(assembly, simulated=not clients.untrusted)):
         log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
     _check_patience(assembly, clients)
     evaluate, stop = experiment.compute.evaluate, experiment.stop
     by_client = evaluate.per_client or evaluate.personal
-    if by_client and clients.foreign:
+    if by_client and clients.untrusted:
         measured = {
             "stop.client_accuracy": stop.client_accuracy is not None,
             "compute.evaluate.per_client": evaluate.per_client,
@@ -85,11 +85,11 @@ def server_of(
         scores=scores,
         callbacks=callbacks,
         experiment=experiment,
-        secret=Secret.fresh() if clients.foreign else None,
+        secret=Secret.fresh() if clients.untrusted else None,
         account=assembly.account,
         initial_state=None if start is None else ServerState(0, start.weights, start.buffers),
         store=_store_of(
-            experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.foreign
+            experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.untrusted
         ),
         stop=Stop(**dict(stop)),
     )
@@ -128,14 +128,14 @@ def _of_attack(assembly: Assembly) -> list[Measure]:
 
 
 def _store_of(
-    fold_memory_mb: int | None, aggregator: Aggregator, foreign: bool
+    fold_memory_mb: int | None, aggregator: Aggregator, untrusted: bool
 ) -> UpdateStore | None:
     """Return where updates wait; None: in memory.
 
     If nothing is set, those of a simulation do, which come in their turn.
     """
     if fold_memory_mb is None:
-        if not foreign or Trait.BY_SLICES not in aggregator.provides:
+        if not untrusted or Trait.BY_SLICES not in aggregator.provides:
             return None
         return UpdateStore(WAITING_MB * MB, waiting_bytes=WAITING_MB * MB)
     try:

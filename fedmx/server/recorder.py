@@ -140,7 +140,7 @@ def recorded(
         released = _released(server, folder)
         folder.truncate_after(server.state.round)
         server.folder = folder
-        if server.network.foreign:
+        if server.network.untrusted:
             if server.state.round == 0:
                 folder.draw_secret()
             server.secret = folder.secret

@@ -171,7 +171,7 @@ class Server(Shown):
     @property
     def confidential(self) -> bool:
         """Whether the records of the run stay with this server; see `is_confidential`."""
-        return is_confidential(self.experiment, self.network.foreign)
+        return is_confidential(self.experiment, self.network.untrusted)
 
     @property
     def weights(self) -> np.ndarray:
@@ -302,13 +302,13 @@ class Server(Shown):
         round = RoundMachine(
             self.state,
             replace(self.logic, facilities=facilities),
-            foreign=carrier.foreign,
+            untrusted=carrier.untrusted,
             patience=carrier.patience,
             store=self.store,
         )
         journal = Journal(
             self.state.round + 1,
-            population if carrier.foreign else {},
+            population if carrier.untrusted else {},
             carrier.opened_s,
             self.state.memory.get(EXCLUDED, {}),
             carrier.patience,

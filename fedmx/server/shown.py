@@ -113,7 +113,7 @@ class Shown:
 
     def _title(self) -> str:
         name = "" if self.experiment is None else f" of {self.experiment.name!r}"
-        return f"{'Server' if self.network.foreign else 'Simulation'}{name}"
+        return f"{'Server' if self.network.untrusted else 'Simulation'}{name}"
 
     def _last_evaluated(self) -> Mapping[str, Any] | None:
         return next((one for one in reversed(self.records) if one["accuracy"] is not None), None)

@@ -33,15 +33,15 @@ from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import ClockEvent, InstantClock, VirtualClock
 from layers.logic.core.state import frozen
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Answered,
     Ask,
     Begin,
     Cancel,
     Close,
     Command,
+    Costs,
     Event,
+    ReportCosts,
     SendTask,
     SetTimer,
 )
@@ -63,7 +63,7 @@ class SimulatedClients:
         file_bytes: bytes on the wire for sending every asset to every client once.
     """
 
-    foreign = False
+    untrusted = False
     address = ""  # no client connects
 
     def __init__(
@@ -204,7 +204,7 @@ class SimulatedClients:
                 self._begin(command)
             case Close():
                 self._clock.close()
-            case Account():
+            case ReportCosts():
                 self._events.append(self._accounts())
 
     def _begin(self, begin: Begin) -> None:
@@ -222,8 +222,8 @@ class SimulatedClients:
             if client not in self._work and client not in self._results:  # of a checkpoint
                 ledger = self._ledgers.get(client, ClientLedger())
                 self._work[client] = self._executor.submit(task, ledger)
-        self._keeps = begin.keeps_stragglers
-        continues = begin.keeps_stragglers or bool(late)
+        self._keeps = begin.keeps_in_flight
+        continues = begin.keeps_in_flight or bool(late)
         self._clock.begin(begin.turns, begin.before_s, begin.after_s, continues)
 
     def _ask(self, question: Question, clients: Sequence[int]) -> None:
@@ -261,10 +261,10 @@ class SimulatedClients:
         else:
             self._cancel(client)
 
-    def _accounts(self) -> Accounts:
+    def _accounts(self) -> Costs:
         traffic, self._traffic = self._traffic, {}
         file_bytes, self._file_bytes = self._file_bytes, 0
-        return Accounts(
+        return Costs(
             took_s=self._clock.elapsed_s,
             waited_s=self._clock.waited_s,
             traffic=traffic,

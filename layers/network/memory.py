@@ -57,7 +57,7 @@ LEAST_PROGRESS_BYTES = CHUNK_BYTES // 4  # per message and `stall_s`, while othe
 WINDOWS_A_MESSAGE = 60  # the most `stall_s` that a message may take while others wait
 
 
-class Account:
+class Reservation:
     """The share of one connection; `granted` is called when its message no longer has to wait.
 
     Attributes:
@@ -115,9 +115,9 @@ class MemoryBudget:
         self._on_room = on_room
         self._on_wait = on_wait
         self._used = 0
-        self._waiting: deque[Account] = deque()
-        self._holding: deque[Account] = deque()  # those of `_waiting` that also hold memory
-        self._beyond: Account | None = None  # may exceed the budget
+        self._waiting: deque[Reservation] = deque()
+        self._holding: deque[Reservation] = deque()  # those of `_waiting` that also hold memory
+        self._beyond: Reservation | None = None  # may exceed the budget
         self._lock = threading.Lock()
 
     @property
@@ -135,11 +135,11 @@ class MemoryBudget:
         """Number of waiting connections."""
         return len(self._waiting)
 
-    def account(self, granted: Callable[[], None]) -> Account:
+    def account(self, granted: Callable[[], None]) -> Reservation:
         """Return the account of a new connection."""
-        return Account(self, granted)
+        return Reservation(self, granted)
 
-    def reserve(self, account: Account, size: int) -> bool:
+    def reserve(self, account: Reservation, size: int) -> bool:
         """Reserve memory for a message, or let the account wait for it."""
         with self._lock:
             if not self._waiting and self._used + size <= self._first:
@@ -155,7 +155,7 @@ class MemoryBudget:
         self._on_wait()
         return False
 
-    def complete(self, account: Account, size: int) -> None:
+    def complete(self, account: Reservation, size: int) -> None:
         """Mark a message as complete; its memory is released when the caller takes it."""
         with self._lock:
             account.held -= size
@@ -169,7 +169,7 @@ class MemoryBudget:
             self._used -= size
         self._tell_room()
 
-    def close(self, account: Account) -> None:
+    def close(self, account: Reservation) -> None:
         """Release what an account holds, and stop waiting for it."""
         with self._lock:
             self._used -= account.held
@@ -209,13 +209,13 @@ class MemoryBudget:
             self._now = min(2 * self._now, self.most)
         self.grant()
 
-    def _next(self) -> Account | None:
+    def _next(self) -> Reservation | None:
         """Return the account to grant memory next, if there is enough."""
         if self._waiting and self._fits(self._waiting[0].waits):
             return self._waiting[0]
         return next((one for one in self._holding if self._may_go_beyond(one)), None)
 
-    def _end_wait(self, account: Account) -> None:
+    def _end_wait(self, account: Reservation) -> None:
         account.waits = 0
         self._waiting.remove(account)
         if account in self._holding:
@@ -224,17 +224,17 @@ class MemoryBudget:
     def _fits(self, size: int) -> bool:
         return not self._used or self._used + size <= self._now
 
-    def _may_go_beyond(self, account: Account) -> bool:
+    def _may_go_beyond(self, account: Reservation) -> bool:
         return account.held > 0 and self._beyond in (None, account)
 
-    def _give(self, account: Account, size: int) -> None:
+    def _give(self, account: Reservation, size: int) -> None:
         if not self._fits(size):
             self._beyond = account
         self._used += size
         self._unfinished += size
         account.held += size
 
-    def _stay_within(self, account: Account) -> None:
+    def _stay_within(self, account: Reservation) -> None:
         if account is self._beyond and not account.held:
             self._beyond = None
 

@@ -53,7 +53,7 @@ from layers.network.frames import (
 )
 from layers.network.inbox import FEATURE, Inbox, PartialMessage
 from layers.network.limits import Limits
-from layers.network.memory import Account
+from layers.network.memory import Reservation
 from layers.network.outbox import Outbox, OutgoingFile, OutgoingMessage
 from layers.network.payload import Payload
 
@@ -105,7 +105,7 @@ class Session(ABC):
         self.meter = Meter()
         self.claimed: str | None = None
         self.peer_left = False
-        self.memory: Account | None = None
+        self.memory: Reservation | None = None
         self.unread = 0
         self.unfinished: list[PartialMessage] = []
         self._codec = codec

@@ -44,7 +44,7 @@ def record(
     assembly = Assembly(given)
     server = simulate(assembly, backend)
     if deployed:
-        server.network.foreign = True  # type: ignore[misc]
+        server.network.untrusted = True  # type: ignore[misc]
     facts = gather_facts(
         seed=given.seed,
         mode="server" if deployed else "simulation",

@@ -32,14 +32,14 @@ from layers.logic import (
 )
 from layers.logic.core.plan import Plan
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Answered,
     Ask,
     Begin,
     Cancel,
     Command,
+    Costs,
     Event,
+    ReportCosts,
     SendTask,
     SetTimer,
 )
@@ -64,7 +64,7 @@ class MemoryCarrier:
         forge: what arrives in place of a client's update.
         forge_offer: likewise of its offer.
         deadline: after so many events nothing more is yielded.
-        foreign: whether the clients count as somebody else's processes.
+        untrusted: whether the clients count as somebody else's processes.
     """
 
     logic: Logic
@@ -76,7 +76,7 @@ class MemoryCarrier:
     forge_offer: Callable[[Offer], Iterable[Event]] = lambda offer: [offer]
     forge_answer: Callable[[Answer], Iterable[Answer]] = lambda answer: [answer]
     deadline: int | None = None
-    foreign: bool = False
+    untrusted: bool = False
     ledgers: dict[int, ClientLedger] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -121,10 +121,10 @@ class MemoryCarrier:
                     self.timers[name] = at_s
             case Cancel(client):
                 self._queue = [one for one in self._queue if one.client != client]
-            case Account():
+            case ReportCosts():
                 asked, self._told = self.tasks[self._told :], len(self.tasks)
                 traffic = {task.client: Traffic(down_bytes=100, up_bytes=10) for task in asked}
-                self._arrived.append(Accounts(0.0, traffic=traffic))
+                self._arrived.append(Costs(0.0, traffic=traffic))
 
     def _ask(self, question: Question, clients: Sequence[int]) -> None:
         self.asked.append((question.name, tuple(clients)))
@@ -232,7 +232,7 @@ class Buffered(Selector):
     def select(self, context) -> Plan:
         idle = [client for client in context.clients if client not in context.in_flight]
         lanes = tuple((client,) for client in idle)
-        return Plan(lanes, enough=1, late=context.in_flight, keeps_stragglers=True)
+        return Plan(lanes, enough=1, late=context.in_flight, keeps_in_flight=True)
 
 
 def alone(*clients: int) -> Fixed:

@@ -18,14 +18,14 @@ from layers.logic import (
 from layers.logic.clock import ClockEvent, Devices, Fleet, Serial, VirtualClock
 from layers.logic.core.messages import Training
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Answered,
     Begin,
     Cancel,
     Close,
     Command,
+    Costs,
     Event,
+    ReportCosts,
     SetTimer,
 )
 from tests.logic.memory_carrier import MemoryCarrier
@@ -93,8 +93,8 @@ class TimedCarrier(MemoryCarrier):
                 self.clock.cancel(client)
             case Close():
                 self.clock.close()
-            case Account():
-                self._arrived.append(Accounts(self.clock.elapsed_s, times=self.clock.times()))
+            case ReportCosts():
+                self._arrived.append(Costs(self.clock.elapsed_s, times=self.clock.times()))
             case _:
                 super().carry(command)
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.network import Limits, memory
-from layers.network.memory import SMALL_BYTES, Account, IncomingMemory, MemoryBudget
+from layers.network.memory import SMALL_BYTES, IncomingMemory, MemoryBudget, Reservation
 
 K = SMALL_BYTES + 1  # the smallest size that counts
 
@@ -21,7 +21,7 @@ class Parties:
     """A budget with accounts."""
 
     def __init__(self, most: int, number: int, first: int | None = None) -> None:
-        self.granted: list[Account] = []
+        self.granted: list[Reservation] = []
         self.waits = 0
         self.room = False
         self.budget = MemoryBudget(most, self._has_room, self._has_to_wait, first)
@@ -33,11 +33,11 @@ class Parties:
     def _has_to_wait(self) -> None:
         self.waits += 1
 
-    def _account(self) -> Account:
+    def _account(self) -> Reservation:
         account = self.budget.account(lambda: self.granted.append(account))
         return account
 
-    def settle(self) -> list[Account]:
+    def settle(self) -> list[Reservation]:
         """Call `grant` if the budget asked for it, and return the granted accounts."""
         if self.room:
             self.room = False
@@ -245,7 +245,7 @@ def test_all_messages_complete_and_the_reserved_sum_is_bounded(
     """Each connection announces and completes its messages in order, up to two at a time."""
     parties = Parties(most * K, len(plans))
     left = {account: list(plan) for account, plan in zip(parties.accounts, plans, strict=True)}
-    held: dict[Account, list[int]] = {account: [] for account in parties.accounts}
+    held: dict[Reservation, list[int]] = {account: [] for account in parties.accounts}
     largest_pair = 2 * 25 * K
     while any(left.values()) or any(held.values()):
         moves = []

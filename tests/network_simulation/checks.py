@@ -64,7 +64,7 @@ def replayed(experiment: Experiment, folder: RunFolder) -> tuple[np.ndarray, lis
     clients = JournalClients(
         _executor(experiment),
         journals,
-        foreign=True,
+        untrusted=True,
         virtual=False,
         population=lambda one: one.population,
         strict=True,

@@ -75,7 +75,7 @@ class Concurrent(Selector):
 
     def select(self, context: SelectorContext) -> Plan:
         """Return a plan in which clients are selected while the round collects."""
-        return Plan((), enough=self.buffer, keeps_stragglers=True, refills=True)
+        return Plan((), enough=self.buffer, keeps_in_flight=True, refills=True)
 
     def refill(self, context: SelectorContext) -> list[int]:
         """Draw a client for each open place, if as many as `refill_at` are open."""

@@ -98,7 +98,7 @@ class Plan:
             before it, instead of the order in which they are ready.
         late: clients in flight whose update of an earlier round is accepted in this one; they are
             folded after the lanes, in this order. All other tasks in flight are cancelled.
-        keeps_stragglers: whether clients that have not returned when `enough` lanes have, or at the
+        keeps_in_flight: whether clients that have not returned when `enough` lanes have, or at the
             deadline, stay in flight, those of `late` included, so that the plan of the next round
             may accept their update.
         refills: whether the round sends further tasks while it collects (asynchronous rounds). All
@@ -123,7 +123,7 @@ class Plan:
     weights: tuple[float, ...] = ()
     in_turn: bool = False
     late: tuple[int, ...] = ()
-    keeps_stragglers: bool = False
+    keeps_in_flight: bool = False
     refills: bool = False
     passes: int = 1
     before_s: float = 0.0
@@ -141,24 +141,24 @@ class Plan:
             raise LogicError("a plan has an empty lane; leave it out")
         if self.offers and any(len(lane) > 1 for lane in self.lanes):
             raise LogicError("a plan with offers has lanes of several clients; use single_lanes()")
-        if self.offers and (self.late or self.keeps_stragglers):
+        if self.offers and (self.late or self.keeps_in_flight):
             raise LogicError(
                 "a plan with offers keeps stragglers or waits for late updates, whose offers are "
                 "forgotten with their round; use a plan without offers"
             )
-        if self.keeps_stragglers and any(len(lane) > 1 for lane in self.lanes):
+        if self.keeps_in_flight and any(len(lane) > 1 for lane in self.lanes):
             raise LogicError(
                 "a plan that keeps stragglers has lanes of several clients, of which one that is "
                 "behind holds up the others; use single_lanes()"
             )
-        if self.refills and (not self.keeps_stragglers or self.enough is None or self.lanes):
+        if self.refills and (not self.keeps_in_flight or self.enough is None or self.lanes):
             raise LogicError(
                 "a plan with refills has lanes, no number of updates that ends the round, or drops "
-                "stragglers; use Plan((), enough=K, keeps_stragglers=True, refills=True)"
+                "stragglers; use Plan((), enough=K, keeps_in_flight=True, refills=True)"
             )
         if self.passes < 1:
             raise LogicError(f"passes={self.passes} of a lane; it must be 1 or more")
-        if self.passes > 1 and (self.offers or self.in_turn or self.keeps_stragglers or self.late):
+        if self.passes > 1 and (self.offers or self.in_turn or self.keeps_in_flight or self.late):
             raise LogicError(
                 "a plan of several passes has offers, uploads in turn or stragglers, for which a "
                 "client has one task in a round; use a plan without them"
@@ -168,7 +168,7 @@ class Plan:
         wrong = {group: n for group, n in self.quotas.items() if group not in self.groups or n < 1}
         if wrong:
             raise LogicError(f"quotas={wrong}: each must be 1 or more, of a group in the plan")
-        if self.quotas and self.keeps_stragglers:
+        if self.quotas and self.keeps_in_flight:
             raise LogicError(
                 "a plan with quotas keeps stragglers, and a group that closes declines them; leave "
                 "one of them out"

@@ -19,7 +19,7 @@ from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, Rejected, reason_of
 from layers.logic.numeric.vectors import largest
 from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
-from layers.logic.round.exchange import Accounts, Cancel, ClientLost, StateLost
+from layers.logic.round.exchange import Cancel, ClientLost, Costs, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
@@ -49,7 +49,7 @@ class Collection:
         fold: folds the lanes that have ended.
         pipeline: decodes updates.
         logic: logic of the experiment.
-        foreign: whether the server does not control the clients' processes (see `Carrier.foreign`).
+        untrusted: whether clients are processes of others (see `Carrier.untrusted`).
         samples_of: returns how many samples a client has announced.
 
     Attributes:
@@ -69,7 +69,7 @@ class Collection:
         fold: Fold,
         pipeline: ServerPipeline,
         logic: Logic,
-        foreign: bool,
+        untrusted: bool,
         samples_of: Callable[[int], int],
     ) -> None:
         self.plan = plan
@@ -82,7 +82,7 @@ class Collection:
         self._most_staleness = logic.aggregator.most_staleness
         # How many steps another trainer takes is not known here.
         self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
-        self._foreign, self._samples_of = foreign, samples_of
+        self._untrusted, self._samples_of = untrusted, samples_of
         self._returned: Counter[str] = Counter()  # by group, the lanes that ended with an update
         self._open: dict[str, list[Lane]] = {group: [] for group in plan.quotas}  # with their lanes
         for lane in dispatch.lanes:
@@ -91,7 +91,7 @@ class Collection:
         self._closing: list[Lane] = []  # those of the groups that have just reached their quota
         self.outcomes: dict[int, ClientReport] = {}
         self.earlier: list[ClientReport] = []
-        self.accounts = Accounts(0.0)
+        self.accounts = Costs(0.0)
         self._costs: dict[int, tuple[Traffic, Times | None]] = {}  # that no report has yet
         self._counted: Counter[int] = Counter()  # by client, the tasks in reports
         self.passed: dict[int, ClientReport] = {}
@@ -130,7 +130,7 @@ class Collection:
         """Return whether a task of any of these clients has ended in this round."""
         return any(client in self.outcomes for client in clients)
 
-    def account(self, accounts: Accounts) -> None:
+    def account(self, accounts: Costs) -> None:
         """Add costs, those of each client to its report if its last task has ended."""
         self.accounts += accounts
         for client in accounts.traffic.keys() | accounts.times.keys():
@@ -228,7 +228,7 @@ class Collection:
         except Rejected as rejection:
             return self._drop(_rejected(update.client, rejection))
         except Exception as error:
-            if not self._foreign:
+            if not self._untrusted:
                 raise
             trace = shortened(traceback.format_exc(), TRACEBACK_BYTES, from_end=True)
             self._failed.setdefault(_place_of(error), set()).add(update.client)
@@ -279,7 +279,7 @@ class Collection:
 
     def _needless(self) -> Sequence[Lane]:
         """Return the lanes that need not return, since enough others of their group have."""
-        if self.has_enough and not self.plan.keeps_stragglers:
+        if self.has_enough and not self.plan.keeps_in_flight:
             return self.dispatch.lanes
         closing, self._closing = self._closing, []
         return closing
@@ -287,7 +287,7 @@ class Collection:
     @property
     def ended(self) -> bool:
         """Whether no client of the round is waited for any more."""
-        if self.plan.keeps_stragglers and self.has_enough:
+        if self.plan.keeps_in_flight and self.has_enough:
             return True
         return not self.dispatch.outstanding and not self.plan.refills
 
@@ -295,7 +295,7 @@ class Collection:
         """End the round for the clients that are left; return the last commands to them."""
         verdicts = self._decline_open()
         self._end_lanes(self.dispatch.lanes, "lost", NOT_REACHED)
-        if self.plan.keeps_stragglers:
+        if self.plan.keeps_in_flight:
             return verdicts
         left = list(self.dispatch.outstanding.items())
         for client, task in left:
@@ -373,7 +373,7 @@ class Collection:
         lane = self.dispatch.end(report.client)
         offer = self._offers.all.get(report.client)
         report = replace(self._with_passes_before(report), task_round=task.round, offer=offer)
-        if self.plan.keeps_stragglers or self.plan.late:
+        if self.plan.keeps_in_flight or self.plan.late:
             report = replace(report, version=task.model_version, staleness=lane.staleness)
         if report.status == "accepted" and lane.passes > 1 and report.client in lane.waiting:
             self.passed[report.client] = report

@@ -33,7 +33,7 @@ class Begin:
         turns: the order in which simulated uploads must follow each other; None: as they are ready.
         late: tasks of earlier rounds, without vectors, whose updates this round accepts. The
             carrier drops all other tasks that are in flight.
-        keeps_stragglers: whether tasks may stay in flight when the round ends.
+        keeps_in_flight: whether tasks may stay in flight when the round ends.
         refills: whether `late` are all tasks in flight, and further tasks follow later.
     """
 
@@ -42,7 +42,7 @@ class Begin:
     after_s: float = 0.0
     turns: tuple[int, ...] | None = None
     late: tuple[Task, ...] = ()
-    keeps_stragglers: bool = False
+    keeps_in_flight: bool = False
     refills: bool = False
 
 
@@ -93,11 +93,11 @@ class Close:
 
 
 @dataclass(frozen=True)
-class Account:
-    """Report the costs of the round; the next event is `Accounts`."""
+class ReportCosts:
+    """Report the costs of the round; the next event is `Costs`."""
 
 
-Command: TypeAlias = Ask | Begin | SendTask | Verdict | SetTimer | Cancel | Close | Account
+Command: TypeAlias = Ask | Begin | SendTask | Verdict | SetTimer | Cancel | Close | ReportCosts
 
 # --- events: the carrier to the round --------------------------------------------------------
 
@@ -172,7 +172,7 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Accounts:
+class Costs:
     """The cost of a round.
 
     Attributes:
@@ -189,7 +189,7 @@ class Accounts:
     times: Mapping[int, Times] = field(default_factory=dict)
     overhead: Overhead = field(default_factory=Overhead)
 
-    def __add__(self, later: Accounts) -> Accounts:
+    def __add__(self, later: Costs) -> Costs:
         """Return the cost up to `later`, which was reported after this one in the same round."""
         traffic = dict(self.traffic)
         for client, one in later.traffic.items():
@@ -198,7 +198,7 @@ class Accounts:
 
 
 Event: TypeAlias = (
-    Answered | Offer | Update | ClientLost | StateLost | TimerFired | Joined | Left | Accounts
+    Answered | Offer | Update | ClientLost | StateLost | TimerFired | Joined | Left | Costs
 )
 
 
@@ -209,7 +209,7 @@ class Carrier(Protocol):
     """
 
     @property
-    def foreign(self) -> bool:
+    def untrusted(self) -> bool:
         """Whether the server does not control the clients' processes.
 
         Then a client may have caused the error of a server side: the update is rejected, with the

@@ -27,16 +27,16 @@ from layers.logic.round.cohort import (
 )
 from layers.logic.round.collection import Collection, OfferBook
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Begin,
     Cancel,
     Carrier,
     ClientLost,
     Close,
     Command,
+    Costs,
     Event,
     Joined,
+    ReportCosts,
     SendTask,
     StateLost,
     TimerFired,
@@ -66,7 +66,7 @@ class RoundMachine:
     Args:
         state: the state after the round before.
         logic: the logic of the experiment.
-        foreign: whether the server does not control the clients' processes (see `Carrier.foreign`).
+        untrusted: whether clients are processes of others (see `Carrier.untrusted`).
         patience: how long a connected client may be silent; None: any time.
         store: keeps updates on disk until they are folded, if the aggregator reads them by slices;
             None: they are in memory.
@@ -78,7 +78,7 @@ class RoundMachine:
         state: ServerState,
         logic: Logic,
         *,
-        foreign: bool = False,
+        untrusted: bool = False,
         patience: Patience | None = None,
         store: UpdateStore | None = None,
         trace: Trace | None = None,
@@ -86,7 +86,7 @@ class RoundMachine:
         self.state = state
         self.logic = logic
         self.plan: Plan | None = None
-        self._foreign = foreign
+        self._untrusted = untrusted
         self._patience = patience
         self._store = store
         self._trace = trace
@@ -165,23 +165,23 @@ class RoundMachine:
 
         continuing = cohort.population.in_flight if plan.refills else ()
         dispatch = Dispatch(state, plan, pipeline, logic, excluded, continuing)
-        offers = OfferBook(logic.selector, cohort.population, state, simulated=not self._foreign)
+        offers = OfferBook(logic.selector, cohort.population, state, simulated=not self._untrusted)
         training, wait = cohort.population.training, plan.refills or pipeline.asks("returned")
         fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, training, wait, self._store)
         self._collection = collection = Collection(
-            plan, dispatch, offers, fold, pipeline, logic, self._foreign, port.samples_of
+            plan, dispatch, offers, fold, pipeline, logic, self._untrusted, port.samples_of
         )
         collection.note_lost(excluded)
         turns = plan.clients if plan.in_turn else None
         late = tuple(dispatch.outstanding.values())
-        keeps, refills = plan.keeps_stragglers, plan.refills
+        keeps, refills = plan.keeps_in_flight, plan.refills
         port.put(Begin(round, plan.before_s, plan.after_s, turns, late, keeps, refills))
         waits = logic.min_updates if not keeps and not refills else None
         waiting.begin(port.now_s, dispatch.outstanding, waits)
         port.now_s = 0.0
         if logic.deadline_s is not None:
             # The time after the last update is virtual; real time passes by itself.
-            after_s = 0.0 if self._foreign else plan.after_s
+            after_s = 0.0 if self._untrusted else plan.after_s
             port.set_timer("deadline", max(logic.deadline_s - after_s, 0.0))
         if plan.refills:
             port.set_timer("refill", 0.0)
@@ -199,8 +199,8 @@ class RoundMachine:
         collection.discard(pipeline.discarded("returned", collection.accepted))
         fold.rest(by_task=plan.refills)
         yield from ask_aggregator(fold, state, port, logic)
-        port.put(Account())
-        while not isinstance(accounts := (yield from port.step()), Accounts):
+        port.put(ReportCosts())
+        while not isinstance(accounts := (yield from port.step()), Costs):
             pass  # somebody joined or left
         collection.account(accounts)
         return _conclude(state, collection, pipeline, logic, in_flight)
@@ -245,10 +245,10 @@ class RoundMachine:
                     clients = self._selected(collection, port, population)
                     if collection.has_part(clients):
                         again = clients
-                        port.put(Account())
+                        port.put(ReportCosts())
                     else:
                         _send(collection.dispatch.refill(clients), port)
-                case Accounts():
+                case Costs():
                     collection.account(event)
                     _send(collection.dispatch.refill(again), port)
                     again = ()
@@ -294,7 +294,7 @@ def run_round(
 ) -> tuple[ServerState, RoundReport]:
     """Run the round after `state` with a carrier; see `RoundMachine`."""
     state, population = carrier.open_round(state)
-    round = RoundMachine(state, logic, foreign=carrier.foreign, store=store)
+    round = RoundMachine(state, logic, untrusted=carrier.untrusted, store=store)
     commands = round.start(population)
     while not round.done:
         event, at_s = carrier.exchange(commands)
@@ -462,6 +462,6 @@ def _report(round: int, collection: Collection, logic: Logic) -> RoundReport:
         took_s=accounts.took_s,
         waited_s=accounts.waited_s,
         overhead=accounts.overhead,
-        in_flight=len(dispatch.outstanding) if plan.keeps_stragglers or plan.late else None,
+        in_flight=len(dispatch.outstanding) if plan.keeps_in_flight or plan.late else None,
         others=others,
     )

@@ -241,7 +241,7 @@ def test_wandb_keeps_no_private_output(tmp_path: Path, monkeypatch: pytest.Monke
         logger = WandbLogger(mode="offline", folder=tmp_path)
         folder = RunFolder.create(tmp_path, of.name, of.to_yaml(), {})
         with simulate(of, callbacks=[logger, Loud()]) as server:
-            server.network.foreign = deployed  # type: ignore[misc]
+            server.network.untrusted = deployed  # type: ignore[misc]
             list(recorded(server, folder))
         wandb.teardown()
         kept = b"".join(one.read_bytes() for one in logger.path.rglob("*") if one.is_file())

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedmx.deployment.remote_clients import RemoteClients
 from layers.logic import Offer, Task, Training, Update
-from layers.logic.round.exchange import Account, Accounts, Begin, Command, SendTask
+from layers.logic.round.exchange import Begin, Command, Costs, ReportCosts, SendTask
 
 EMPTY = np.zeros(0, np.float32)
 
@@ -104,8 +104,8 @@ class Round:
         """Return the rounds after which a client is known to have its memory."""
         return self.sessions.memory_rounds.get(client, set())
 
-    def accounts(self) -> Accounts:
-        self.carry(Account())
+    def accounts(self) -> Costs:
+        self.carry(ReportCosts())
         (accounts,) = self.seen()
         return accounts
 

@@ -14,7 +14,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.deployment.serve import serve
 from fedmx.server.server import Server
 from layers.logic.core.messages import MOST_SAMPLES
-from layers.logic.round.exchange import Account
+from layers.logic.round.exchange import ReportCosts
 from tests.fedmx.processes import until
 from tests.fedmx.scripted import Scripted, after_one_round, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
@@ -66,7 +66,7 @@ def test_with_the_partition_as_bound_a_client_announces_what_it_gives_it_at_most
             assert announcing(server, certificates, client, size - 1) == ""
             reason = announcing(server, certificates, client, size + 1)
             assert f"announces {size + 1} samples, and network.max_samples allows {size}" in reason
-    rejections = server.network.exchange([Account()])[0].overhead.rejected_connections
+    rejections = server.network.exchange([ReportCosts()])[0].overhead.rejected_connections
     assert len([said for said in rejections if "network.max_samples" in said]) == len(sizes)
 
 

@@ -20,7 +20,7 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
-from layers.logic.round.exchange import Account
+from layers.logic.round.exchange import ReportCosts
 from layers.network import (
     Connector,
     ExpectedFile,
@@ -144,7 +144,7 @@ def test_a_client_that_is_ready_without_them_is_sent_away(certificates: Certific
     assert "with other assets" in clients[0].over
     assert any(
         "with other assets" in said
-        for said in server.network.exchange([Account()])[0].overhead.rejected_connections
+        for said in server.network.exchange([ReportCosts()])[0].overhead.rejected_connections
     )
 
 
@@ -178,7 +178,7 @@ def test_a_client_that_asks_for_them_again_and_again_is_sent_away(
                     ended.append(event.reason)
     assert "lacks the asset shared that it had" in ended[0]
     assert asked < 20
-    reported = server.network.exchange([Account()])[0].overhead.rejected_connections
+    reported = server.network.exchange([ReportCosts()])[0].overhead.rejected_connections
     assert any("lacks the asset shared that it had" in said for said in reported)
 
 

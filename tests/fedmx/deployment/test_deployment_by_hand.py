@@ -33,7 +33,7 @@ from layers.logic import (
 from layers.logic.core.plan import Plan
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
-from layers.logic.round.exchange import Account
+from layers.logic.round.exchange import ReportCosts
 from layers.logic.selectors.uniform import Uniform
 from layers.network import Backoff, Connector, Listener
 from tests.fedmx.scripted import Least, compute, listening, tiny
@@ -287,7 +287,7 @@ def refusal(
             clients._sessions.next_event(0.1)
         clients._sessions.poll()
     assert running.error is not None
-    (told,) = clients.exchange([Account()])[0].overhead.rejected_connections
+    (told,) = clients.exchange([ReportCosts()])[0].overhead.rejected_connections
     return str(running.error), told
 
 

@@ -127,7 +127,7 @@ class Patient(Selector):
 
     def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
         if context.round == 1:
-            return Plan(single_lanes(context.clients), enough=1, keeps_stragglers=True)
+            return Plan(single_lanes(context.clients), enough=1, keeps_in_flight=True)
         return Plan(((0,),), late=context.in_flight)
 
 

@@ -110,7 +110,7 @@ def test_a_simulation_shows_its_last_and_its_best_evaluation_and_what_it_has_cos
     )
     simulation.experiment, simulation.reason = None, ""
     assert repr(simulation) == "<Simulation: round 4 of 4, accuracy 50.00 %, loss 1.25>"
-    simulation.network.foreign = True
+    simulation.network.untrusted = True
     assert repr(simulation).startswith("<Server: round 4 of 4")
 
 

@@ -32,7 +32,7 @@ from layers.logic import (
     Verdict,
 )
 from layers.logic.core.report import ClientReport, Overhead
-from layers.logic.round.exchange import Accounts
+from layers.logic.round.exchange import Costs
 from layers.network.control import (
     FileAccept,
     FileOffer,
@@ -186,7 +186,7 @@ JOURNAL = Journal(
         Entry((["verdicts", [0, False]],), UpdateArrived(3, 5, "a0" * 32), 4.25),
         Entry((), UpdateArrived(3, 4, "b1" * 32, "ValueError: no"), 4.25),
         Entry((), ClientLost(3, 7, "no answer before the round ended"), 4.25),
-        Entry((["close"], ["account"]), Accounts(4.25, traffic={5: Traffic(1000, 400)}), 4.25),
+        Entry((["close"], ["account"]), Costs(4.25, traffic={5: Traffic(1000, 400)}), 4.25),
     ],
     updates={(5, 3): {1: "a0" * 32}},
 )

@@ -54,7 +54,7 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def deployed(server: Server) -> Server:
     """The server of a simulation, which takes its clients for deployed ones."""
-    server.network.foreign = True  # type: ignore[misc]
+    server.network.untrusted = True  # type: ignore[misc]
     return server
 
 
@@ -93,12 +93,12 @@ def server_following(
     given: Experiment,
     folder: RunFolder,
     records: list[Record] | None = None,
-    foreign: bool = True,
+    untrusted: bool = True,
     strict: bool = True,
 ) -> Server:
     """A server that follows the journal of a run, or records that a test changed."""
     found = journals_of(records or folder.journal(), "journal.jsonl")
-    return following(Assembly(given), found, len(found), foreign=foreign, strict=strict)
+    return following(Assembly(given), found, len(found), untrusted=untrusted, strict=strict)
 
 
 def stepping(found: dict[int, Journal], *hooks: Any, strict: bool = True) -> Server:
@@ -107,7 +107,7 @@ def stepping(found: dict[int, Journal], *hooks: Any, strict: bool = True) -> Ser
     server.network = JournalClients(
         SerialExecutor(server.logic, MXNetEngine(steps.deep, (4,), 3), samples_of),
         found,
-        foreign=True,
+        untrusted=True,
         virtual=False,
         population=lambda one: one.population,
         strict=strict,
@@ -130,7 +130,7 @@ def test_a_simulated_run_is_followed_as_a_deployed_one(name: str, tmp_path: Path
     given = experiment(tmp_path, **RUNS[name])
     folder = RunFolder.create(tmp_path, "run", given.to_yaml(), {})
     list(recorded(simulate(given), folder))
-    with server_following(given, folder, foreign=False) as server:
+    with server_following(given, folder, untrusted=False) as server:
         rounds = list(server)
     assert len(rounds) == 3
     assert_same(rounds, folder)

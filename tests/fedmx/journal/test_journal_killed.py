@@ -49,7 +49,7 @@ class Keeping(Uniform):
         late = context.in_flight
         idle = tuple(lane for lane in plan.lanes if lane[0] not in late)
         enough, keeps = plan.enough if context.round == 3 else None, context.round < 5
-        return replace(plan, lanes=idle, enough=enough, late=late, keeps_stragglers=keeps)
+        return replace(plan, lanes=idle, enough=enough, late=late, keeps_in_flight=keeps)
 '''
 
 

@@ -71,7 +71,7 @@ def clients_of(found: dict[int, Journal]) -> JournalClients:
     return JournalClients(
         HonestExecutor(),  # type: ignore[arg-type]
         found,
-        foreign=True,
+        untrusted=True,
         virtual=False,
         population=lambda one: one.population,
         strict=True,

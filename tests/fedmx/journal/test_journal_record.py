@@ -37,7 +37,7 @@ from layers.logic import (
     Traffic,
     Update,
 )
-from layers.logic.round.exchange import Accounts, Joined, Left, SendTask
+from layers.logic.round.exchange import Costs, Joined, Left, SendTask
 from layers.logic.round.patience import Patience
 from layers.logic.round.validation import check_offer
 from tests.fedmx.golden.values import MESSAGES, TASK
@@ -69,7 +69,7 @@ EVENTS = st.one_of(
     st.builds(Joined, CLIENTS, NUMBERS),
     st.builds(Left, CLIENTS),
     st.builds(
-        Accounts,
+        Costs,
         took_s=SECONDS,
         waited_s=SECONDS,
         traffic=st.dictionaries(CLIENTS, st.builds(Traffic, NUMBERS, NUMBERS)),
@@ -138,7 +138,7 @@ def folder(tmp_path: Path) -> RunFolder:
     folder = RunFolder.create(tmp_path, "run", "rounds: 3\n", {})
     before = None
     for number in (1, 2, 3):
-        one = Journal(number, {0: 5, 1: number}, entries=[Entry((), Accounts(0.5), 0.5)])
+        one = Journal(number, {0: 5, 1: number}, entries=[Entry((), Costs(0.5), 0.5)])
         folder.append_journal(one.record(before))
         before = one.population
     return folder

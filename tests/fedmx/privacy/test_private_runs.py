@@ -298,7 +298,7 @@ DEPLOYED = pytest.mark.parametrize(
 def goes_on(given: Experiment, run: RunFolder, without: tuple[int, ...] = ()) -> None:
     """Resume a run as its deployed server does; no update of `without` reaches it any more."""
     with simulate(given) as server:
-        server.network.foreign = True  # type: ignore[misc]
+        server.network.untrusted = True  # type: ignore[misc]
         carry = server.network.exchange
 
         def exchange(commands: Any) -> Any:
@@ -368,7 +368,7 @@ def test_what_clients_may_have_is_noted_before_a_task_of_the_next_round_leaves(
     given = experiment()
     folder = RunFolder.create(tmp_path, "noted", given.to_yaml(), {})
     with simulate(given) as server:
-        server.network.foreign = True  # type: ignore[misc]
+        server.network.untrusted = True  # type: ignore[misc]
         carry = server.network.exchange
 
         def exchange(commands: Any) -> Any:
@@ -408,7 +408,7 @@ def test_trackers_and_tensorboard_get_of_a_private_deployment_what_follows_from_
         given = experiment(rounds=1, privacy=ADAPTIVE)
         folder = RunFolder.create(tmp_path, "private", given.to_yaml(), {})
         with simulate(given, callbacks=[Sent()]) as server:
-            server.network.foreign = deployed  # type: ignore[misc]
+            server.network.untrusted = deployed  # type: ignore[misc]
             list(recorded(server, folder))
             files = {file.name for file in files_of(server)}
         events = EventAccumulator(str(folder.events_path))

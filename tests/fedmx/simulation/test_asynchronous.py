@@ -38,7 +38,7 @@ from layers.logic.clock.devices import Fleet
 from layers.logic.core.messages import Training
 from layers.logic.core.state import NO_ROUND
 from layers.logic.hooks.server_optimisers import FedAvgM
-from layers.logic.round.exchange import Account, Accounts, Command, Event, SendTask, SetTimer
+from layers.logic.round.exchange import Command, Costs, Event, ReportCosts, SendTask, SetTimer
 from tests.logic.memory_carrier import a_logic, a_state, same_bits
 from tests.logic.quadratic import Quadratic, QuadraticEngine, bowls
 from tests.logic.vector_files import CLOSE, vectors
@@ -71,7 +71,7 @@ class Trace:
             clients.append(self.events.pop(0)["client"])
         return clients
 
-    foreign = False
+    untrusted = False
 
     def open_round(self, state: ServerState) -> tuple[ServerState, Mapping[int, int]]:
         return state, dict.fromkeys(range(12), 10)
@@ -82,8 +82,8 @@ class Trace:
                 self.tasks[command.task.client] = command.task
             elif isinstance(command, SetTimer) and command.name == "refill":
                 self.due = command.at_s is not None
-            elif isinstance(command, Account):
-                return Accounts(0.0), 0.0
+            elif isinstance(command, ReportCosts):
+                return Costs(0.0), 0.0
         if self.due:
             self.due = False
             return TimerFired("refill"), 0.0

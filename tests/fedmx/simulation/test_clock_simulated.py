@@ -273,7 +273,7 @@ class Patient(Selector):
     def select(self, context) -> Plan:
         late = context.in_flight
         idle = [one for one in context.clients if one not in late]
-        return Plan(single_lanes(idle), enough=1, late=late, keeps_stragglers=True)
+        return Plan(single_lanes(idle), enough=1, late=late, keeps_in_flight=True)
 
 
 def test_stragglers_that_a_plan_keeps_are_accepted_in_a_later_round() -> None:

@@ -30,7 +30,7 @@ from layers.logic import (
 )
 from layers.logic.core.report import Overhead
 from layers.logic.core.state import NO_ROUND
-from layers.logic.round.exchange import Account, Accounts, Ask, Begin, Close, SendTask
+from layers.logic.round.exchange import Ask, Begin, Close, Costs, ReportCosts, SendTask
 from layers.network import wire_size
 
 DOWN_BYTES, UP_BYTES = 1000, 30
@@ -96,9 +96,9 @@ def begun(asked: Mapping[int, Task]) -> tuple[SimulatedClients, Executor]:
     return clients, executor
 
 
-def accounts(clients: SimulatedClients) -> Accounts:
-    found, _ = clients.exchange([Account()])
-    assert isinstance(found, Accounts)
+def accounts(clients: SimulatedClients) -> Costs:
+    found, _ = clients.exchange([ReportCosts()])
+    assert isinstance(found, Costs)
     return found
 
 
@@ -120,10 +120,10 @@ def test_a_task_in_flight_that_the_next_round_does_not_accept_brings_nothing() -
     executor = Executor()
     clients = SimulatedClients(executor, dict.fromkeys(range(4), 5))  # type: ignore[arg-type]
     sent = tasks([2, 1, 0])
-    for command in (Begin(1, keeps_stragglers=True), *map(SendTask, sent.values())):
+    for command in (Begin(1, keeps_in_flight=True), *map(SendTask, sent.values())):
         clients._carry(command)
     assert clients.exchange([])[0].client == 2  # type: ignore[union-attr]
-    late = Begin(2, late=(sent[0].without_vectors(),), keeps_stragglers=True)
+    late = Begin(2, late=(sent[0].without_vectors(),), keeps_in_flight=True)
     assert clients.exchange([Close(), late])[0].client == 0  # type: ignore[union-attr]
     assert isinstance(clients.exchange([])[0], TimerFired)
     assert executor.work[1].cancelled

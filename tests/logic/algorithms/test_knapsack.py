@@ -219,16 +219,16 @@ def test_a_client_that_never_offers_changes_nothing_of_a_simulated_round(
     selector=st.builds(
         OfflineKP, output=st.sampled_from(["best", "last"]), solver=st.sampled_from(["exact", "dp"])
     ),
-    foreign=st.booleans(),
+    untrusted=st.booleans(),
 )
 def test_where_no_upload_can_begin_in_the_past_every_grant_arrives_and_there_is_one_if_any_can(
-    clients, deadline, selector, foreign
+    clients, deadline, selector, untrusted
 ) -> None:
     case = never_finishing(clients, deadline)
-    if not foreign:
+    if not untrusted:
         selector = replace(selector, output="last", ask_times=False)
     peers = peers_of(selector, case)
-    peers.foreign, peers.told_train_s = foreign, {len(clients): 1.0}  # it says that it is quick
+    peers.untrusted, peers.told_train_s = untrusted, {len(clients): 1.0}  # it says that it is quick
     _, report = run_round(a_state(peers.logic), peers, peers.logic)
     granted = {verdict.client for verdict in peers.verdicts if verdict.granted}
     assert set(report.of("accepted")) == granted

@@ -232,7 +232,7 @@ def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_v
     class Late(Selector):
         def select(self, context) -> Plan:
             lanes = ((0,), (1,)) if context.in_flight else ((0,), (1,), (2,))
-            return Plan(lanes, enough=2, late=context.in_flight, keeps_stragglers=True)
+            return Plan(lanes, enough=2, late=context.in_flight, keeps_in_flight=True)
 
     clients, _ = drifting()
     logic = local(Late(), min_updates=0)

@@ -318,7 +318,7 @@ def test_in_a_deployment_the_update_is_rejected_and_the_first_reason_is_told(
 ) -> None:
     logic = a_logic(alone(0, 1), hooks=[hook_of({"receive": change})])
     with pytest.raises(TooFewUpdates) as caught:
-        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, foreign=True), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, untrusted=True), logic)
     reasons = [one.reason for one in caught.value.report.clients]
     assert all("the server's side of a hook failed on it: Server.receive" in one for one in reasons)
     assert f"were accepted; client 0: {reasons[0]}; the model is unchanged" in str(caught.value)
@@ -332,7 +332,7 @@ def test_three_clients_on_which_a_hook_fails_alike_are_not_its_cause(
 ) -> None:
     logic = a_logic(alone(*range(clients)), hooks=[hook_of({"receive": change})])
     with pytest.raises(TooFewUpdates) as caught:
-        run_round(a_state(logic), MemoryCarrier(logic, bowls(3), foreign=True), logic)
+        run_round(a_state(logic), MemoryCarrier(logic, bowls(3), untrusted=True), logic)
     for one in caught.value.report.clients:
         assert ("3 clients" in one.reason) is blames
 
@@ -346,7 +346,7 @@ def test_clients_on_which_a_hook_fails_at_different_places_are_not_taken_togethe
     for clients, blames in ((3, set()), (4, {1, 2, 3})):
         logic = a_logic(alone(*range(clients)), hooks=[hook_of({"receive": failing})])
         with pytest.raises(TooFewUpdates) as caught:
-            run_round(a_state(logic), MemoryCarrier(logic, bowls(4), foreign=True), logic)
+            run_round(a_state(logic), MemoryCarrier(logic, bowls(4), untrusted=True), logic)
         reports = caught.value.report.clients
         assert {one.client for one in reports if "clients, so the fault" in one.reason} == blames
 

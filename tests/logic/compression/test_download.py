@@ -182,8 +182,8 @@ class Slow(Selector):
 
     def select(self, context) -> Plan:
         if context.round == 1 or context.round > self.until:
-            return Plan(lane_of_its_own(0, 1, 2), enough=2, keeps_stragglers=True)
-        return Plan(lane_of_its_own(1, 2), late=(0,), enough=2, keeps_stragglers=True)
+            return Plan(lane_of_its_own(0, 1, 2), enough=2, keeps_in_flight=True)
+        return Plan(lane_of_its_own(1, 2), late=(0,), enough=2, keeps_in_flight=True)
 
 
 @pytest.mark.parametrize("until", [2, 3])

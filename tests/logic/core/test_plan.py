@@ -8,7 +8,7 @@ import pytest
 from layers.logic import LogicError, Plan
 from layers.logic.core.plan import Population, single_lanes
 
-REFILLS = {"lanes": (), "enough": 2, "keeps_stragglers": True, "refills": True}
+REFILLS = {"lanes": (), "enough": 2, "keeps_in_flight": True, "refills": True}
 PAIRS = [
     ({"lanes": ((1,), (1,))}, "names clients \\[1\\] twice", {"lanes": ((1,), (2,))}),
     ({"lanes": ((1, 2, 1),)}, "twice", {"lanes": ((1, 2, 3),)}),
@@ -31,12 +31,12 @@ PAIRS = [
         {"lanes": ((1,),), "late": (2,)},
     ),
     (
-        {"lanes": ((1,),), "offers": True, "keeps_stragglers": True},
+        {"lanes": ((1,),), "offers": True, "keeps_in_flight": True},
         "offers keeps stragglers",
-        {"lanes": ((1,),), "keeps_stragglers": True},
+        {"lanes": ((1,),), "keeps_in_flight": True},
     ),
     (
-        {"lanes": ((1, 2),), "keeps_stragglers": True},
+        {"lanes": ((1, 2),), "keeps_in_flight": True},
         "keeps stragglers has lanes of several",
         {"lanes": ((1, 2),)},
     ),
@@ -62,7 +62,7 @@ PAIRS = [
             "a plan with refills has lanes, no number of updates",
             REFILLS,
         )
-        for wrong in ({"lanes": ((1,),)}, {"enough": None}, {"keeps_stragglers": False})
+        for wrong in ({"lanes": ((1,),)}, {"enough": None}, {"keeps_in_flight": False})
     ),
     *(
         (
@@ -73,7 +73,7 @@ PAIRS = [
         for wrong, reason in (
             ({"quotas": {"a": 0}}, "quotas={'a': 0}"),
             ({"quotas": {"a": 1, "c": 1}}, "quotas={'c': 1}"),
-            ({"quotas": {"a": 1}, "keeps_stragglers": True}, "quotas keeps stragglers"),
+            ({"quotas": {"a": 1}, "keeps_in_flight": True}, "quotas keeps stragglers"),
         )
     ),
     ({"lanes": (), "before_s": -1.0}, "before_s=-1.0", {"lanes": (), "before_s": 0.0}),
@@ -91,7 +91,7 @@ def test_a_plan_is_refused_and_the_nearest_one_is_accepted(refused, reason, acce
 
 def test_the_clients_that_numpy_has_drawn_are_plain_numbers_that_a_checkpoint_can_keep() -> None:
     drawn = np.random.default_rng(0).choice(9, 4, replace=False)
-    plan = Plan(single_lanes(drawn[:3]), late=(drawn[3],), keeps_stragglers=True)
+    plan = Plan(single_lanes(drawn[:3]), late=(drawn[3],), keeps_in_flight=True)
     assert [type(client) for client in (*plan.clients, *plan.late)] == [int] * 4
     assert sorted(plan.clients) == sorted(drawn[:3].tolist())
 

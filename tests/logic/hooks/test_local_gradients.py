@@ -179,7 +179,7 @@ def test_a_reply_without_a_sound_gradient_is_refused(slot, reason) -> None:
         return [update]
 
     logic = a_logic(alone(0, 1), hooks=[GradientReply()])
-    peers = MemoryCarrier(logic, BOWLS, foreign=True, forge=of_client(1, forge))
+    peers = MemoryCarrier(logic, BOWLS, untrusted=True, forge=of_client(1, forge))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("rejected") == (1,)
     assert reason in report.clients[1].reason

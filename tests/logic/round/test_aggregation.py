@@ -17,7 +17,7 @@ from layers.logic.aggregators.krum import NormClip
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.core.messages import EMPTY
-from layers.logic.round.exchange import Account, Accounts
+from layers.logic.round.exchange import Costs, ReportCosts
 from tests.logic.memory_carrier import (
     Fixed,
     MemoryCarrier,
@@ -70,7 +70,7 @@ def test_buffers_are_averaged_by_samples_whatever_the_weights_of_the_updates(wei
 class Stream:
     """Updates that come to exist only when they are waited for."""
 
-    foreign = False
+    untrusted = False
 
     def __init__(self, clients: int, size: int) -> None:
         self.clients, self.size = clients, size
@@ -81,8 +81,8 @@ class Stream:
         return state, dict.fromkeys(range(self.clients), 1)
 
     def exchange(self, commands):
-        if Account() in commands:
-            return Accounts(0.0), 0.0
+        if ReportCosts() in commands:
+            return Costs(0.0), 0.0
         client, self._next = self._next, self._next + 1
         delta = np.full(self.size, client, np.float32)
         return Update(1, client, 1, 1, delta, EMPTY, {"loss": 1.0}), 0.0

@@ -22,15 +22,15 @@ from layers.logic import (
     single_lanes,
 )
 from layers.logic.round.exchange import (
-    Account,
-    Accounts,
     Begin,
     Cancel,
     Close,
     Command,
+    Costs,
     Event,
     Joined,
     Left,
+    ReportCosts,
     SendTask,
     SetTimer,
 )
@@ -162,7 +162,7 @@ CASES = {
 def driven(case: Case) -> tuple[RoundMachine, list[Sequence[Command]]]:
     logic = a_logic(case.selector, deadline_s=case.deadline_s)
     state = replace(a_state(logic), memory=case.memory or {})
-    round = RoundMachine(state, logic, foreign=True, patience=case.patience)
+    round = RoundMachine(state, logic, untrusted=True, patience=case.patience)
     given = [round.start(dict.fromkeys(range(3), 10))]
     for at_s, event in case.events:
         given.append(round.handle(event, at_s))
@@ -176,12 +176,12 @@ def test_the_events_of_a_round_decide_its_commands_and_fates(name: str) -> None:
     first, last = given[0], list(given[-1])
     assert first[0] == Begin(1)
     assert [one.task.client for one in first if isinstance(one, SendTask)] == [0, 1, 2]
-    assert last[-2:] == [Close(), Account()]
+    assert last[-2:] == [Close(), ReportCosts()]
     timers = [one for one in last if isinstance(one, SetTimer) and one not in case.commands]
     assert all(one.at_s is None for one in timers), "no timer is left at the end"
     assert [one for one in last[:-2] if one not in timers] == list(case.commands)
     assert not round.done
-    round.handle(Accounts(7.5), 7.5)
+    round.handle(Costs(7.5), 7.5)
     _, report = round.result()
     assert {one.client: one.status for one in report.clients} == case.fates
     assert report.took_s == 7.5
@@ -209,7 +209,7 @@ def test_without_a_deadline_the_first_clients_have_the_first_limit_alone() -> No
 def test_a_client_without_its_memory_gets_another_task_and_new_patience() -> None:
     logic = a_logic(alone(0))
     state = replace(a_state(logic), round=4, last_accepted={0: 3})
-    round = RoundMachine(state, logic, foreign=True, patience=Patience(limit_s=6.0))
+    round = RoundMachine(state, logic, untrusted=True, patience=Patience(limit_s=6.0))
     tasks = [one.task for one in round.start({0: 10}) if isinstance(one, SendTask)]
     again = round.handle(StateLost(5, 0), 2.0)
     tasks += [one.task for one in again if isinstance(one, SendTask)]

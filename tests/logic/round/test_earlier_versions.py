@@ -85,7 +85,7 @@ class EverySecond(Selector):
         return Plan(
             ((2,),) if context.round > 1 else single_lanes((0, 1, 2)),
             late=late,
-            keeps_stragglers=True,
+            keeps_in_flight=True,
         )
 
 
@@ -111,7 +111,7 @@ class Refilling(Selector):
     tasks_per_round = 5
 
     def select(self, context) -> Plan:
-        return Plan((), enough=3, keeps_stragglers=True, refills=True)
+        return Plan((), enough=3, keeps_in_flight=True, refills=True)
 
     def refill(self, context) -> Sequence[int]:
         if self.instead is not None and context.in_flight:

@@ -253,7 +253,7 @@ class Careless(Hook):
 
 def test_what_a_server_half_stumbles_over_is_refused_where_clients_are_foreign() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Careless()])
-    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, foreign=True), logic)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, untrusted=True), logic)
     assert report.of("accepted") == (0, 2)
     (refused,) = [client for client in report.clients if client.status == "rejected"]
     assert "KeyError" in refused.reason

@@ -237,7 +237,7 @@ def test_a_client_that_comes_back_without_its_memory_does_its_pass_anew() -> Non
 
 @pytest.mark.parametrize(
     "with_what",
-    [{"offers": True}, {"in_turn": True}, {"keeps_stragglers": True}, {"late": (7,)}],
+    [{"offers": True}, {"in_turn": True}, {"keeps_in_flight": True}, {"late": (7,)}],
     ids=lambda given: next(iter(given)),
 )
 def test_what_needs_one_task_of_each_client_is_refused(with_what) -> None:

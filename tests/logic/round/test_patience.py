@@ -30,11 +30,11 @@ from layers.logic import (
 from layers.logic.core.state import EXCLUDED
 from layers.logic.round.cohort import available
 from layers.logic.round.exchange import (
-    Accounts,
     Answered,
     Ask,
     Cancel,
     Command,
+    Costs,
     Event,
     Joined,
     Left,
@@ -443,7 +443,7 @@ def given_up(logic: Logic, events: Sequence[tuple[Event, float]]) -> tuple[set[i
     """Return the clients that a round with a limit of 5 s gives up, and the offences after it."""
     machine = RoundMachine(a_state(logic), logic, patience=Patience(limit_s=5.0))
     commands = list(machine.start({0: 10, 1: 20, 2: 30}))
-    for event, at_s in (*events, (Accounts(9.0), 9.0)):
+    for event, at_s in (*events, (Costs(9.0), 9.0)):
         commands += machine.handle(event, at_s)
     state, _ = machine.result()
     gone = {one.client for one in commands if isinstance(one, Cancel) and one.give_up}
