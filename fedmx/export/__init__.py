@@ -108,7 +108,7 @@ class TrainedModel:
         name = re.sub(r"\W", "_", model.name.rpartition(":")[2], flags=re.ASCII)
         name = f"model_{name}" if name[:1].isdigit() else name
         last = folder.status == "done"
-        own_module = engine.NAME == TORCH and not _is_named(model)
+        own_module = engine.name == TORCH and not _is_named(model)
         graph = partial(_graph, folder, experiment, assembly)
         return cls(folder.name, name, round, last, own_module, graph, engine.values(), notes)
 

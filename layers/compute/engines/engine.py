@@ -60,7 +60,7 @@ class Engine(ABC):
 
     Attributes:
         least_batch: the fewest samples of a mini-batch of a larger set: 2 for a model with buffers.
-        NAME: the engine's name in an experiment.
+        name: the engine's name in an experiment.
         example_shape: the shape of one input, without the batch.
         example_dtype: the dtype of the model's inputs.
         own_loss: the model's own loss, by which it is evaluated.
@@ -82,7 +82,7 @@ class Engine(ABC):
         ComputeError: the loss is unknown, or is not for this number of classes.
     """
 
-    NAME: ClassVar[str]
+    name: ClassVar[str]
     layout: Layout
     buffers_layout: Layout
 

@@ -1,6 +1,6 @@
 """The losses that an experiment can name.
 
-To add one, write its class with a `NAME` and add it to `LOSSES`. A loss computes with the operators
+To add one, write its class with a `name` and add it to `LOSSES`. A loss computes with the operators
 that it is given; it imports no MXNet, and knows no engine and no client.
 """
 
@@ -13,13 +13,13 @@ from layers.compute.losses.references import Distillation, FedProto, Moon
 
 __all__ = ["CROSS_ENTROPIES", "LOSSES", "CrossEntropy", "Loss", "Sigmoid", "Softmax"]
 
-CROSS_ENTROPIES: dict[str, type[CrossEntropy]] = {one.NAME: one for one in (Softmax, Sigmoid)}
+CROSS_ENTROPIES: dict[str, type[CrossEntropy]] = {one.name: one for one in (Softmax, Sigmoid)}
 """The losses that a model can have of its own."""
 
 LOSSES: dict[str, type[Loss]] = {
     **CROSS_ENTROPIES,
     **{
-        one.NAME: one
+        one.name: one
         for one in (LabelSmoothing, Focal, LogitAdjustment, Distillation, Moon, FedProto)
     },
 }

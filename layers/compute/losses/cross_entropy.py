@@ -19,7 +19,7 @@ TINY = np.finfo(np.float32).tiny
 class CrossEntropy(Loss):
     """A loss that also says how many outputs a model has, and evaluates them."""
 
-    NAME: ClassVar[str]
+    name: ClassVar[str]
 
     @abstractmethod
     def sizes(self, classes: int) -> tuple[int, int]:
@@ -50,7 +50,7 @@ class CrossEntropy(Loss):
 class Softmax(CrossEntropy):
     """Softmax cross-entropy, for a model with one output for each class."""
 
-    NAME = "softmax"
+    name = "softmax"
 
     def sizes(self, classes: int) -> tuple[int, int]:
         """Return the number of classes, twice; there must be at least 2."""
@@ -85,7 +85,7 @@ class Softmax(CrossEntropy):
 class Sigmoid(CrossEntropy):
     """Sigmoid cross-entropy, for a model with one output and labels 0 and 1."""
 
-    NAME = "sigmoid"
+    name = "sigmoid"
 
     def sizes(self, classes: int) -> tuple[int, int]:
         """Return 1 and 2; there must be 1 or 2 classes."""

@@ -23,7 +23,7 @@ class LabelSmoothing(Loss):
         epsilon: the probability that is divided among all classes, from 0 to 1.
     """
 
-    NAME = "label-smoothing"
+    name = "label-smoothing"
     FITS = ("softmax",)
 
     epsilon: Share = 0.1
@@ -45,7 +45,7 @@ class Focal(Loss):
         gamma: how much less likely samples count; 0: the cross-entropy.
     """
 
-    NAME = "focal"
+    name = "focal"
 
     gamma: NotNegative = 2.0
 
@@ -72,7 +72,7 @@ class LogitAdjustment(Loss):
         smoothing: added to the number of samples of each class.
     """
 
-    NAME = "logit-adjustment"
+    name = "logit-adjustment"
     FITS = ("softmax",)
 
     tau: NotNegative = 1.0

@@ -128,7 +128,7 @@ class Loss(Settings, ABC):
 
 def name_of(loss: Loss) -> str:
     """Return what messages call a loss: its name in an experiment file, or that of its class."""
-    return getattr(loss, "NAME", type(loss).__name__)
+    return getattr(loss, "name", type(loss).__name__)
 
 
 def check_array(loss: Loss, name: str, array: np.ndarray, shape: tuple[int | None, ...]) -> None:

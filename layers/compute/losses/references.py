@@ -33,7 +33,7 @@ class Distillation(Loss):
         temperature: T, above 0; a large one makes the probabilities more equal.
     """
 
-    NAME = "distillation"
+    name = "distillation"
     FITS = ("softmax",)
 
     reference: str | None = "received"
@@ -99,7 +99,7 @@ class Moon(Loss):
         layer: the layer whose output is the representation; empty: the input of the last layer.
     """
 
-    NAME = "moon"
+    name = "moon"
 
     mu: NotNegative = 1.0
     temperature: Positive = 0.5
@@ -138,7 +138,7 @@ class FedProto(Loss):
         layer: the layer whose output is the representation; empty: the input of the last layer.
     """
 
-    NAME = "fedproto"
+    name = "fedproto"
 
     lam: NotNegative = 1.0
     layer: str = LAST

@@ -161,7 +161,7 @@ def test_a_loss_is_its_equation_and_its_gradient_the_difference(name: str, compi
 def test_every_loss_of_the_catalogue_has_a_case() -> None:
     tested = {case.loss for case in CASES.values()}
     assert {type(loss) for loss in tested} | {Sigmoid} == set(LOSSES.values())
-    assert all(name == kind.NAME for name, kind in LOSSES.items())
+    assert all(name == kind.name for name, kind in LOSSES.items())
 
 
 @pytest.mark.parametrize("loss", [None, Focal(2.0)])

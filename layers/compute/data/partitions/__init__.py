@@ -1,6 +1,6 @@
 """The partitions that an experiment can name.
 
-To add one, write its class with a `NAME` in a module of this package. A partition sees labels and
+To add one, write its class with a `name` in a module of this package. A partition sees labels and
 users, but no inputs and no model.
 """
 
@@ -34,7 +34,7 @@ def _named() -> dict[str, type[Partition]]:
         for name, one in vars(module).items()
         if isinstance(one, type) and one.__module__ == module.__name__ and name[0] != "_"
     ]
-    return dict(sorted((vars(one)["NAME"], one) for one in classes if "NAME" in vars(one)))
+    return dict(sorted((vars(one)["name"], one) for one in classes if "name" in vars(one)))
 
 
 PARTITIONS = _named()

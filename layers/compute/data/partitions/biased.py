@@ -46,7 +46,7 @@ class Biased(Rule):
             most 2 (1 - 1 / C), which does not depend on the labels' order.
     """
 
-    NAME = "biased"
+    name = "biased"
     share: Share = 0.4
     threshold: Positive | None = None
     distance: Literal["emd", "l1"] = "emd"

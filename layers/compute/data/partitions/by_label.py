@@ -43,7 +43,7 @@ class Shards(Rule):
         per_client: how many shards a client gets.
     """
 
-    NAME = "shards"
+    name = "shards"
     per_client: Count = 2
 
     @property
@@ -71,7 +71,7 @@ class OneClass(Rule):
     the most samples for each of its clients. There must be at least as many clients as classes.
     """
 
-    NAME = "one-class"
+    name = "one-class"
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
@@ -121,7 +121,7 @@ class LabelQuantity(Rule):
         per_client: how many classes a client holds; all of them if there are fewer.
     """
 
-    NAME = "label-quantity"
+    name = "label-quantity"
     per_client: Count = 2
 
     def _divide(
@@ -164,7 +164,7 @@ class LabelQuantity(Rule):
 class _KnownHolders(Rule):
     """The clients that hold each class are known; all clients split any other class."""
 
-    NAME = LabelQuantity.NAME
+    name = LabelQuantity.name
     holders: Mapping[int, list[int]]
 
     def _divide(
@@ -195,7 +195,7 @@ class Dirichlet(Rule):
             by their sum.
     """
 
-    NAME = "dirichlet"
+    name = "dirichlet"
     alpha: Concentration = 0.5
     min_samples: WholeNumber = 1
     self_balancing: bool = False
@@ -225,7 +225,7 @@ class Dirichlet(Rule):
 class _KnownShares(Rule):
     """The clients' shares of each class are known; they have equal shares of any other class."""
 
-    NAME = Dirichlet.NAME
+    name = Dirichlet.name
     shares: Shares
 
     def _divide(

@@ -32,7 +32,7 @@ class Iid(Rule):
     Data", 2017, section 3.
     """
 
-    NAME = "iid"
+    name = "iid"
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
@@ -54,7 +54,7 @@ class Quantity(Rule):
         min_samples: the fewest training samples of a client.
     """
 
-    NAME = "quantity"
+    name = "quantity"
     alpha: Concentration = 0.5
     min_samples: WholeNumber = 1
 
@@ -86,7 +86,7 @@ class NormalSizes(Settings):
     """
 
     refusal = PartitionError
-    NAME: ClassVar[str] = "normal-sizes"
+    name: ClassVar[str] = "normal-sizes"
     mean: Annotated[float, Ge(1), FINITE] | None = None
     spread: NotNegative = 0.25
     least: WholeNumber = 1
@@ -128,7 +128,7 @@ class ByUser:
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018.
     """
 
-    NAME: ClassVar[str] = "by-user"
+    name: ClassVar[str] = "by-user"
 
     def split(
         self,

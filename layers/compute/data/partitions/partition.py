@@ -106,11 +106,11 @@ class Rule(Settings, ABC):
     """A partition that needs a fixed number of samples for each client.
 
     Attributes:
-        NAME: its name in messages.
+        name: its name in messages.
     """
 
     refusal = PartitionError
-    NAME: ClassVar[str]
+    name: ClassVar[str]
 
     def split(
         self,
@@ -123,7 +123,7 @@ class Rule(Settings, ABC):
     ) -> list[Indices]:
         """Return each client's indices; see `Partition.split`."""
         least = 0 if allow_empty else self._least
-        check_sizes(len(labels), clients, least, self.NAME)
+        check_sizes(len(labels), clients, least, self.name)
         return self._divide(labels, clients, rng, least)
 
     @property

@@ -64,7 +64,7 @@ class MXNetEngine(Engine):
             no trainable parameter, or the loss is unknown.
     """
 
-    NAME = "mxnet"
+    name = "mxnet"
     _weights: SharedVector
     _buffers: SharedVector
     _gradient: SharedVector

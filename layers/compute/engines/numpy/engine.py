@@ -57,7 +57,7 @@ class NumpyEngine(Engine):
             fit the loss.
     """
 
-    NAME = "numpy"
+    name = "numpy"
 
     def __init__(
         self,

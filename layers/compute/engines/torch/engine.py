@@ -90,7 +90,7 @@ class TorchEngine(Engine):
             no trainable parameter, the loss is unknown, or there is no such device.
     """
 
-    NAME = "torch"
+    name = "torch"
 
     def __init__(
         self,
