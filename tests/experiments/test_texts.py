@@ -106,9 +106,10 @@ def test_notes_reasons_and_main_claims_have_their_numbers(monkeypatch: pytest.Mo
     far |= {"note": "best {B50 best accuracy %}", "paper": {"B50": 9}, "measure": {"target": 0.97}}
     reason = {"text": "the seed, {B50 first accuracy rounds 97}.", "shown_by": ["thesis-2nn-draws"]}
     monkeypatch.setattr(tables, "load", lambda group: {"B50-s1": record(accuracy=[0.5, 0.989])})
-    section = tables._section(tables.Table.parse({**far, "reasons": {"B50": reason}}))
-    assert "best 98.90" in section
-    assert "Outside, B50: the seed, 2. Shown by" in section
+    table = tables.Table.parse({**far, "reasons": {"B50": reason}})
+    assert "best 98.90" in tables._section_of_rows(table)
+    assert "Outside, B50: the seed, 2." in tables._section(table, "rows")
+    assert "B50: shown by" in tables._section_of_rows(table)
 
     claim = summaries.Claim("d", "it learns", "{thesis-2nn-draws/B10-s1 last accuracy %}")
     last = "{thesis-2nn-draws/B10-s1 last@4 accuracy %}"

@@ -137,20 +137,24 @@ def test_a_suspension_ends_when_the_round_would_have_too_few_clients(
     attempts: list[int] = []
 
     def thrice(client: Scripted) -> None:
-        while len(attempts) < 3 and not client.stopping:
+        while not (client.stopping or client.told):
             try:
-                attempts.append(client.task().round)
-                client.until_told()
+                task = client.task()
+                attempts.append(task.round)
+                if len(attempts) > 3:  # on a busy machine it may be given up once more
+                    client.say(update_of(task))
+                else:
+                    client.until_told()
             except (Over, OSError):
-                come_back(client)
-        honest(client)
+                if not client.told:
+                    come_back(client)
 
     monkeypatch.setattr(remote_clients, "FIRST_PAUSE_S", 0.1)
     server = listening(certificates, last=2, wait_for=1, patience=Patience(limit_s=1.0))
     with server, fleet(server, certificates, {0: thrice}):
         rounds = list(server.rounds())
     assert [round.participants for round in rounds] == [(0,), (0,)]
-    assert attempts == [1, 1, 1]
+    assert attempts[:4] == [1, 1, 1, 1]
 
 
 def broken(client: Scripted) -> None:
