@@ -304,13 +304,13 @@ class Client:
         try:
             result = self._last_result
             if result is None or not _is_same(result[0], task):
-                self.releases.check(task, participant.logic)
+                digest = self.releases.check(task, participant.logic)
                 began = time.monotonic()
                 with one_blas_thread(), self.releases.limited():
                     result = (task, participant.train(task))
                 self._speed.trained(*result, time.monotonic() - began)
                 CODEC.encode(result[1])  # an update that cannot be sent is this client's failure
-                self.releases.keep(*result, participant.logic)
+                self.releases.keep(digest, *result, participant.logic)
         except RefusedByPolicy as error:
             reason = first_line(error)
             log.warning("task_refused", "round {round}: {reason}", round=task.round, reason=reason)

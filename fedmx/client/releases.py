@@ -6,7 +6,6 @@ The file has one line of JSON for each update that may leave, written and synced
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections import Counter
@@ -18,8 +17,9 @@ from pathlib import Path
 from fedmx.client.policy import Policy, RefusedByPolicy, local_of, refused
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
+from fedmx.journal.chain import message_hash
 from fedmx.privacy.accounting import check_installed, epsilon_of
-from fedmx.protocol.messages import CODEC, Setup
+from fedmx.protocol.messages import Setup
 from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER
 from layers.logic import Logic, Task, Update
 from layers.logic.core.declaration import Need, Trait, declared
@@ -126,8 +126,8 @@ class Releases:
                 f"the run may spend {after:g} with {before:g} of earlier runs, more than {most:g}",
             )
 
-    def check(self, task: Task, logic: Logic) -> None:
-        """Check a task before its work.
+    def check(self, task: Task, logic: Logic) -> str:
+        """Check a task before its work; return its digest, for `keep`.
 
         Raises:
             RefusedByPolicy: the run has no such round, or as many tasks as it may have, or updates
@@ -135,10 +135,9 @@ class Releases:
         """
         place = (task.round, task.pass_number)
         same = {one.task for one in self._known if (one.run, *_place(one)) == (self._run, *place)}
-        if _digest(_plain(task)) in same:
-            return
-        if self._rounds is None:
-            return
+        digest = message_hash(replace(task, last_accepted_round=0))  # which a restart changes
+        if digest in same or self._rounds is None:
+            return digest
         number = task.model_version + 1
         if Trait.REFILLS not in declared(logic.selector):  # else tasks have numbers of their own
             number = max(number, task.round)
@@ -155,21 +154,24 @@ class Releases:
             )
         if answered >= self._rounds:  # which were checked when the run began
             self._check_epsilon(answered + 1)
+        return digest
 
-    def keep(self, task: Task, update: Update, logic: Logic) -> None:
+    def keep(self, digest: str, task: Task, update: Update, logic: Logic) -> None:
         """Record, durably, that the update of a task may leave from now on.
+
+        Args:
+            digest: of the task, see `check`.
+            task: the task.
+            update: the update.
+            logic: the client's.
 
         Raises:
             RefusedByPolicy: another update of the task may have left, and updates are hidden.
             FedmxError: the file cannot be written.
         """
         hides = _hides(logic)
-        made = self._release(
-            task.round,
-            task.pass_number,
-            _digest(_plain(task)),
-            _digest(update) if hides else "",
-        )
+        sent = message_hash(update) if hides else ""
+        made = self._release(task.round, task.pass_number, digest, sent)
         for one in self._known if hides else ():
             if (one.run, *_place(one)) == (made.run, *_place(made)) and one.update != made.update:
                 raise RefusedByPolicy(f"a second, different update for round {task.round}")
@@ -257,15 +259,6 @@ def _terms(one: Release) -> tuple[str, float | None, float]:
 
 def _place(one: Release) -> tuple[int, int]:
     return one.round, one.step
-
-
-def _plain(task: Task) -> Task:
-    """Return a task without what a restart of this client changes."""
-    return replace(task, last_accepted_round=0)
-
-
-def _digest(message: Task | Update) -> str:
-    return hashlib.blake2b(bytes(CODEC.encode(message)), digest_size=16).hexdigest()
 
 
 def _spent(releases: Sequence[Release]) -> list[tuple[Mechanism, int]]:
