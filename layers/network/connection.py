@@ -173,9 +173,10 @@ class Connection(asyncio.BufferedProtocol):
         if isinstance(error, ssl.SSLError):
             # Under TLS 1.3 a client learns of a refused certificate only now.
             events = self.session.lost(explain(error, self.address), is_final(error))
-        else:
-            reason = f"the connection broke ({error})" if error else "the connection was closed"
-            events = self.session.lost(reason)
+        elif error:
+            events = self.session.lost(f"the connection broke ({error})")
+        else:  # `eof_received` is not called by the TLS of Python 3.10
+            events = self.session.receive_eof()
         for event in events:
             self._owner.happened(self, event)
         self.settled.set()
