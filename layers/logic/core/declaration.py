@@ -241,7 +241,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.BOUNDED, Condition.RELATIVE_PATIENCE): "network.patience gives clients up by the answer "
     "times of the others, so that one client changes who counts; set network.patience to null, "
     "and network.patience_s to seconds",
-    (Need.HIDDEN, Trait.REFILLS): "{other} may give a client several tasks in a round, of which "
+    (Need.HIDDEN, Trait.REFILLS): "{other} may give a client several tasks in a round, and "
     "epsilon counts one; use a selector that plans each round at its begin, such as uniform",
     (Need.HIDDEN, Need.LABELS): "{other} makes the number of a client's samples depend on its "
     "labels, and that number is sent; leave it out",

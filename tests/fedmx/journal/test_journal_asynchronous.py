@@ -13,11 +13,10 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.deployment.operator_socket import ask
-from fedmx.history import rerun
 from fedmx.journal.journal import UpdateArrived, journals_of
 from tests.fedmx.held import Held
+from tests.fedmx.journal import deployed
 from tests.fedmx.processes import until
-from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
@@ -47,11 +46,9 @@ def run(
 ) -> Iterator[RunFolder]:
     """A run that loses a client and its server."""
     held = Held(tmp_path_factory.mktemp("journal"), certificates, EXPERIMENT, "own_flow", CLIENTS)
-    try:
+    with deployed.ending(held):
         _go_through(held)
         yield held.deployment.run
-    finally:
-        held.deployment.end()
 
 
 def _go_through(held: Held) -> None:
@@ -116,10 +113,4 @@ def test_tasks_and_bytes_of_both_files_add_up(run: RunFolder) -> None:
 
 
 def test_its_journal_ends_each_version_in_the_deployed_model(run: RunFolder) -> None:
-    with rerun(run, modules=None) as server:
-        rounds = list(server)
-    records = run.rounds()
-    assert [one.model_sha256 for one in rounds] == [one["model_sha256"] for one in records]
-    assert timeless(one.record() for one in rounds) == timeless(records, "chain")
-    for one in rounds:
-        assert timeless(one.client_records()) == timeless(run.clients(one.round))
+    deployed.assert_replayed(run)
