@@ -95,7 +95,7 @@ from layers.logic.core.attack import Attack as Attack
 from layers.logic.core.attack import Collusion as Collusion
 from layers.logic.core.engine import ArrayData as ArrayData
 from layers.logic.core.engine import Data as Data
-from layers.logic.core.mask import Mask as Mask
+from layers.logic.core.local_tensors import LocalTensors as LocalTensors
 from layers.logic.core.messages import Layout as Layout
 from layers.logic.core.messages import Slot as Slot
 from layers.logic.core.messages import Tensor as Tensor

@@ -31,7 +31,7 @@ _SHORT = {
     for one, text in (
         (Need.BOUNDED, ""),
         (Need.HIDDEN, ""),
-        (Trait.OPAQUE, ""),
+        (Trait.MASKED, ""),
         (Trait.REFILLS, "with asynchronous rounds"),
         (Trait.ENCODES_UPDATE, "with a hook that encodes the update"),
         (Trait.SENDS_GRADIENTS, "with a hook that sends gradients"),

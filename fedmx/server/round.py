@@ -182,7 +182,7 @@ class Round:
                     else {}
                 ),
                 **({"share": client.share} if client.share is not None else {}),
-                **({"liar": True} if client.liar else {}),
+                **({"liar": True} if client.malicious else {}),
                 **(vars(client.times) if client.times is not None else {}),
             }
             for client in (*self.report.clients, *self.report.others)

@@ -25,7 +25,7 @@ WRITTEN_WITH = {
     "selectors": "Selector SelectorContext Plan Population PendingOffers Offer Verdict Question "
     "single_lanes",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
-    "training": "Trainer Job LocalSgd Mask",
+    "training": "Trainer Job LocalSgd LocalTensors",
     "presets": "Preset settings_of_parts",
     "models": "build_model",
     "data": "Dataset Raw Files Partition",

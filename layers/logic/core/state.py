@@ -31,8 +31,8 @@ class ServerState:
         versions: by version, float32 (d,), the models that tasks in flight started from.
         base: by client, the version that its last accepted update started from, where that is not
             the round before `last_accepted`.
-        moment: the number of the last tasks that were sent (see `Task.round`), if rounds have sent
-            tasks more than once; 0: that number is `round`.
+        task_number: the number of the last tasks that were sent (see `Task.round`), if rounds have
+            sent tasks more than once; 0: that number is `round`.
         change: float32 (d,), the vector that was added to the weights at the end of a round, before
             rounding; empty if it is not known, and between rounds.
         shares: float64 (m,), how much each of the m contributions of a round counted in its
@@ -48,7 +48,7 @@ class ServerState:
     in_flight: Mapping[int, Task] = field(default_factory=dict)
     versions: Mapping[int, np.ndarray] = field(default_factory=dict)
     base: Mapping[int, int] = field(default_factory=dict)
-    moment: int = 0
+    task_number: int = 0
     change: np.ndarray = field(default_factory=lambda: EMPTY)
     shares: np.ndarray = field(default_factory=lambda: EMPTY)
 
@@ -77,7 +77,7 @@ class ServerState:
         asynchronous = {
             "versions": dict(self.versions),
             "base": dict(self.base),
-            "moment": self.moment,
+            "moment": self.task_number,
         }
         return {
             **{name: kept for name, kept in asynchronous.items() if kept},
@@ -101,7 +101,7 @@ class ServerState:
             in_flight={one: Task.of_header(head) for one, head in tree["in_flight"].items()},
             versions={one: frozen(kept) for one, kept in tree.get("versions", {}).items()},
             base=tree.get("base", {}),
-            moment=tree.get("moment", 0),
+            task_number=tree.get("moment", 0),
         )
 
 

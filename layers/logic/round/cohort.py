@@ -12,7 +12,7 @@ import numpy as np
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Condition, Need, Part, Trait, refusal
-from layers.logic.core.hook import Moment
+from layers.logic.core.hook import Phase
 from layers.logic.core.messages import Slot
 from layers.logic.core.plan import Plan, Population
 from layers.logic.core.selector import SELECT, SURVEY, SelectorContext
@@ -174,10 +174,10 @@ def _ask(
         model_bytes=state.weights.nbytes + state.buffers.nbytes,
     )
     if question.name in ABOUT_MODEL:
-        if logic.mask is not None:
+        if logic.local_tensors is not None:
             raise LogicError(
                 f"{type(part).__name__} asks clients about the whole model ({question.name}), and "
-                "a mask keeps tensors of each client's own; use a part that does not ask, such as "
+                "local tensors stay on each client; use a part that does not ask, such as "
                 "uniform"
             )
         if not question.weights.size:
@@ -226,9 +226,9 @@ def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None
             refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, logic.aggregator, logic.selector)
         )
     found = {Condition.SHARED_LANES: shared, Condition.OFFERS: plan.offers}
-    for hook in (one for one in logic.hooks if Trait.OPAQUE in one.follows):
+    for hook in (one for one in logic.hooks if Trait.MASKED in one.follows):
         for condition in (one for one, holds in found.items() if holds):
-            raise ImpossiblePlan(refusal(Trait.OPAQUE, condition, hook, logic.selector))
+            raise ImpossiblePlan(refusal(Trait.MASKED, condition, hook, logic.selector))
 
 
 def ask_aggregator(fold: Fold, state: ServerState, port: Port, logic: Logic) -> Steps[None]:
@@ -255,7 +255,7 @@ def ask_cohort(
 
 
 def ask_hooks(
-    moment: Moment,
+    phase: Phase,
     clients: Sequence[int],
     state: ServerState,
     pipeline: ServerPipeline,
@@ -268,10 +268,10 @@ def ask_hooks(
     """
     left, number = list(clients), 0
     asking: list[str] | None = None
-    while left and (slots := pipeline.questions(moment, left, asking)):
+    while left and (slots := pipeline.questions(phase, left, asking)):
         number += 1
         question = Question(
-            f"hooks {moment}",
+            f"hooks {phase}",
             round=state.round + 1,
             training=logic.training_of(state.round + 1),
             slots=dict(slots),
@@ -284,5 +284,5 @@ def ask_hooks(
                 check_slots(reply.slots, pipeline, question.slots)
                 answers[reply.client] = reply.slots
         left = [client for client in left if client in answers]
-        asking = pipeline.on_answers(moment, answers, slots.keys())
+        asking = pipeline.on_answers(phase, answers, slots.keys())
     return [client for client in clients if client not in left]

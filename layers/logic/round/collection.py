@@ -26,8 +26,8 @@ from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.validation import (
     check_content,
     check_envelope,
+    check_masked,
     check_offer,
-    check_opaque,
     check_slots,
 )
 
@@ -77,7 +77,7 @@ class Collection:
         self._offers = offers
         self.fold = fold
         self._pipeline = pipeline
-        self._aggregator, self._mask = logic.aggregator, logic.mask
+        self._aggregator, self._local_tensors = logic.aggregator, logic.local_tensors
         self._max_update = logic.max_update
         self._most_staleness = logic.aggregator.most_staleness
         # How many steps another trainer takes is not known here.
@@ -330,19 +330,19 @@ class Collection:
         check_envelope(update, task, announced, most, steps)
         if self.plan.offers and update.client not in self._offers.granted:
             raise Rejected("an update whose offer was not granted")
-        if self._mask is not None:
-            update = self._mask.expand(update, lane.buffers)
+        if self._local_tensors is not None:
+            update = self._local_tensors.expand(update, lane.buffers)
         if self._most_staleness is not None and lane.staleness > self._most_staleness:
             raise Rejected(f"staleness {lane.staleness}, above the limit {self._most_staleness}")
         decoded = self._pipeline.receive(update)
-        if self._pipeline.opaque:
-            check_opaque(decoded)
+        if self._pipeline.masked:
+            check_masked(decoded)
             return decoded, 0.0
         if lane.weights is not self._measured[0]:  # most lanes start from the same ones
             self._measured = lane.weights, largest(lane.weights)
         peak = check_content(decoded, *self._measured, lane.buffers, self._max_update)
-        if self._mask is not None:
-            decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))
+        if self._local_tensors is not None:
+            decoded = replace(decoded, delta=self._local_tensors.travelling(decoded.delta))
         self._aggregator.inspect(decoded)
         return decoded, peak
 

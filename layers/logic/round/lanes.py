@@ -180,14 +180,14 @@ class Dispatch:
     ) -> None:
         self._state = state
         self._aggregator = logic.aggregator
-        self._moment = max(state.round, state.moment) + (not plan.refills)
+        self._task_number = max(state.round, state.task_number) + (not plan.refills)
         self.sent: Counter[int] = Counter()
         self._offers = plan.offers
         self._pipeline = pipeline
-        self._seed, self._mask = logic.seed, logic.mask
+        self._seed, self._local_tensors = logic.seed, logic.local_tensors
         self._initial_known = logic.initial is not None
         self._training = logic.training_of(state.round + 1)
-        self.lanes = _lanes(plan, state, logic, self._moment)
+        self.lanes = _lanes(plan, state, logic, self._task_number)
         self._lane_of = {client: lane for lane in self.lanes for client in lane.clients}
         continuing = (*plan.late, *in_flight)
         self._outstanding: dict[int, Task] = {one: state.in_flight[one] for one in continuing}
@@ -218,19 +218,19 @@ class Dispatch:
         return [self._task(client, self._state.last_accepted.get(client, 0))]
 
     @property
-    def next_moment(self) -> int:
+    def next_task_number(self) -> int:
         """The number of the tasks that `refill` returns next."""
-        return self._moment + 1
+        return self._task_number + 1
 
     def refill(self, clients: Sequence[int]) -> list[Task]:
         """Return new tasks of these clients, which have none."""
         if not clients:
             return []
-        self._moment += 1
+        self._task_number += 1
         weights, buffers = self._aggregator.start(self._state, "")
         tasks = []
         for client in clients:
-            lane = Lane(len(self.lanes), self._moment, (client,), weights, buffers)
+            lane = Lane(len(self.lanes), self._task_number, (client,), weights, buffers)
             self.lanes.append(lane)
             self._lane_of[client] = lane
             tasks += self.next(lane)
@@ -263,11 +263,11 @@ class Dispatch:
         }
         models = {**self._state.versions, self._state.round: self._state.weights}
         used = {task.model_version for task in in_flight.values()}
-        moment = self._moment if self._moment > self._state.round + 1 else 0
+        task_number = self._task_number if self._task_number > self._state.round + 1 else 0
         return {
             "in_flight": in_flight,
             "versions": {one: models[one] for one in sorted(used) if one in models},
-            "moment": moment,
+            "task_number": task_number,
         }
 
     def _add_late_lane(self, client: int) -> None:
@@ -298,8 +298,8 @@ class Dispatch:
             pass_number=pass_number,
         )
         task = self._pipeline.send(task)
-        if self._mask is not None and (self._initial_known or last_accepted_round):
-            task = self._mask.cut_task(task)
+        if self._local_tensors is not None and (self._initial_known or last_accepted_round):
+            task = self._local_tensors.cut_task(task)
         self._outstanding[client] = task
         return task
 
@@ -360,7 +360,7 @@ class Fold:
         context = pipeline.aggregator_context()
         self._total: Any = guarded(aggregator.begin, state, context, round=self._round)
         self._next = 0  # place of the lane to fold next
-        self._opaque: list[Contribution] = []  # the lanes whose sum is not revealed yet
+        self._masked: list[Contribution] = []  # the lanes whose sum is not revealed yet
         self._contributions: list[tuple[tuple[int, int], ...]] = []
         self.shares: dict[tuple[int, int], float] = {}
 
@@ -393,7 +393,7 @@ class Fold:
 
     def inquiry(self, state: ServerState) -> tuple[Question, Sequence[int]] | None:
         """Return the aggregator's question, and the clients to ask; None: it has none."""
-        if not self._contributions or self._opaque:
+        if not self._contributions or self._masked:
             return None
         return guarded(self._aggregator.inquire, self._total, state, round=self._round)
 
@@ -411,11 +411,11 @@ class Fold:
         """
         if not self._contributions and not self._aggregator.counts_empty:
             return state
-        if self._opaque:
+        if self._masked:
             mean = self._revealed(state)
             self._total = added(self._aggregator, self._total, mean, self._round)
         after = finished(self._aggregator, self._total, state, self._pipeline.layout)
-        if self._opaque:
+        if self._masked:
             return after  # how much each of them counted is not known
         given, known = after.shares.tolist(), len(self._contributions)
         if given and len(given) != known:
@@ -434,9 +434,9 @@ class Fold:
                 self._pipeline.on_accepted(update)
         self._contributions.append(tuple((one.client, one.round) for one in lane.updates))
         contribution = lane.contribution(self._training_of(lane))
-        if self._pipeline.opaque:
+        if self._pipeline.masked:
             nothing = tuple(replace(one, slots={}) for one in contribution.updates)
-            self._opaque.append(replace(contribution, updates=nothing))
+            self._masked.append(replace(contribution, updates=nothing))
             return
         self._total = added(self._aggregator, self._total, contribution, self._round)
 
@@ -445,10 +445,10 @@ class Fold:
         delta, buffers = self._pipeline.reveal()
         return Contribution(
             lane=0,
-            samples=sum(one.samples for one in self._opaque),
+            samples=sum(one.samples for one in self._masked),
             delta=delta,
             buffers=buffers,
-            updates=tuple(update for one in self._opaque for update in one.updates),
+            updates=tuple(update for one in self._masked for update in one.updates),
             training=self._training,
             start=state.weights,
         )

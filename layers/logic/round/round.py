@@ -272,7 +272,7 @@ class RoundMachine:
             samples = samples.only(samples.ids[~np.isin(samples.ids, lost)])
         outstanding, round = dispatch.outstanding, state.round + 1
         population = replace(population, samples=samples, in_flight=tuple(outstanding))
-        rng = generator(logic.seed, "select", dispatch.next_moment)
+        rng = generator(logic.seed, "select", dispatch.next_task_number)
         context = SelectorContext(population, state.memory.get(SELECT, {}), round, rng)
         chosen = guarded(logic.selector.refill, context, round=round)
         clients = tuple(chosen)
@@ -401,9 +401,9 @@ def _conclude(
     )
     suspended = patience.get("suspended_s", {})
     attack = attack_in(logic.hooks)
-    liars = attack.liars if attack is not None else ()
+    malicious = attack.malicious if attack is not None else ()
     clients = tuple(
-        replace(one, share=_share(one, fold.shares), liar=one.client in liars)
+        replace(one, share=_share(one, fold.shares), malicious=one.client in malicious)
         for one in report.clients
     )
     report = replace(report, clients=clients, numbers=pipeline.numbers, suspended=suspended)

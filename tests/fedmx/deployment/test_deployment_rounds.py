@@ -194,7 +194,7 @@ class Asks(Hook):
     class Server(ServerSide):
         asks = frozenset({"returned"})
 
-        def ask(self, moment, clients, context):  # type: ignore[no-untyped-def]
+        def ask(self, phase, clients, context):  # type: ignore[no-untyped-def]
             return {"still": "there?"}
 
 

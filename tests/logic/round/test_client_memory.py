@@ -187,8 +187,8 @@ def test_ledgers_go_into_a_tree_and_come_back() -> None:
 
 
 def test_the_steps_of_a_round_are_in_the_order_in_which_they_happen() -> None:
-    def asked(moment: str) -> list[tuple[int, int]]:
-        return [Question(f"hooks {moment}", number=one).step for one in (1, 2, 3)]
+    def asked(phase: str) -> list[tuple[int, int]]:
+        return [Question(f"hooks {phase}", number=one).step for one in (1, 2, 3)]
 
     task = Task(1, 0, 3, Training(), NAN, NAN)
     passes = [replace(task, pass_number=one).step for one in (1, 2, 3)]

@@ -56,16 +56,16 @@ class Masked(Hook):
             self.left = 0.0
             self.folded: list[int] = []
 
-        def ask(self, moment, clients, context):
-            if moment == "cohort":
+        def ask(self, phase, clients, context):
+            if phase == "cohort":
                 return {"ask": "your number"}
             assert not self.folded, "nothing is folded before the answers"
             self.returned = clients
             gone = [number for client, number in self.told.items() if client not in clients]
             return {"gone": np.array(gone, np.int64)}
 
-        def on_answers(self, moment, answers, context):
-            if moment == "cohort":
+        def on_answers(self, phase, answers, context):
+            if phase == "cohort":
                 self.told = {client: int(slot["number"]) for client, slot in answers.items()}
             else:
                 self.left = sum(float(slot["left"]) for slot in answers.values())
@@ -84,8 +84,8 @@ class Masked(Hook):
             return replace(state, weights=state.weights - correction)
 
     class Client(ClientSide):
-        def answer(self, moment, question, context: ClientContext):
-            if moment == "cohort":
+        def answer(self, phase, question, context: ClientContext):
+            if phase == "cohort":
                 return {"number": _number(context.client)}
             mine = _number(context.client)
             return {"left": float(sum(mine - int(other) for other in question["gone"]))}
@@ -120,7 +120,7 @@ def test_no_timer_is_left_after_the_last_update_or_answer(hooks) -> None:
 
 class Counted(Hook):
     class Client(ClientSide):
-        def answer(self, moment, question, context: ClientContext):
+        def answer(self, phase, question, context: ClientContext):
             return {"clients": context.clients}
 
 
@@ -198,15 +198,15 @@ class Discards(Hook):
             super().__init__(hook)
             self.questions = 0
 
-        def ask(self, moment, clients, context):
+        def ask(self, phase, clients, context):
             self.questions += 1
             return {"number": self.questions}
 
-        def on_answers(self, moment, answers, context):
+        def on_answers(self, phase, answers, context):
             return self.questions < 2
 
-        def discard(self, moment, clients, context):
-            assert moment == "returned"
+        def discard(self, phase, clients, context):
+            assert phase == "returned"
             return {one: "odd" for one in (*clients, 99) if one % 2}
 
         def on_accepted(self, update, context):
@@ -242,10 +242,10 @@ class DiscardsLater(Hook):
     class Server(ServerSide):
         asks = frozenset({"returned"})
 
-        def ask(self, moment, clients, context):
+        def ask(self, phase, clients, context):
             return {"number": 1}
 
-        def discard(self, moment, clients, context):
+        def discard(self, phase, clients, context):
             return {1: "odd"} if context.round == 2 else {}
 
 

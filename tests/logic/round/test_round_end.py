@@ -55,7 +55,7 @@ def test_two_reports_are_equal_if_the_same_happened_however_long_it_took_and_wha
             client,
             {"times", "offer", "task_round", "tasks"},
             {"client", "status", "reason", "traceback", "samples", "steps", "metrics", "traffic"}
-            | {"code", "peak", "counted_before", "version", "staleness", "share", "liar"},
+            | {"code", "peak", "counted_before", "version", "staleness", "share", "malicious"},
         ),
     ):
         assert {field.name for field in fields(one)} == costs | seen

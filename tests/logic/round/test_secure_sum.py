@@ -1,4 +1,4 @@
-"""Opaque updates and several questions at a moment, by a toy of secure aggregation."""
+"""Masked updates and several questions in a phase, by a toy of secure aggregation."""
 
 from __future__ import annotations
 
