@@ -43,7 +43,7 @@ class Trait(Enum):
     BY_NUMBER = (
         "selects by the seed, the round and the clients' numbers alone, in lanes of one client"
     )
-    REFILLS = "selects clients while the round collects (asynchronous rounds)"
+    ASYNCHRONOUS = "lets tasks outlive the round (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
     ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
     BY_SAMPLES = "weighs updates by samples"
@@ -197,15 +197,24 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "given length; set clock.deadline_s",
     (Need.DEADLINE, Condition.RESERVE): "{one} takes as many clients as fit into the round, so "
     "none can be asked in reserve; set over_select to 1, not {other}",
-    (Trait.REFILLS, Need.ONE_VERSION): "{one} folds updates that start from different versions of "
+    (
+        Trait.ASYNCHRONOUS,
+        Need.ONE_VERSION,
+    ): "{one} folds updates that start from different versions of "
     "the model, but {other} compares updates, which must start from the same version; use a "
     "selector whose rounds wait, such as uniform",
-    (Trait.REFILLS, Trait.ASKS_COHORT): "{one} selects clients one by one, and {other} asks or "
+    (
+        Trait.ASYNCHRONOUS,
+        Trait.ASKS_COHORT,
+    ): "{one} selects clients one by one, and {other} asks or "
     "leaves out the clients of a whole cohort before it trains; use a selector whose rounds wait, "
     "such as uniform",
-    (Trait.REFILLS, Condition.DEADLINE): "a round of {one} ends after a number of updates, and "
+    (
+        Trait.ASYNCHRONOUS,
+        Condition.DEADLINE,
+    ): "a round of {one} ends after a number of updates, and "
     "tasks outlive it, so it has no deadline; leave out clock.deadline_s",
-    (Trait.REFILLS, Condition.RESERVE): "{one} replaces each client that is lost, so none is "
+    (Trait.ASYNCHRONOUS, Condition.RESERVE): "{one} replaces each client that is lost, so none is "
     "asked in reserve; set over_select to 1, not {other}",
     (Need.WHOLE_UPDATES, Trait.ENCODES_UPDATE): "{one} computes updates from whole updates of "
     "other clients, but {other} encodes them for the server alone; leave one of them out, or use "
@@ -213,7 +222,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.WHOLE_UPDATES, Condition.LOCAL): "{one} computes updates from whole updates of other "
     "clients, but does not get local tensors; leave one of them out, or use an attack of each "
     "client alone, such as sign-flip",
-    (Need.BOUNDED, Trait.REFILLS): "{other} folds updates as they arrive, so that one client "
+    (Need.BOUNDED, Trait.ASYNCHRONOUS): "{other} folds updates as they arrive, so that one client "
     "changes which others count; use the selector poisson, or cyclic with privacy dp-ftrl",
     (Need.BOUNDED, Trait.BY_SAMPLES): "{other} weighs updates by samples, so that a client with "
     "many changes a round by more than the clip; use a mean with weights: uniform, as in logic: "
@@ -241,7 +250,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.BOUNDED, Condition.RELATIVE_PATIENCE): "network.patience gives clients up by the answer "
     "times of the others, so that one client changes who counts; set network.patience to null, "
     "and network.patience_s to seconds",
-    (Need.HIDDEN, Trait.REFILLS): "{other} may give a client several tasks in a round, and "
+    (Need.HIDDEN, Trait.ASYNCHRONOUS): "{other} may give a client several tasks in a round, and "
     "epsilon counts one; use a selector that plans each round at its begin, such as uniform",
     (Need.HIDDEN, Need.LABELS): "{other} makes the number of a client's samples depend on its "
     "labels, and that number is sent; leave it out",
@@ -269,7 +278,10 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "{one} out",
     (Trait.MASKED, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "
     "but {other} uses single ones there; leave one of them out",
-    (Trait.MASKED, Trait.REFILLS): "{one} lets the server read only the sum of the updates, but "
+    (
+        Trait.MASKED,
+        Trait.ASYNCHRONOUS,
+    ): "{one} lets the server read only the sum of the updates, but "
     "{other} weighs each by its staleness; leave one of them out",
     (Trait.MASKED, Need.EACH_CLIENT): "{one} lets the server read only the sum of the updates, "
     "but {other} uses those of single clients; leave one of them out",

@@ -25,6 +25,8 @@ class ServerState:
         round: number of concluded rounds.
         weights: float32 (d,), the global model.
         buffers: float32 (b,), its non-trainable state.
+        models: the models of groups that have one of their own, by group, each as weights (d,) and
+            buffers (b,).
         memory: the memory of selector, aggregator, surveys and hooks, by their keys.
         last_accepted: by client, the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
@@ -44,6 +46,7 @@ class ServerState:
     weights: np.ndarray
     buffers: np.ndarray
     memory: Mapping[str, Memory] = field(default_factory=dict)
+    models: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     last_accepted: Mapping[int, int] = field(default_factory=dict)
     in_flight: Mapping[int, Task] = field(default_factory=dict)
     versions: Mapping[int, np.ndarray] = field(default_factory=dict)
@@ -74,13 +77,17 @@ class ServerState:
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""
-        asynchronous = {
+        some = {
             "versions": dict(self.versions),
             "base": dict(self.base),
             "moment": self.task_number,
+            "models": {
+                group: {"weights": weights, "buffers": buffers}
+                for group, (weights, buffers) in self.models.items()
+            },
         }
         return {
-            **{name: kept for name, kept in asynchronous.items() if kept},
+            **{name: kept for name, kept in some.items() if kept},
             "round": self.round,
             "weights": self.weights,
             "buffers": self.buffers,
@@ -102,6 +109,10 @@ class ServerState:
             versions={one: frozen(kept) for one, kept in tree.get("versions", {}).items()},
             base=tree.get("base", {}),
             task_number=tree.get("moment", 0),
+            models={
+                group: (frozen(kept["weights"]), frozen(kept["buffers"]))
+                for group, kept in tree.get("models", {}).items()
+            },
         )
 
 

@@ -15,6 +15,7 @@ from layers.logic.core.declaration import (
     Condition,
     Need,
     Part,
+    Trait,
     check_together,
     held_out_by,
     with_inner,
@@ -181,6 +182,11 @@ class Logic:
     def needs(self, need: Need) -> bool:
         """Return whether any part requires this."""
         return any(need in one.requires for part in self._parts for one in with_inner(part))
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether tasks may outlive their round."""
+        return Trait.ASYNCHRONOUS in self.selector.provides
 
     @property
     def _parts(self) -> tuple[Part, ...]:
