@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from layers.logic.core.plan import Plan, single_lanes
 from mxnet.gluon import nn
 
 from fedmx import RemoteClients, Server
@@ -23,7 +24,6 @@ from layers.compute.data.dataset import Samples
 from layers.compute.engines.engine import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import Logic, PendingOffers, Task, Update, Verdict
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.network import ClientTLS, Listener, MessageCodec

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from layers.logic.core.plan import Plan
 
 from layers.compute.engines.engine import Compute
 from layers.compute.scores import Scores
@@ -16,7 +17,6 @@ from layers.logic import Contribution, Hook, Logic, Question, ServerState, Train
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.plan import Plan
 from layers.logic.core.selector import Selector
 from layers.logic.hooks.compressors import Stc, TopK
 from layers.logic.hooks.server_optimisers import FedAvgM

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import Plan
 
 from fedmx import Client, Experiment, FedmxError, OwnPart, RemoteClients, Server, SimulatedClients
 from fedmx.client.client import ServerRefusedError
@@ -30,7 +31,6 @@ from layers.logic import (
     Training,
     Update,
 )
-from layers.logic.core.plan import Plan
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.round.exchange import ReportCosts

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from layers.logic.core.plan import Plan, single_lanes
 
 from fedmx.client.client import Client
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
 from layers.logic import Answer, Hook, Logic, Question, ServerSide, Task, Training, Update
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.selectors.uniform import Uniform

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import Plan, single_lanes
 
 from fedmx import Round, Server
 from fedmx.experiment.sections import MOST_VIOLATIONS
@@ -18,7 +19,6 @@ from fedmx.history.recorded import follow
 from fedmx.journal.journal import Journal, JournalError, UpdateArrived, journals_of
 from fedmx.simulation.executors.executor import AnswerResult, TrainResult
 from layers.logic import ClientLedger, Offer, Question, StateLost, Task, Verdict
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_rounds import Patient

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import Plan
 
 from layers.logic import (
     PRESETS,
@@ -29,7 +30,6 @@ from layers.logic.algorithms.personal import (
     PfedMeTrainer,
 )
 from layers.logic.core.local_tensors import LocalTensors, own_tensors
-from layers.logic.core.plan import Plan
 from layers.logic.core.state import ClientState
 from layers.logic.core.trainer import Trainer
 from layers.logic.hooks.local_gradients import FedProx

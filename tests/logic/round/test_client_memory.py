@@ -25,7 +25,7 @@ from layers.logic import (
 )
 from layers.logic.core.state import NO_ROUND, RoundMemory
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -62,7 +62,7 @@ def test_the_residual_carries_over() -> None:
     np.testing.assert_allclose(state.weights - start.weights, np.sum(deltas, axis=0), atol=1e-5)
 
 
-class Declining(Fixed):
+class Declining(InLanes):
     def select(self, context) -> Plan:
         return Plan(self.lanes, offers=True)
 
@@ -75,11 +75,11 @@ def missing(how: str) -> tuple:
     """Return a selector and the peers' settings by which client 1's update does not count."""
     lanes = ((0,), (1,), (2,))
     if how == "rejected":
-        return Fixed(lanes), {"forge": lying(1, delta=NAN)}
+        return InLanes(lanes), {"forge": lying(1, delta=NAN)}
     if how == "lost on the way":
-        return Fixed(lanes), {"forge": lambda update: [update] if update.client != 1 else []}
+        return InLanes(lanes), {"forge": lambda update: [update] if update.client != 1 else []}
     if how == "late":
-        return Fixed(lanes), {"order": (0, 2, 1), "deadline": 2}
+        return InLanes(lanes), {"order": (0, 2, 1), "deadline": 2}
     return Declining(lanes), {}
 
 

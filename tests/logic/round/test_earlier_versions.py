@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import Plan, single_lanes
 
 from layers.logic import (
     Hook,
@@ -23,11 +24,10 @@ from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.algorithms.scaffold import Scaffold
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
 from layers.logic.round.exchange import Event
 from tests.logic.memory_carrier import (
-    Buffered,
+    FirstBack,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -53,7 +53,7 @@ class Seen(Mean):
 
 def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -> None:
     aggregator = Seen("uniform")
-    logic = a_logic(Buffered(), aggregator=aggregator, training=Training(steps=1, learning_rate=1))
+    logic = a_logic(FirstBack(), aggregator=aggregator, training=Training(steps=1, learning_rate=1))
     peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
     first, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (2,)
@@ -186,7 +186,7 @@ def test_a_late_update_is_read_with_the_training_settings_of_its_task(settings) 
     training = Training(steps=2, learning_rate=1.0)
     ends = []
     for schedule in (decaying, lambda round: 1.0):
-        logic = a_logic(Buffered(), training=training, learning_rate=schedule, **settings)
+        logic = a_logic(FirstBack(), training=training, learning_rate=schedule, **settings)
         peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
         state, _ = run_round(a_state(logic), peers, logic)
         peers.order = (0, 1, 2)

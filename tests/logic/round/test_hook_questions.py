@@ -26,7 +26,7 @@ from layers.logic import (
 from layers.logic.aggregators.mean import Mean
 from layers.logic.round.hook_order import keyed
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -35,7 +35,7 @@ from tests.logic.memory_carrier import (
     run_rounds,
 )
 from tests.logic.quadratic import THREE_BOWLS
-from tests.logic.toys import InPasses
+from tests.logic.toys import InLanes
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class Discards(Hook):
     ("selector", "counted", "reasons"),
     [
         (alone(0, 1, 2), (0, 2), {1: "odd"}),
-        (Fixed(((0, 1), (2,))), (2,), {0: "client 1 of its lane: odd", 1: "odd"}),
+        (InLanes(((0, 1), (2,))), (2,), {0: "client 1 of its lane: odd", 1: "odd"}),
     ],
 )
 def test_an_update_that_a_hook_discards_after_its_questions_is_not_folded(
@@ -251,7 +251,7 @@ class DiscardsLater(Hook):
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(passes) -> None:
-    selector = InPasses(passes=passes)
+    selector = InLanes(passes=passes)
     logic = a_logic(selector, aggregator=Mean("uniform"), hooks=[DiscardsLater()])
     peers = MemoryCarrier(logic, THREE_BOWLS)
     state, reports = run_rounds(2, a_state(logic), peers)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import single_lanes
 
 from layers.logic import Answer, LogicError, Plan, Question, Selector, Training
 from layers.logic.core import survey
 from layers.logic.core.engine import ArrayData
 from layers.logic.core.messages import Slot
-from layers.logic.core.plan import single_lanes
 from layers.logic.core.state import ServerState
 from layers.logic.core.survey import answer_survey, is_answer_to
 from layers.logic.numeric.vectors import sketch
