@@ -29,7 +29,14 @@ from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import Lane
 from layers.logic.storage import StoredSlots, UpdateStore
 from tests.logic.given_updates import peers_of
-from tests.logic.memory_carrier import InLanes, MemoryCarrier, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import (
+    InLanes,
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    run_rounds,
+    same_bits,
+)
 from tests.logic.quadratic import bowls
 
 BY_SLICES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]

@@ -98,6 +98,7 @@ class OpenRound:
         survey: the answers to questions that are asked once, by question, then by client; `run` may
             replace an answer by a digest of it, such as an empty one.
         weights: float32 (d,), the global model; a selector may replace it before the first task.
+        buffers: float32 (b,), its non-trainable state.
         models: the models of groups that have one of their own, each as weights (d,) and buffers
             (b,), by group; a selector may add one before the first task.
         training: how the clients will train in this round.
@@ -131,6 +132,7 @@ class OpenRound:
         memory: Mapping[str, Any] | None = None,
         survey: Mapping[str, Mapping[int, Slot]] | None = None,
         weights: np.ndarray = EMPTY,
+        buffers: np.ndarray = EMPTY,
         models: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
         training: Training | None = None,
         deadline_s: float | None = None,
@@ -146,6 +148,7 @@ class OpenRound:
         self.memory = dict(memory or {})
         self.survey = {name: dict(given) for name, given in (survey or {}).items()}
         self.weights = weights
+        self.buffers = buffers
         self.models = dict(models or {})
         self.training = training or Training()
         self.deadline_s = deadline_s

@@ -318,13 +318,19 @@ class RoundMachine:
             PartFailed: it should have known that.
         """
         wait = algorithm.wait
-        if round.in_flight or not isinstance(wait, Next) or self.logic.asynchronous:
+        if not isinstance(wait, Next) or wait.until_s is not None or self.logic.asynchronous:
             return False
-        if wait.may_end or opening:  # nobody could be asked
-            return True
-        raise algorithm.refused(
-            "waits for a client, and none has a task; wait while round.outstanding"
-        )
+        if not round.in_flight:
+            if wait.may_end or opening:  # nobody could be asked
+                return True
+            raise algorithm.refused(
+                "waits for a client, and none has a task; wait while round.outstanding"
+            )
+        if len(round.offers) == len(round.in_flight):
+            raise algorithm.refused(
+                "waits for clients that wait for its verdict; grant or decline their offers"
+            )
+        return False
 
     def _renew(self, collection: Collection, round: OpenRound, port: Port) -> None:
         """Find who can be asked now, and draw anew for the next tasks."""
@@ -421,6 +427,7 @@ def _conclude(
         memory={key: kept for key, kept in memory.items() if kept},
         last_accepted=last_accepted,
         base=base,
+        groups={**state.groups, **collection.groups} if after.models else {},
         models={
             group: (frozen(weights), frozen(buffers))
             for group, (weights, buffers) in after.models.items()
