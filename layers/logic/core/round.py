@@ -124,6 +124,12 @@ class OpenRound:
         planned: the lanes that begin at the next wait.
     """
 
+    answer: Callable[[Verdict], None] = staticmethod(lambda verdict: None)
+    """Takes verdicts; the machine that carries out the round sets it."""
+
+    close: Callable[[str | None], None] = staticmethod(lambda group: None)
+    """Declines who is left of a group, or of all; the machine sets it."""
+
     def __init__(
         self,
         samples: Mapping[int, int],
@@ -164,9 +170,6 @@ class OpenRound:
         self.offers: dict[int, Offer] = {}
         self.offers_due: dict[int, None] = {}
         self.planned: list[PlannedLane] = []
-        # The machine that carries out the round replaces these two.
-        self.answer: Callable[[Verdict], None] = lambda verdict: None
-        self.close: Callable[[str | None], None] = lambda group: None
         self._task = number  # the number of the next tasks, by which draws are seeded
         self._rng: np.random.Generator | None = None
 

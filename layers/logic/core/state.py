@@ -27,7 +27,7 @@ class ServerState:
         buffers: float32 (b,), its non-trainable state.
         models: the models of groups that have one of their own, by group, each as weights (d,) and
             buffers (b,).
-        groups: by client, the group in which its update was accepted last, while groups have models.
+        groups: by client, the group of its last accepted update, while groups have models.
         memory: the memory of selector, aggregator, surveys and hooks, by their keys.
         last_accepted: by client, the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.

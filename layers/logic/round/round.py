@@ -204,7 +204,11 @@ class RoundMachine:
             port.set_timer("refill", 0.0)
         if planned or not asynchronous:
             collection.begin(planned, excluded)
-        yield from self._collect(collection, round, port)
+        try:
+            yield from self._collect(collection, round, port)
+        finally:
+            algorithm.close()
+            del round.answer, round.close  # a cycle would keep the updates of a round that failed
 
         collection.close()
         port.set_timer("deadline", None)

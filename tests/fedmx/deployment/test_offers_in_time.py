@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from layers.logic import ClientSide, Hook
+from layers.logic import ClientSide, Hook, Offer
 from layers.logic.algorithms.knapsack import OnlineKP
 
 
@@ -65,19 +65,19 @@ class Deadly(OnlineKP):
         while True:
             event = yield wait
             if isinstance(event, Offer):
-                self.kill(event.client)
-                round.answer = self.noting(round.answer)
+                self._kill(event.client)
+                round.answer = self._noting(round.answer)
             try:
                 wait = steps.send(event)
             except StopIteration:
                 return
 
-    def kill(self, client):
+    def _kill(self, client):
         if client in self.vanishing:
             pid = Path(self.folder) / f"pid-{client}"
             os.kill(int(pid.read_text()), signal.SIGKILL)
 
-    def noting(self, answer):
+    def _noting(self, answer):
         def noted(verdict):
             if answer.__name__ != "noted":
                 with (Path(self.folder) / "verdicts").open("a") as file:
