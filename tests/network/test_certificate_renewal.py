@@ -1,7 +1,5 @@
 """Renewed certificates, and revoked clients."""
 
-from __future__ import annotations
-
 import datetime
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Connections on loopback, with and without TLS: join, refusal, replacement, traffic."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """File transfers over real connections: verified, resumed, and limited."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """A flood on one connection does not affect the others."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -1,7 +1,5 @@
 """Memory of connections: the budget, buffers, and release after the end."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

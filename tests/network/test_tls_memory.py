@@ -1,7 +1,5 @@
 """What outsiders without a certificate make a listener keep: few handshakes with few bytes."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import socket

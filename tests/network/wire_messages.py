@@ -1,7 +1,5 @@
 """Messages for the network tests, and functions to exchange and await them."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import socket
