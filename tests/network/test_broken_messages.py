@@ -31,7 +31,7 @@ from layers.network.events import Arrived, SessionEvent
 from layers.network.handshake import ClientSession
 from layers.network.inbox import FEATURE, LEAST_FILLED_BYTES
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, dial, drained
+from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, dial, drained, until
 
 SLOW = Backoff(first_s=60, longest_s=60)
 WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
@@ -256,10 +256,7 @@ def test_a_part_that_is_not_continued_is_freed() -> None:
             await_event(connector, Connected)
             connector.send(Task(1, WEIGHTS))
             await_event(listener, Left)
-        ends = time.monotonic() + 20
-        while listener._partials.kept_bytes and time.monotonic() < ends:
-            time.sleep(0.01)
-        assert listener._partials.kept_bytes == 0
+        until(lambda: not listener._partials.kept_bytes)
 
 
 @dataclass
