@@ -89,9 +89,10 @@ def handshakes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_few_handshakes_do_tls_at_a_time_each_with_a_small_buffer_and_a_client_joins(
-    certificates: Certificates, handshakes: list[Any]
+    certificates: Certificates, handshakes: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, most = handshakes
+    monkeypatch.setattr(acceptor, "PRESSED_S", 0.3)  # each stranger before it has its turn
     with (
         Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener,
         connected(listener, STRANGERS, HELLO),
