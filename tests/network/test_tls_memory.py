@@ -15,7 +15,6 @@ from layers.network import (
     Connected,
     ConnectionRejected,
     Connector,
-    Joined,
     Left,
     Limits,
     Listener,
@@ -195,13 +194,7 @@ def test_openssl_gets_small_parts_of_large_messages_where_connections_are_many(
     at_a_time = bytes_at_a_time(connections)
     monkeypatch.setattr("layers.network.endpoint.bytes_at_a_time", lambda _: at_a_time)
     weights = np.random.default_rng(5).standard_normal(3 << 20).astype(np.float32)
-    tls = certificates.client("client-1")
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
-        Connector(listener.address, "client-1", CODEC, tls=tls) as connector,
-    ):
-        await_event(connector, Connected)
-        await_event(listener, Joined)
+    with joined(tls=certificates) as (listener, connector):
         (connection,) = listener._connections
         protocol: Any = connection._transport._ssl_protocol  # type: ignore[attr-defined]
         sealed = protocol._sslobj = Watched(protocol._sslobj)
