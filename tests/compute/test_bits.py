@@ -1,5 +1,7 @@
 """The instruction set of a process: settings, reports and refusals."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

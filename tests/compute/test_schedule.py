@@ -1,5 +1,7 @@
 """Learning-rate schedules follow their formulas."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import pytest

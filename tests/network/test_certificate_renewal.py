@@ -1,5 +1,7 @@
 """Renewed certificates, and revoked clients."""
 
+from __future__ import annotations
+
 import datetime
 import shutil
 import threading

@@ -1,5 +1,7 @@
 """Certificates: their content, the checks, and TLS sessions."""
 
+from __future__ import annotations
+
 import datetime
 import os
 import shutil

@@ -1,5 +1,7 @@
 """Connections on loopback, with and without TLS: join, refusal, replacement, traffic."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import logging

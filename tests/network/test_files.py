@@ -1,5 +1,7 @@
 """File transfers over real connections: verified, resumed, and limited."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os

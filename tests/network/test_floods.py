@@ -1,5 +1,7 @@
 """A flood on one connection does not affect the others."""
 
+from __future__ import annotations
+
 import socket
 import threading
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Frames: splits do not matter, and sizes are exact."""
 
+from __future__ import annotations
+
 from itertools import pairwise
 
 import pytest

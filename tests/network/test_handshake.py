@@ -1,5 +1,7 @@
 """The handshake without sockets: terms, proofs, and violations."""
 
+from __future__ import annotations
+
 import hmac
 import struct
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """A thousand real connections in one process and thread."""
 
+from __future__ import annotations
+
 import asyncio
 import threading
 

@@ -1,5 +1,7 @@
 """Memory of connections: the budget, buffers, and release after the end."""
 
+from __future__ import annotations
+
 import gc
 import os
 import weakref

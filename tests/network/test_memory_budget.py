@@ -1,5 +1,7 @@
 """The memory budget: no refusal, no deadlock, and a bounded sum."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import socket

@@ -1,5 +1,7 @@
 """The session without sockets: states, violations, messages, and the heartbeat."""
 
+from __future__ import annotations
+
 import time
 import weakref
 from itertools import pairwise

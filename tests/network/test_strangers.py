@@ -1,5 +1,7 @@
 """Attackers that hold connections without a handshake, on real sockets."""
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import resource

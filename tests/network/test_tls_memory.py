@@ -1,5 +1,7 @@
 """What outsiders without a certificate make a listener keep: few handshakes with few bytes."""
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import socket

@@ -1,5 +1,7 @@
 """Expected files, and the work with files in other threads."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import hashlib

@@ -1,5 +1,7 @@
 """Messages for the network tests, and functions to exchange and await them."""
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import socket

@@ -1,5 +1,7 @@
 """Data sets, samples and their normalisation."""
 
+from __future__ import annotations
+
 import math
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Data drawn from the seed: FedProx's synthetic data and blobs."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 from typing import Any

@@ -1,5 +1,7 @@
 """Every model of the papers, trained for a few steps, on real samples if they are available."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache

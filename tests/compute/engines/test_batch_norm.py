@@ -1,5 +1,7 @@
 """BatchNorm as FedBN needs it: a step, its running statistics, and whose they are."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """MXNet and gluoncv load on every supported Python and numpy; other modules do not change."""
 
+from __future__ import annotations
+
 import ast
 import importlib.util
 import subprocess

@@ -1,5 +1,7 @@
 """Models by name: their papers' sizes, the same bits everywhere, constants and word vectors."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path
