@@ -80,6 +80,11 @@ class ByGroup(Aggregator):
 
     def add(self, total: _Groups, contribution: Contribution) -> _Groups:
         group = contribution.group
+        if not group:
+            raise LogicError(
+                "by-group keeps a model for each group, and the selector trains a client without "
+                "one; name a group in round.train, or use the rule alone"
+            )
         if group not in total.totals:
             total.totals[group] = self.rule.begin(_of_group(total.state, group), total.context)
         total.totals[group] = self.rule.add(total.totals[group], contribution)

@@ -122,13 +122,9 @@ class OpenRound:
         offers: the offers without a verdict, by client, in order of arrival (see `Offer.at_s`).
         offers_due: the clients that have a task and have neither offered nor been lost.
         planned: the lanes that begin at the next wait.
+        answer: takes verdicts; `nothing` outside of a machine, as `close`.
+        close: declines who is left of a group, or of all groups.
     """
-
-    answer: Callable[[Verdict], None] = staticmethod(lambda verdict: None)
-    """Takes verdicts; the machine that carries out the round sets it."""
-
-    close: Callable[[str | None], None] = staticmethod(lambda group: None)
-    """Declines who is left of a group, or of all; the machine sets it."""
 
     def __init__(
         self,
@@ -170,6 +166,8 @@ class OpenRound:
         self.offers: dict[int, Offer] = {}
         self.offers_due: dict[int, None] = {}
         self.planned: list[PlannedLane] = []
+        self.answer: Callable[[Verdict], None] = nothing
+        self.close: Callable[[str | None], None] = nothing
         self._task = number  # the number of the next tasks, by which draws are seeded
         self._rng: np.random.Generator | None = None
 
@@ -347,6 +345,10 @@ class OpenRound:
     def next_tasks(self, number: int) -> None:
         """Draw for the tasks of this number from now on."""
         self._task, self._rng = number, None
+
+
+def nothing(given: object) -> None:
+    """Do nothing."""
 
 
 def _numbers(clients: Iterable[int]) -> tuple[int, ...]:

@@ -14,7 +14,15 @@ from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.attack import attack_in
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Update
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
-from layers.logic.core.round import Answers, Changed, Next, OpenRound, PlannedLane, Wait
+from layers.logic.core.round import (
+    Answers,
+    Changed,
+    Next,
+    OpenRound,
+    PlannedLane,
+    Wait,
+    nothing,
+)
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import NotUsable
@@ -208,7 +216,8 @@ class RoundMachine:
             yield from self._collect(collection, round, port)
         finally:
             algorithm.close()
-            del round.answer, round.close  # a cycle would keep the updates of a round that failed
+            # A cycle would keep the updates of a round that failed.
+            round.answer = round.close = nothing
 
         collection.close()
         port.set_timer("deadline", None)
