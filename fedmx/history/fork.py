@@ -19,7 +19,8 @@ from fedmx.experiment import Experiment
 from fedmx.experiment.keys import keys_of
 from fedmx.experiment.model import tree_of
 from fedmx.history.recorded import RecordedRun, rerun
-from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
+from fedmx.history.records import CheckedRecords
+from fedmx.journal.chain import model_hash
 from fedmx.privacy.account import PRIVACY
 from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder
@@ -121,7 +122,7 @@ def fork(
             f"{folder.path}: this is a fork, and round {round} is of the run before it; fork that "
             f"run: {before_it.folder}"
         )
-    records = _records_before(folder, round, experiment)
+    records = _records_before(old.records, round, experiment)
     check_held_back(old.assembly.preset, new.preset)
     memories = Memories.of(old.assembly.preset, new.preset)
     _ = new.logic  # what does not fit together is refused before anything is run again
@@ -204,7 +205,7 @@ def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Map
         with rerun(run, round + 1) as server:
             state = server.checkpoint()
     found = model_hash(state["server"]["weights"], state["server"]["buffers"])
-    if found != record.get("model_sha256", found):
+    if found != record["model_sha256"]:
         raise RunError(
             f"{run.folder.path}: run again, round {round} ended in another model than was "
             "recorded, so that the fork would not be one; fork it on the machine and with the "
@@ -213,51 +214,23 @@ def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Map
     return state
 
 
-def _records_before(folder: RunFolder, round: int, experiment: Experiment) -> list[dict[str, Any]]:
+def _records_before(
+    records: CheckedRecords, round: int, experiment: Experiment
+) -> list[dict[str, Any]]:
     """Return the records of the rounds that a run and its fork have.
 
     Raises:
         RunError: the run has no such round, a record is damaged, or no round is left to run.
     """
-    records = folder.rounds()
-    last = records[-1]["round"] if records else 0
-    if not 0 <= round <= last:
-        raise RunError(f"{folder.path}: a fork can begin after round 0 to {last}, not {round}")
+    if not 0 <= round <= records.last:
+        raise records.error(f"a fork can begin after round 0 to {records.last}, not {round}")
     if round >= experiment.rounds:
-        raise RunError(
-            f"{folder.path}: round {round} is the last one of the fork's {experiment.rounds}, so "
-            f"that nothing is left to run; set rounds to more, as --set rounds={2 * round}"
+        raise records.error(
+            f"round {round} is the last one of the fork's {experiment.rounds}, so that nothing is "
+            f"left to run; set rounds to more, as --set rounds={2 * round}"
         )
-    kept = [record for record in records if record["round"] <= round]
-    clients = [record for record in folder.clients() if record["round"] <= round]
-    if [record["round"] for record in kept] != list(range(1, round + 1)) or folder.damage:
-        raise RunError(
-            f"{folder.path}: its records are damaged, so that a fork would not be whole: "
-            f"{'; '.join(folder.damage) or 'rounds are missing'}"
-        )
-    _check_chain(folder, kept, clients)
-    return kept
-
-
-def _check_chain(
-    folder: RunFolder, rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]
-) -> None:
-    """Check that the records which a fork takes over fit the chain; those of old have none.
-
-    Raises:
-        RunError: those of a round do not.
-    """
-    updates, link = updates_of(clients), START
-    for record in rounds:
-        if CHAIN not in record:
-            continue
-        link = link_of(link, record, updates.get(record["round"], {}))
-        if link != record[CHAIN]:
-            raise RunError(
-                f"{folder.path}: the records of round {record['round']} do not fit the chain: the "
-                "run ended while they were written, or they were changed; resume the run if it is "
-                "not done, or fork it after an earlier round"
-            )
+    records.check_chain(round)
+    return [records.rounds[number] for number in range(1, round + 1)]
 
 
 def _same_but_without(parent: Experiment, experiment: Experiment) -> bool:

@@ -14,6 +14,7 @@ from fedmx.components.engines import MXNET
 from fedmx.components.user_code import own_code
 from fedmx.experiment import Experiment
 from fedmx.history.carrier import JournalClients
+from fedmx.history.records import CheckedRecords
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal, UpdateArrived, journals_of
 from fedmx.log import Log
@@ -108,9 +109,10 @@ class RecordedRun:
         """Whether its clients were on other machines; otherwise they were simulated."""
         return self.folder.facts.get("mode") == "server"
 
-    def round_records(self) -> dict[int, dict[str, Any]]:
-        """Return the records of all rounds, by round."""
-        return {record["round"]: record for record in self.folder.rounds()}
+    @cached_property
+    def records(self) -> CheckedRecords:
+        """Its records, as they are when they are first read."""
+        return CheckedRecords(self.folder)
 
     @cached_property
     def journals(self) -> Mapping[int, Journal]:
@@ -210,8 +212,7 @@ def rerun(
     """
     if not isinstance(run, RecordedRun):
         run = RecordedRun.open(run, modules=modules, overrides=overrides, files=files)
-    folder, records = run.folder, run.round_records()
-    last = max(records, default=0)
+    folder, last = run.folder, run.records.last
     if not 1 <= round <= last + 1:
         raise RunError(
             f"{folder.path}: there is no round {round} to replay; give one from "
@@ -238,7 +239,7 @@ def rerun(
                 if one.round == round - 1:
                     break
             stack.pop_all()
-        _warn_of_other_model(server, records, folder)
+        _warn_of_other_model(server, run.records.rounds, folder)
     if round in run.journals:
         _step_back_before(server, round, run.journals)
         server.reason = ""
@@ -317,8 +318,9 @@ def _step_back_before(server: Server, round: int, journals: Mapping[int, Journal
 
 
 def _server(run: RecordedRun, strict: bool) -> Server:
-    last = max(run.round_records(), default=0)
-    server = following(run.assembly, run.journals, last, untrusted=run.deployed, strict=strict)
+    server = following(
+        run.assembly, run.journals, run.records.last, untrusted=run.deployed, strict=strict
+    )
     if run.deployed:
         server.secret = run.folder.secret
     if server.account is not None:
