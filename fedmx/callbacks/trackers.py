@@ -28,11 +28,8 @@ def name_of(run: Running) -> str:
 
 
 def id_of(folder: RunFolder) -> str:
-    """Return the id of a run, which a resumed run keeps.
-
-    A run folder of an older fedmx has no id of its own; its name stands in.
-    """
-    return str(folder.facts.get("run", folder.name))
+    """Return the id of a run, which a resumed run keeps."""
+    return str(folder.facts["run"])
 
 
 def settings_of(run: Running) -> dict[str, str]:

@@ -178,7 +178,7 @@ def resume(
             server = serve(assembly, str(folder.facts["run"]), any_version=allow_version)
         else:
             server = simulate(assembly)
-    _tell_other_versions(folder)
+    _tell_other_versions(folder, experiment)
     _tell_other_code(folder)
     if deployed:
         run_deployed(server, folder, experiment)
@@ -200,12 +200,12 @@ def _tell_other_code(folder: RunFolder) -> None:
         )
 
 
-def _tell_other_versions(folder: RunFolder) -> None:
+def _tell_other_versions(folder: RunFolder, experiment: Experiment) -> None:
     """Log what decides bits and has changed since the run began, and keep it in the folder."""
     from fedmx.history.recorded import facts_here, other_versions
 
     facts = {name: fact for name, fact in folder.facts.items() if name != "code"}
-    found = other_versions(facts, facts_here(folder))
+    found = other_versions(facts, facts_here(experiment))
     if found:
         with folder.lock():
             folder.note_resumed(found)

@@ -30,7 +30,6 @@ from fedmx.run.released import Released
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
-from fedmx.server.step_back import StepsBack
 from fedmx.simulation.simulate import simulate
 from layers.compute.data.datasets import Files
 from layers.logic import SELECT, SURVEY, Hook, Preset, ServerState
@@ -392,7 +391,7 @@ class Memories:
             one: round for one, round in server["last_accepted"].items() if one not in without
         }
         memory = self.carried(server["memory"])
-        steps_back = {**before.get("steps_back", StepsBack().tree()), "largest": {}}
+        steps_back = {**before["steps_back"], "largest": {}}
         return {
             **before,
             "server": {**server, "memory": memory, "last_accepted": accepted},

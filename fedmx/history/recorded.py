@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.components.engines import MXNET
 from fedmx.components.user_code import own_code
 from fedmx.experiment import Experiment
 from fedmx.history.carrier import JournalClients
@@ -127,9 +126,9 @@ class RecordedRun:
 BUILD = " build"
 
 
-def facts_here(folder: RunFolder) -> dict[str, Any]:
-    """Return the facts that a run on the engine of a recorded run has in this process."""
-    engine = folder.facts.get("engine", MXNET)  # runs of earlier versions do not have it
+def facts_here(experiment: Experiment) -> dict[str, Any]:
+    """Return the facts that a run on the engine of an experiment has in this process."""
+    engine = experiment.compute.engine
     return gather_facts(seed=0, mode="simulation", digest="", engine=engine)
 
 
@@ -158,19 +157,11 @@ def _deciding_facts(facts: Mapping[str, Any]) -> dict[str, str]:
         elif name == "code":
             code = facts.get(name) or {}
             found |= {file: str(sha256)[:16] for file, sha256 in code.items()}
-        elif name == "variables":
-            found |= _variables(facts)
+        elif name == "variables" and isinstance(given := facts.get(name), Mapping):
+            found[name] = " ".join(f"{key}={given[key]}" for key in sorted(given)) or "none"
         elif name in facts:
             found[name] = str(facts[name])
     return found
-
-
-def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the recorded environment variables as one text; runs of earlier versions have none."""
-    given = facts.get("variables")
-    if not isinstance(given, Mapping):
-        return {}
-    return {"variables": " ".join(f"{name}={given[name]}" for name in sorted(given)) or "none"}
 
 
 def rerun(
@@ -431,7 +422,7 @@ def _clients_keep_memory(run: RecordedRun) -> bool:
 def _warn_of_differences(run: RecordedRun) -> None:
     """Log a warning for each difference to the recorded run that can decide bits."""
     folder, assembly = run.folder, run.assembly
-    found = other_versions(folder.facts, facts_here(folder))
+    found = other_versions(folder.facts, facts_here(run.experiment))
     if found:
         log.warning(
             "other_bits_possible",

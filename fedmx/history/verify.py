@@ -154,7 +154,7 @@ def verify(
             recorded=recorded,
             outcome="not run",
             code=tuple(_code_lines(pack, code)),
-            versions=tuple(_versions(folder, facts_here(folder))),
+            versions=tuple(_versions(folder, facts_here(experiment))),
         )
         if found.code and not trust:
             return replace(
@@ -292,7 +292,7 @@ def main() -> None:
                 modules=None if options["trust"] else (),
                 overrides=options["overrides"],
             )
-            here = facts_here(run.folder)
+            here = facts_here(run.experiment)
             tell({"facts": here})
             data = Data.model_validate(options["data"], strict=False)
             divergence = run_again(run, data, tell)

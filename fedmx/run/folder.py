@@ -159,8 +159,7 @@ class RunFolder(RunRecords):
     def secret(self) -> Secret:
         """The secret of the server that made the folder.
 
-        A draw raises an error where the file is gone, as in a copy without it, and for runs of
-        before there were secrets.
+        A draw raises an error where the file is gone, as in a copy without it.
         """
         path = self.path / SECRET
         if path.exists():
@@ -176,8 +175,8 @@ class RunFolder(RunRecords):
         kept_key(self.path / SECRET)
 
     def has_data(self, sha256: str) -> bool:
-        """Return whether the run began with these data; True for old runs without a record."""
-        return bool(self.facts.get("data_sha256", sha256) == sha256)
+        """Return whether the run began with these data."""
+        return bool(self.facts.get("data_sha256") == sha256)
 
     def check_data(self, name: str, sha256: str) -> None:
         """Check that a data set is the run's own.

@@ -184,8 +184,7 @@ class Server(Shown):
         self.elapsed_s = checkpoint["elapsed_s"]
         self.clock_s = checkpoint["clock_s"]
         self.reason = checkpoint["reason"]
-        if "steps_back" in checkpoint:
-            self.steps_back = StepsBack.of_tree(checkpoint["steps_back"])
+        self.steps_back = StepsBack.of_tree(checkpoint["steps_back"])
         self._callbacks.warn_unless(checkpoint.get("callbacks", []))
         self.network.restore(checkpoint["clients"])
         if self.monitor is not None:
