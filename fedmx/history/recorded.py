@@ -17,7 +17,6 @@ from fedmx.history.records import CheckedRecords
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal, UpdateArrived, journals_of
 from fedmx.log import Log
-from fedmx.privacy.account import PRIVACY
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.folder import kept_start
 from fedmx.run.identity import DECIDING
@@ -222,7 +221,6 @@ def rerun(
     server = _server(run, strict)
     if checkpoint is not None:
         server.restore(checkpoint.state)
-        server.steps_back = RecordedSteps(**vars(server.steps_back), journals=run.journals)
     if server.state.round < round - 1:
         with ExitStack() as stack:
             stack.push(server)  # its workers end if the rounds in between fail
@@ -312,11 +310,7 @@ def _server(run: RecordedRun, strict: bool) -> Server:
     server = following(
         run.assembly, run.journals, run.records.last, untrusted=run.deployed, strict=strict
     )
-    if run.deployed:
-        server.secret = run.folder.secret
-    if server.account is not None:
-        facts, begun = run.folder.facts.get(PRIVACY), run.folder.forked_after
-        server.account = server.account.after(facts, begun)
+    server.belong_to(run.folder)
     return server
 
 

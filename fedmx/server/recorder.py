@@ -12,7 +12,6 @@ from fedmx.errors import FedmxError
 from fedmx.journal.chain import CHAIN, START, chained, model_hash
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
-from fedmx.privacy.account import PRIVACY
 from fedmx.privacy.published import published
 from fedmx.report import write_report
 from fedmx.report.live import LivePage
@@ -139,22 +138,16 @@ def recorded(
             stack.enter_context(server)
         released = _released(server, folder)
         folder.truncate_after(server.state.round)
-        server.folder = folder
-        if server.network.untrusted:
-            if server.state.round == 0:
-                folder.draw_secret()
-            server.secret = folder.secret
-        server.remember(folder.rounds())
-        if server.account is not None:
-            server.account = server.account.after(folder.facts.get(PRIVACY), folder.forked_after)
-        server.keep_assets(folder.assets_path)
-        server.keep_updates(folder.path)
+        if server.network.untrusted and server.state.round == 0:
+            folder.draw_secret()
+        events = stack.enter_context(EventLog(folder.events_path, server.state.round))
+        server.record_in(
+            folder, FolderRecorder(folder, events, server.last_round, every, keep, released)
+        )
         if server.operated is not None:
             stack.enter_context(server.operated(folder.path))
         if server.monitor is not None:
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
-        events = stack.enter_context(EventLog(folder.events_path, server.state.round))
-        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep, released)
         try:
             stack.enter_context(server.calling())
             page = LivePage(lambda: write_report([folder], folder.report_path), _page_every(server))
