@@ -83,18 +83,15 @@ def server(
             raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
         overrides.append(_path_override("network.tls.crl", crl))
     experiment = permitted(Experiment.read(file, overrides), module, own_modules)
-    restart_on(experiment.compute.bits)
     check_network(experiment.network)
 
-    # Not before: this imports MXNet, and a wrong file is reported at once.
     from fedmx.assembly.assembly import Assembly
     from fedmx.assembly.run_folder import new_run_folder
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.deployment.serve import serve
 
     run = uuid.uuid4().hex
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         assembly = Assembly(experiment, files)
         deployed = serve(assembly, run, any_version=allow_version)
 
@@ -219,10 +216,8 @@ def client(
                 f"{os.getcwd()}; start from the folder that holds it"
             )
 
-    # Not before: this imports MXNet, and wrong arguments are reported at once.
     from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.client.policy import Policy
     from fedmx.deployment.join import OwnPart, join
     from fedmx.deployment.token import read_token
@@ -230,7 +225,7 @@ def client(
 
     limits = policy is not None or max_epsilon is not None
     own_policy = Policy.of(policy, max_epsilon) if limits else None
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         own = OwnPart(
             data=data,
             part=part,

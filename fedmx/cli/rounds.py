@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmx.cli.options import options
-from fedmx.cli.output import LogLines, error_text, is_json, say, show_text, timed
+from fedmx.cli.output import LogLines, error_text, is_json, is_live, say, show_text, timed
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
@@ -244,7 +244,7 @@ class RoundProgress:
         self._logs = LogLines(self._console)
         self._live: Live | None = None
         self._breakpoint = sys.breakpointhook
-        if sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal:
+        if is_live(self._console):
             self._live = Live(
                 self._line, console=self._console, refresh_per_second=4, transient=True
             )
@@ -402,8 +402,7 @@ class ProgressLine:
         columns["down"] = (f"down {mebibytes(self._down_bytes)}", "")
         left_s = self._left_s()
         if left_s is not None:
-            known = f"{left_s:.0f} s" if left_s < 60 else duration(left_s)
-            columns["left"] = (time_left(known, at_most=self._may_end_early), "")
+            columns["left"] = (time_left(left_s, at_most=self._may_end_early), "")
         return columns
 
     def history(self, width: int) -> str:
@@ -433,8 +432,9 @@ class ProgressLine:
         return max(0.0, (self._last - self._round) * each_s - since_s)
 
 
-def time_left(known: str, *, at_most: bool) -> str:
+def time_left(seconds: float, *, at_most: bool) -> str:
     """Return the text of the remaining time; `at_most`: a target can end the run early."""
+    known = f"{seconds:.0f} s" if seconds < 60 else duration(seconds)
     return f"at most {known} left" if at_most else f"{known} left"
 
 

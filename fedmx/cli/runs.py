@@ -473,7 +473,6 @@ def export(
     folder = RunFolder.open(path)
     modules = modules_of_run(folder, module, own_modules)
 
-    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.export import FORMATS, TrainedModel
     from fedmx.run.durable import write_bytes_durably
 

@@ -73,19 +73,8 @@ class RecordedRun:
             ExperimentError: the experiment cannot be read, or names code that is not allowed.
         """
         folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
-        source = folder.path / "experiment.yaml"
-        experiment = Experiment.parse(
-            folder.experiment_yaml,
-            str(source),
-            overrides,
-            folder=folder.modules_path,
-            modules=modules,
-        )
-        if experiment.digest() != folder.facts.get("digest"):
-            raise RunError(
-                f"{source}: this is not the experiment that the run began with; "
-                "restore the file, or give another run"
-            )
+        experiment = folder.experiment(overrides, modules=modules)
+        folder.check_experiment(experiment)
         return cls(folder, experiment, files or Files())
 
     @cached_property
