@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from fedmx.components.component import Component, Source, component_at
-from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber
+from fedmx.components.component import Component, Source
+from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber, component_at
 from fedmx.components.text import Where, shown
 from fedmx.display import card
 from fedmx.errors import ExperimentError
@@ -112,10 +112,6 @@ class Experiment(Section):
 
     def __init__(self, **values: Unpack[ExperimentKeys]) -> None:
         self._fill(values, Source())
-        # Not at the top: a file's components are not imported before they are used.
-        from fedmx.experiment.early import check_parts
-
-        check_parts(self.components, self.compute, self.logic, self.clients, self.seed)
 
     @classmethod
     def read(
@@ -277,6 +273,7 @@ class Experiment(Section):
             *self._client_counts(),
             *self._without_devices(),
             *self._not_measured(),
+            *self._given_data(),
         ):
             problems.setdefault(where, text)
         if problems:
@@ -322,6 +319,13 @@ class Experiment(Section):
             text = "needs all test samples; leave compute.evaluate.sample out"
             yield ("compute", "evaluate", "per_client"), text
 
+    def _given_data(self) -> Iterator[tuple[Where, str]]:
+        if self.compute.data.object is not None:
+            # Not at the top: only an object of Python code needs the layers for this.
+            from fedmx.experiment.given_data import data_problems
+
+            yield from data_problems(self.compute, self.logic, self.clients, self.seed)
+
     @classmethod
     def _of(
         cls,
@@ -351,10 +355,6 @@ class Experiment(Section):
             experiment._fill(values, source)
         except ExperimentError as error:
             problems += error.problems
-        # Not at the top, since it takes long, and a file that cannot be read needs no parts.
-        from fedmx.experiment.early import part_problems
-
-        problems += [one for one in part_problems(values, source) if one not in problems]
         if problems:
             raise ExperimentError.of(source.name, problems)
         return experiment
