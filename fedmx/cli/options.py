@@ -23,6 +23,7 @@ ExperimentFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="The experiment file (YAML).", show_default=False),
 ]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(

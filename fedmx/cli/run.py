@@ -18,6 +18,7 @@ from fedmx.cli.options import (
     Modules,
     Overrides,
     OwnModules,
+    RunPath,
     executor_override,
     permitted,
 )
@@ -98,7 +99,7 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
 
 
 def resume(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     executor: ExecutorName = None,
     patience: Annotated[
         float | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedmx.cli.options import AsJson, Modules, OwnModules, modules_of_run
+from fedmx.cli.options import AsJson, Modules, OwnModules, RunPath, modules_of_run
 from fedmx.cli.output import show_table, show_text
 from fedmx.display import same_keys
 from fedmx.output_file import check_output
@@ -429,7 +429,7 @@ _FILES = {
 
 
 def export(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     to: Annotated[
         str,
         typer.Option(

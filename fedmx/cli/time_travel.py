@@ -15,6 +15,7 @@ from fedmx.cli.options import (
     Modules,
     Overrides,
     OwnModules,
+    RunPath,
     executor_override,
     modules_of_run,
 )
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from fedmx.history.replay import Part, ReplayedRound, Step
 
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
 HEADS = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
 
 
@@ -218,7 +218,7 @@ def diff(
 
 
 def fork(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     round: Annotated[
         int | None,
         typer.Option(
@@ -278,7 +278,7 @@ PackPath = Annotated[
 
 
 def pack(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="The file to write.", show_default=False),

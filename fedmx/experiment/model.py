@@ -203,12 +203,17 @@ class Experiment(Section):
         return tree_of(self, lambda component: component)
 
     def to_yaml(self) -> str:
-        """Return the whole experiment, defaults included, as the text of an equal file."""
-        return to_yaml(self)
+        """Return the whole experiment, defaults included, as the text of an equal file.
+
+        If a file cannot hold some component, the text says ``portable: false``.
+        """
+        tree = tree_of(self, Component.reference)
+        return yaml_of(tree if self.portable else {**tree, "portable": False})
 
     def digest(self) -> str:
         """Return the SHA-256 (hex) of all keys but name, executor, network and run."""
-        return digest(self)
+        text = json.dumps(_deciding(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()
 
     @property
     def portable(self) -> bool:
@@ -417,25 +422,6 @@ def _replaced(section: _Section, change: Callable[[Component], Component]) -> _S
     return section.model_copy(
         update={name: changed(getattr(section, name)) for name in type(section).model_fields}
     )
-
-
-def to_yaml(experiment: BaseModel) -> str:
-    """Return the whole experiment as YAML, defaults included.
-
-    If a file cannot hold some component, the text says ``portable: false``.
-    """
-    tree = tree_of(experiment, Component.reference)
-    if not all(component.portable for component in components_of(experiment)):
-        tree["portable"] = False
-    return yaml_of(tree)
-
-
-def digest(experiment: Experiment) -> str:
-    """Return the SHA-256 (hex) of the keys that determine the result."""
-    text = json.dumps(
-        _deciding(experiment), sort_keys=True, separators=(",", ":"), ensure_ascii=True
-    )
-    return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()
 
 
 def _deciding(section: Section) -> dict[str, Any]:

@@ -224,18 +224,12 @@ class DiffReport:
     def record(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return {
-            "runs": list(self.runs),
+            "runs": self.runs,
             "same": self.same,
             "sentence": self.sentence,
-            "settings": list(self.settings),
-            "versions": list(self.versions),
-            "data": list(self.data),
-            "last_rounds": list(self.last_rounds),
-            "rounds": self.rounds,
+            **vars(self),
             "divergence": None if self.divergence is None else self.divergence.record(),
             "step": None if self.step is None else self.step.record(),
-            "not_replayed": self.not_replayed,
-            "engines": list(self.engines),
         }
 
     def _found(self) -> str:

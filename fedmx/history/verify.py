@@ -94,16 +94,9 @@ class Verification:
             "pack": self.pack,
             "sha256": self.sha256,
             "run": self.run,
-            "rounds": self.recorded.rounds,
-            "chain": self.recorded.chain,
-            "model_sha256": self.recorded.model_sha256,
-            "outcome": self.outcome,
-            "reason": self.reason,
+            **vars(self.recorded),
+            **{name: value for name, value in vars(self).items() if name != "recorded"},
             "divergence": None if self.divergence is None else self.divergence.record(),
-            "code": list(self.code),
-            "versions": list(self.versions),
-            "ended": self.ended,
-            "shared": self.shared,
         }
 
 
@@ -154,7 +147,7 @@ def verify(
             recorded=recorded,
             outcome="not run",
             code=tuple(_code_lines(pack, code)),
-            versions=tuple(_versions(folder, facts_here(experiment))),
+            versions=tuple(other_versions(folder.facts, facts_here(experiment))),
         )
         if found.code and not trust:
             return replace(
@@ -197,7 +190,7 @@ def _run_again(
     for said in _told_by(folder, file, environment):
         match said:
             case {"facts": dict(facts)}:
-                found = replace(found, versions=tuple(_versions(folder, facts)))
+                found = replace(found, versions=tuple(other_versions(folder.facts, facts)))
             case {"round": int(round)}:
                 on_round(round, found.recorded.rounds)
             case {"error": str(text)}:
@@ -246,11 +239,6 @@ def _executor(experiment: Experiment) -> str:
     """Return the executor for this machine: it ignores the pack's number of processes and
     cluster."""
     return "serial" if experiment.executor.name == "serial" else "processes"
-
-
-def _versions(folder: RunFolder, here: Mapping[str, Any]) -> list[str]:
-    """Return what decides bits and differs between a pack and here."""
-    return other_versions(folder.facts, here)
 
 
 def _code_lines(pack: PackFile, code: Sequence[NamedCode]) -> Iterator[str]:
