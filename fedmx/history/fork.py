@@ -111,7 +111,7 @@ def fork(
     gone = tuple(one for one in experiment.without if one not in parent.without)
     before_it = Origin.of(folder.facts)
     dependence = _dependence(parent, old.assembly.preset, before_it)
-    removal = Removal.of(folder, gone, dependence) if gone else None
+    removal = Removal(gone, first_rounds(folder, gone), dependence) if gone else None
     if round is None:
         if removal is None:
             raise RunError(f"{folder.path}: say after which round the fork begins, with --round")
@@ -440,19 +440,14 @@ class Removal:
 
     Attributes:
         clients: the clients.
-        first: by client, the first round in which it was selected; None: it never was.
+        first: the first round in which each was selected, if it ever was.
         dependence: why every round of the run depended on all of its clients; empty: these clients
             have decided about nothing before they were selected.
     """
 
     clients: tuple[int, ...]
-    first: Mapping[int, int | None]
+    first: Mapping[int, int]
     dependence: str
-
-    @classmethod
-    def of(cls, run: RunFolder, clients: Sequence[int], dependence: str) -> Removal:
-        """Return the removal of clients from a run; see the attributes."""
-        return cls(tuple(clients), first_rounds(run, clients), dependence)
 
     @property
     def round(self) -> int:
@@ -463,20 +458,19 @@ class Removal:
         """
         if self.dependence:
             return 0
-        rounds = [round for round in self.first.values() if round is not None]
-        if not rounds:
+        if not self.first:
             raise RunError(
                 f"{_clients(self.clients)} took part in no round, so the run is already the one "
                 "without; give --round to go on from one of its rounds"
             )
-        return min(rounds) - 1
+        return min(self.first.values()) - 1
 
     def is_exact(self, round: int) -> bool:
         """Return whether a fork that begins after a round has nothing of the clients."""
-        if not round:
-            return True
-        took_part = any(first is not None and first <= round for first in self.first.values())
-        return not self.dependence and not took_part
+        return not round or not (self.dependence or self._selected_until(round))
+
+    def _selected_until(self, round: int) -> dict[int, int]:
+        return {client: at for client, at in self.first.items() if at <= round}
 
     def note(self, round: int, same_settings: bool) -> str:
         """Return the note about a fork that begins after a round.
@@ -485,25 +479,20 @@ class Removal:
             round: the round; 0: it begins from the initial model.
             same_settings: whether its other settings are those of the run.
         """
-        who = _clients(self.clients)
-        if self.is_exact(round):
-            return f"Exact removal of {who}: {self._why_exact(round, same_settings)}"
-        took_part = {
-            client: first
-            for client, first in self.first.items()
-            if first is not None and first <= round
-        }
-        if took_part:
-            when = ", ".join(f"client {one} from round {at} on" for one, at in took_part.items())
-            they = "it" if len(took_part) == 1 else "they"
-            why = f"the model after round {round} holds what {they} sent ({when})"
-        else:
+        who, selected = _clients(self.clients), self._selected_until(round)
+        they, them = ("it", "it") if len(self.clients) == 1 else ("they", "them")
+        if not self.is_exact(round):
             rounds = "round 1" if round == 1 else f"rounds 1 to {round}"
             why = f"{self.dependence}, so that {rounds} depended on {who}"
-        better = self.round
-        return f"No exact removal of {who}: {why}. A fork after round {better} is exact."
-
-    def _why_exact(self, round: int, same_settings: bool) -> str:
+            if selected:
+                when = ", ".join(f"client {one} from round {at} on" for one, at in selected.items())
+                they = "it" if len(selected) == 1 else "they"
+                why = f"the model after round {round} holds what {they} sent ({when})"
+            return f"No exact removal of {who}: {why}. A fork after round {self.round} is exact."
+        why = (
+            f"no round up to {round} selected {them}, and the cohorts were drawn by the clients' "
+            f"numbers alone, so that {they} had no influence on the selection."
+        )
         if not round:
             why = "the fork begins before round 1."
             if self.dependence:
@@ -511,36 +500,27 @@ class Removal:
                     f" It has to, since {self.dependence}, so that every round depended on all "
                     "clients."
                 )
-            return why
-        they, them = ("it", "it") if len(self.clients) == 1 else ("they", "them")
-        why = (
-            f"no round up to {round} selected {them}, and the cohorts were drawn by the clients' "
-            f"numbers alone, so that {they} had no influence on the selection."
-        )
-        if same_settings:
+        elif same_settings:
             why += (
                 f" So this is the run that never had {them}: the same experiment with this setting "
                 "of without, run from the beginning, has the same bits."
             )
-        return why
+        return f"Exact removal of {who}: {why}"
 
 
-def first_rounds(run: RunFolder, clients: Sequence[int]) -> dict[int, int | None]:
-    """Return the first round in which each of these clients was selected; None: it never was.
+def first_rounds(run: RunFolder, clients: Sequence[int]) -> dict[int, int]:
+    """Return the first round in which each of these clients was selected, if it ever was.
 
     A run that stepped back has forgotten the records of rounds, not what followed from them. So all
     clients may have taken part in what came after its first step back.
     """
-    first: dict[int, int | None] = dict.fromkeys(clients)
-    for record in run.clients():
-        client, round = record.get("client"), record.get("round")
-        selected = record.get("status") != "not-selected"
-        if client in first and selected and isinstance(round, int):
-            first[client] = min(first[client] or round, round)
     back = [step["to"] + 1 for one in run.rounds() for step in one.get("stepped_back", ())]
-    if back:
-        first = {one: min(back if at is None else [*back, at]) for one, at in first.items()}
-    return first
+    found = dict.fromkeys(clients, min(back)) if back else {}
+    for record in run.clients():
+        client, round = record["client"], record["round"]
+        if client in clients and record["status"] != "not-selected":
+            found[client] = min(found.get(client, round), round)
+    return {client: found[client] for client in clients if client in found}
 
 
 def _clients(clients: Sequence[int]) -> str:
