@@ -34,7 +34,6 @@ from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
     from fedmx.client.client import Client
-    from fedmx.experiment import Experiment
     from fedmx.experiment.sections import NetworkSection
     from fedmx.run import RunFolder
     from fedmx.server.server import Server
@@ -99,12 +98,10 @@ def server(
         own = file.resolve().parent
         return new_run_folder(assembly, "server", own, run=run, address=deployed.address)
 
-    run_deployed(deployed, make_folder, experiment)
+    run_deployed(deployed, make_folder)
 
 
-def run_deployed(
-    server: Server, folder: RunFolder | Callable[[], RunFolder], experiment: Experiment
-) -> None:
+def run_deployed(server: Server, folder: RunFolder | Callable[[], RunFolder]) -> None:
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
     from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.rounds import run_loop
@@ -112,12 +109,13 @@ def run_deployed(
     from fedmx.deployment.serve import relax_gc
 
     assert isinstance(server.network, RemoteClients)
+    assert server.experiment is not None
+    tls = server.experiment.network.tls
     begin_log()
-    warn_of_open_key(None if experiment.network.tls is None else experiment.network.tls.key)
+    warn_of_open_key(None if tls is None else tls.key)
     relax_gc()
     with on_hangup(server.network.listener.renew_certificates):
-        # A deployed client keeps the state of its last round only.
-        run_loop(server, folder, experiment, every=1)
+        run_loop(server, folder)
 
 
 def check_network(network: NetworkSection) -> None:

@@ -33,7 +33,6 @@ from fedmx.experiment import Experiment
 from fedmx.report.formats import duration, mebibytes, percent, plain
 from fedmx.report.summary import document_of
 from fedmx.run import RunFolder
-from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain as plain_record
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
@@ -62,9 +61,6 @@ class Result:
 def run_loop(
     server: Server,
     folder: RunFolder | Callable[[], RunFolder],
-    experiment: Experiment,
-    *,
-    every: int,
     show: Callable[[Result], None] | None = None,
 ) -> None:
     """Run, record and show all rounds of a server, and print the result.
@@ -72,14 +68,14 @@ def run_loop(
     Args:
         server: the server, simulated or deployed.
         folder: the run folder, or a function that creates it when the first round starts.
-        experiment: the server's experiment.
-        every: the number of rounds between checkpoints.
         show: prints the result; None: print it as lines.
 
     Raises:
         Interrupted: a signal ended the run.
         FedmxError: the run cannot continue; the text says how to resume it.
     """
+    experiment = server.experiment
+    assert experiment is not None
     opened: list[RunFolder] = []
     progress = RoundProgress(
         server.last_round, server.state.round, may_end_early=experiment.stop.is_set
@@ -90,13 +86,7 @@ def run_loop(
         progress.say("run_folder", f"run folder: {opened[0].path}", path=str(opened[0].path))
         return opened[0]
 
-    kept = experiment.run.checkpoint.keep
-    rounds = recorded(
-        server,
-        open_folder if callable(folder) else open_folder(),
-        every=every,
-        keep=Keep(kept.last, kept.every),
-    )
+    rounds = recorded(server, open_folder if callable(folder) else open_folder())
     last: Round | None = None
     try:
         with progress:

@@ -71,9 +71,7 @@ def run(
     def make_folder() -> RunFolder:
         return new_run_folder(assembly, "simulation", own)
 
-    every = experiment.run.checkpoint.every
-    show = print_document if as_json else None
-    run_loop(server, make_folder, experiment, every=every, show=show)
+    run_loop(server, make_folder, print_document if as_json else None)
 
 
 def _show_estimate(experiment: Experiment, as_json: bool) -> None:
@@ -165,10 +163,7 @@ def resume(
             server = simulate(assembly)
     _tell_other_versions(folder, experiment)
     _tell_other_code(folder)
-    if deployed:
-        run_deployed(server, folder, experiment)
-    else:
-        run_loop(server, folder, experiment, every=experiment.run.checkpoint.every)
+    (run_deployed if deployed else run_loop)(server, folder)
 
 
 def _tell_other_code(folder: RunFolder) -> None:

@@ -263,13 +263,7 @@ def fork(
         found = {**document_of(result.folder), "fork": made.origin.record()}
         typer.echo(json.dumps(plain(found, "the result")))  # a loss may be NaN
 
-    run_loop(
-        made.server,
-        made.folder,
-        made.experiment,
-        every=made.experiment.run.checkpoint.every,
-        show=print_json if as_json else None,
-    )
+    run_loop(made.server, made.folder, print_json if as_json else None)
 
 
 PackPath = Annotated[

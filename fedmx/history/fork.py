@@ -24,7 +24,6 @@ from fedmx.journal.chain import model_hash
 from fedmx.privacy.account import PRIVACY
 from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder
-from fedmx.run.checkpoint import Keep
 from fedmx.run.folder import kept_start
 from fedmx.run.released import Released
 from fedmx.server.recorder import recorded
@@ -62,9 +61,7 @@ class Fork:
 
     def rounds(self) -> Generator[Round, None, None]:
         """Run the rounds of the fork that are left, record them in its folder, and yield each."""
-        checkpoint = self.experiment.run.checkpoint
-        keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
-        return recorded(self.server, self.folder, every=checkpoint.every, keep=keep)
+        return recorded(self.server, self.folder)
 
 
 def fork(

@@ -34,7 +34,6 @@ from fedmx.history.recorded import RecordedRun, facts_here, other_versions, reru
 from fedmx.history.records import CheckedRecords
 from fedmx.journal.journal import JournalError
 from fedmx.run import RunFolder
-from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
@@ -364,9 +363,7 @@ def _rounds_of(server: Server, run: RecordedRun) -> Generator[Round, None, None]
     shutil.copytree(run.folder.path, again)
     folder = RunFolder.open(again)
     folder.truncate_after(run.folder.forked_after)
-    checkpoint = run.experiment.run.checkpoint
-    keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
-    yield from recorded(server, folder, every=checkpoint.every, keep=keep)
+    yield from recorded(server, folder)
 
 
 def _data_here(run: RecordedRun, data: Data) -> Data:
