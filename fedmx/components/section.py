@@ -116,7 +116,10 @@ def numbered(most: int) -> BeforeValidator:
 
 
 def component_at(kind: str) -> PlainValidator:
-    """Return a pydantic validator that reads a component of a kind, and checks it (see `check`)."""
+    """Return a pydantic validator that reads a component of a kind and refuses a wrong one.
+
+    What is wrong is known here as far as `fedmx.components.build.problems_of` says.
+    """
     place, names = KINDS[kind].place, KINDS[kind].plural
 
     def validate(value: Any, info: ValidationInfo) -> Component:

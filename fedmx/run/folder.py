@@ -209,8 +209,8 @@ class RunFolder(RunRecords):
         kept_key(self.path / SECRET)
 
     def has_data(self, sha256: str) -> bool:
-        """Return whether the run began with these data."""
-        return bool(self.facts.get("data_sha256") == sha256)
+        """Return whether the run began with these data; True if its facts do not say it."""
+        return bool(self.facts.get("data_sha256", sha256) == sha256)
 
     def check_data(self, name: str, sha256: str) -> None:
         """Check that a data set is the run's own.
