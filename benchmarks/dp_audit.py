@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from layers.logic.core.plan import Plan
 from scipy.stats import beta, norm
 
 from fedmx import Assembly, Experiment
@@ -31,7 +32,6 @@ from fedmx.simulation.simulated_clients import SimulatedClients
 from layers.logic import Contribution, Logic, ServerState, run_round
 from layers.logic.core.attack import Attack
 from layers.logic.core.hook import ClientContext
-from layers.logic.core.plan import Plan
 from layers.logic.core.privacy import Mechanism
 from layers.logic.core.selector import SelectorContext
 from layers.logic.privacy.central import PrivateMean, on_grid

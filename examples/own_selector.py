@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedmx import LogicError, Plan, Question, ReportedTimes, Selector, Verdict, single_lanes
+from fedmx import LogicError, Offer, Question, ReportedTimes, Selector
 
 
 @dataclass(frozen=True)
@@ -20,26 +20,25 @@ class LargeFirst(Selector):
         if logic.deadline_s is None:
             raise LogicError("LargeFirst fills rounds of a given length; set clock.deadline_s")
 
-    def inquire(self, context):  # before each round
-        return [(Question("times"), context.clients)]
-
-    def select(self, context):
-        told = ReportedTimes.of(context.population)  # leaves out malformed answers
-        in_time = told.train_s + told.upload_s < context.population.deadline_s
-        return Plan(single_lanes(told.clients[in_time].tolist()), offers=True)
-
-    def on_offers(self, pending, so_far):  # after each offer and each lost client
-        left = self.count if so_far is None else so_far
-        verdicts = []
-        for offer in pending.offers:
-            granted = left > 0 and offer.norm >= pending.memory.get("enough", 0.0)
-            left -= granted
-            verdicts.append(Verdict(offer.round, offer.client, granted))
-        if pending.offers and not left:  # the other clients can stop training
-            verdicts += [
-                Verdict(pending.offers[0].round, client, False) for client in pending.waiting
-            ]
-        return verdicts, left
+    def run(self, round):
+        answers = yield from round.ask(Question("times"))
+        told = ReportedTimes.of(answers)  # leaves out malformed answers
+        in_time = told.train_s + told.upload_s < round.deadline_s
+        for client in told.clients[in_time]:
+            round.train(client, offer=True)
+        left = self.count
+        while round.outstanding:
+            match (yield from round.next()):
+                case Offer() as offer if offer.norm >= round.memory.get("enough", 0.0):
+                    round.grant(offer)
+                    left -= 1
+                case Offer() as offer:
+                    round.decline(offer)
+            if not left:  # the other clients can stop training
+                break
+        for client in list(round.offers_due):
+            round.decline(client)
+        yield from round.until_all()
 
     def on_round_end(self, memory, report):  # after the round
         norms = [one.metrics["norm"] for one in report.clients if "norm" in one.metrics]

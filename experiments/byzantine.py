@@ -47,23 +47,23 @@ FOUR = ("mean", "median", "nearest neighbours, trimmed mean", "fltrust")
 """The rules that also meet 10 and 40 % of liars."""
 
 
-def rules(liars: int) -> Mapping[str, Mapping[str, Any]]:
+def rules(malicious: int) -> Mapping[str, Mapping[str, Any]]:
     """Return the rules by their names, for so many liars in a round."""
-    trimmed = {"name": "trimmed-mean", "trim": liars / CLIENTS}
-    krum = {"name": "krum", "byzantine": liars}
+    trimmed = {"name": "trimmed-mean", "trim": malicious / CLIENTS}
+    krum = {"name": "krum", "byzantine": malicious}
     return {
         "mean": {"name": "mean", "weights": "uniform"},
         "median": {"name": "median"},
         "trimmed mean": trimmed,
         "krum": krum,
-        "multi-krum": {"name": "multi-krum", "byzantine": liars},
+        "multi-krum": {"name": "multi-krum", "byzantine": malicious},
         "geometric median": {"name": "geometric-median", "smoothing": 1e-6, "iterations": 4},
         "bounded norm": {"name": "norm-clip", "norm": 1.0, "weights": "uniform"},
         "centered clipping": {"name": "centered-clipping", "radius": 1.0, "iterations": 3},
         "buckets, krum": {"name": "bucketing", "size": 2, "rule": krum},
         "nearest neighbours, trimmed mean": {
             "name": "nearest-neighbour-mixing",
-            "byzantine": liars,
+            "byzantine": malicious,
             "rule": trimmed,
         },
         "fltrust": {"name": "fltrust", "held_out": 100 / IMAGES},
@@ -123,7 +123,9 @@ class Cell:
         return {
             "accuracy": one.accuracy,
             "attack_success": one.measured.get("attack_success"),
-            "liars_share": sum(one.share or 0.0 for one in known if one.liar) if known else None,
+            "liars_share": sum(one.share or 0.0 for one in known if one.malicious)
+            if known
+            else None,
             "seconds": time.monotonic() - began,
         }
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from layers.logic import Offer, PendingOffers, SelectorContext
+from layers.logic import Offer, OpenRound, Verdict
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import LARGEST, OnlineKP
-from layers.logic.core.plan import Population
 
 CLIENTS = 20
 DEADLINES = (1000.0, 1500.0, 2000.0)
@@ -128,8 +128,11 @@ def _fedcs(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> int:
         for client in range(CLIENTS)
     }
     sizes = dict.fromkeys(range(CLIENTS), 600)
-    population = Population(sizes, answers={"times": answers}, deadline_s=deadline_s)
-    return len(FedCS().select(SelectorContext(population, {}, 1, np.random.default_rng(0))).clients)
+    round = OpenRound(sizes, deadline_s=deadline_s)
+    steps = FedCS().run(round)
+    next(steps)  # asks for the times
+    steps.send(answers)
+    return len(round.planned)
 
 
 def _offline(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> int:
@@ -154,9 +157,14 @@ def _online(
         Offer(2, client, 600, 1.0, float(upload_s[client]), at_s=float(train_s[client]))
         for client in np.flatnonzero(train_s < deadline_s).tolist()
     ]
-    population = Population(dict.fromkeys(range(CLIENTS), 600), deadline_s=deadline_s)
-    pending = PendingOffers(offers, (), deadline_s, population, {LARGEST: 1.0})
-    verdicts, _ = selector.on_offers(pending, None)
+    samples = dict.fromkeys(range(CLIENTS), 600)
+    round = OpenRound(samples, number=2, deadline_s=deadline_s, memory={LARGEST: 1.0})
+    verdicts: list[Verdict] = []
+    round.answer = verdicts.append
+    steps = replace(selector, ask_times=False).run(round)
+    next(steps)
+    for offer in sorted(offers, key=lambda offer: (offer.at_s, offer.client)):
+        steps.send(offer)
     return sum(verdict.granted for verdict in verdicts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedmx import LogicError, Plan, Selector, Verdict, single_lanes
+from fedmx import LogicError, Selector
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,16 @@ class LargestNorms(Selector):
         if logic.deadline_s is not None:
             raise LogicError("LargestNorms waits for all clients; leave out clock.deadline_s")
 
-    def select(self, context):
-        """Let all clients train and offer."""
-        return Plan(single_lanes(context.clients), offers=True)
-
-    def on_offers(self, pending, so_far):
+    def run(self, round):
         """Grant the largest norms when no client trains any more."""
-        if pending.waiting:
-            return [], None
-        ranked = sorted(pending.offers, key=lambda offer: (-offer.norm, offer.client))
+        for client in round.clients:
+            round.train(client, offer=True)
+        while round.outstanding:
+            yield from round.next()
+            if not round.offers_due:
+                break
+        ranked = sorted(round.offers.values(), key=lambda offer: (-offer.norm, offer.client))
         largest = {offer.client for offer in ranked[: self.count]}
-        verdicts = [
-            Verdict(offer.round, offer.client, offer.client in largest) for offer in pending.offers
-        ]
-        return verdicts, None
+        for offer in list(round.offers.values()):
+            (round.grant if offer.client in largest else round.decline)(offer)
+        yield from round.until_all()

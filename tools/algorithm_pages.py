@@ -31,8 +31,8 @@ _SHORT = {
     for one, text in (
         (Need.BOUNDED, ""),
         (Need.HIDDEN, ""),
-        (Trait.OPAQUE, ""),
-        (Trait.REFILLS, "with asynchronous rounds"),
+        (Trait.MASKED, ""),
+        (Trait.ASYNCHRONOUS, "with asynchronous rounds"),
         (Trait.ENCODES_UPDATE, "with a hook that encodes the update"),
         (Trait.SENDS_GRADIENTS, "with a hook that sends gradients"),
         (Need.WHOLE_UPDATES, "with an attack in collusion"),

@@ -53,7 +53,7 @@ KINDS = {
         (
             "layers.compute.",
             "layers.logic.core.engine",
-            "layers.logic.core.mask",
+            "layers.logic.core.local_tensors",
             "layers.logic.core.trainer",
         ),
     ),

@@ -16,7 +16,7 @@ from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.attack import Attack, attack_in
 from layers.logic.core.declaration import Condition, Need, Trait, declared, refusal
-from layers.logic.core.mask import Initial, Mask, own_tensors
+from layers.logic.core.local_tensors import Initial, LocalTensors, own_tensors
 from layers.logic.core.privacy import Privacy
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.selectors.uniform import Uniform
@@ -138,7 +138,7 @@ def logic_of(
             over_select=section.over_select,
             max_update=section.max_update,
             trainer=preset.trainer,
-            mask=_mask_of(preset.own, engine) if preset.own else None,
+            local_tensors=_local_tensors_of(preset.own, engine) if preset.own else None,
             initial=_initial(experiment, preset, engine),
         )
         highest = max(map(learning_rate, range(1, experiment.rounds + 1)))
@@ -167,8 +167,8 @@ def _check_private(experiment: Experiment, preset: Preset, engine: Engine) -> No
             raise ExperimentError(f"privacy: {refusal(need, condition, '', '')}")
 
 
-def _mask_of(patterns: Sequence[str], engine: Engine) -> Mask:
-    """Return the mask of the tensors that stay on each client.
+def _local_tensors_of(patterns: Sequence[str], engine: Engine) -> LocalTensors:
+    """Return the tensors that stay on each client.
 
     Raises:
         ExperimentError: a pattern stands for no tensor, or no tensor would be sent.
@@ -177,7 +177,7 @@ def _mask_of(patterns: Sequence[str], engine: Engine) -> Mask:
         own = own_tensors(patterns, engine.layout, engine.buffers_layout)
     except LogicError as error:
         raise ExperimentError(f"logic.own: {error}") from None
-    return Mask(engine.layout, own, engine.buffers_layout)
+    return LocalTensors(engine.layout, own, engine.buffers_layout)
 
 
 def _initial(experiment: Experiment, preset: Preset, engine: Engine) -> Initial | None:

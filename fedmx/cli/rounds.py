@@ -40,7 +40,7 @@ from fedmx.server.server import Server
 from fedmx.shell_line import shell_line
 from layers.compute.errors import ComputeError
 from layers.logic import BrokenModel
-from layers.logic.errors import ClientFailed, ImpossiblePlan, LogicError, PartFailed
+from layers.logic.errors import ClientFailed, ImpossibleRound, LogicError, PartFailed
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def print_document(result: Result) -> None:
 
 def _happens_again(error: Exception) -> Literal["", "code", "settings"]:
     """Return what must change before a resumed run can get past an error; empty: nothing."""
-    if isinstance(error, ComputeError | ImpossiblePlan):
+    if isinstance(error, ComputeError | ImpossibleRound):
         return "settings"
     if isinstance(error, BrokenModel):
         return "settings" if error.report.round == 1 else ""

@@ -455,6 +455,13 @@ def export(
             help="Export the personal model of this client, from a simulation.",
         ),
     ] = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Export the model of this group of clients, where groups have their own.",
+        ),
+    ] = "",
     module: Modules = None,
     own_modules: OwnModules = False,
 ) -> None:
@@ -466,6 +473,8 @@ def export(
 
     if to not in NAMES:
         raise FedmxError(unknown("format", to, NAMES))
+    if group and client is not None:
+        raise FedmxError("--client and --group name two models; leave one of them out")
     if out is not None:
         check_output(out, *_FILES[to])
         if to == "torch":
@@ -476,7 +485,7 @@ def export(
     from fedmx.export import FORMATS, TrainedModel
     from fedmx.run.durable import write_bytes_durably
 
-    model = TrainedModel.of(folder, modules, client)
+    model = TrainedModel.of(folder, modules, client, group)
     ending, make = FORMATS[to]
     file = out or Path(f"{model.name}{ending}")
     check_output(file, *_FILES[to])
@@ -490,7 +499,7 @@ def export(
         typer.echo(
             f"the run has not finished: this is its model after round {model.round}", err=True
         )
-    of = "" if client is None else f", of client {client}"
+    of = f", of group {group}" if group else "" if client is None else f", of client {client}"
     typer.echo(f"model:  {file}, of round {model.round}{of}", err=bool(exported.source))
     if exported.source:
         typer.echo(f"module: {file.with_suffix('.py')}", err=True)

@@ -22,7 +22,7 @@ from fedmx.privacy.accounting import check_installed, epsilon_of
 from fedmx.protocol.messages import Setup
 from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER
 from layers.logic import Logic, Task, Update
-from layers.logic.core.declaration import Need, Trait, declared
+from layers.logic.core.declaration import Need, declared
 from layers.logic.core.privacy import Mechanism
 
 REPEATS = 10
@@ -139,7 +139,7 @@ class Releases:
         if digest in same or self._rounds is None:
             return digest
         number = task.model_version + 1
-        if Trait.REFILLS not in declared(logic.selector):  # else tasks have numbers of their own
+        if not logic.asynchronous:  # else tasks have numbers of their own
             number = max(number, task.round)
         if number > self._rounds:
             raise RefusedByPolicy(

@@ -255,8 +255,8 @@ class JournalClients:
             first is None and (client, task.round) in self._arriving
         )
         arrives = arrives and (self._only is None or client in self._only)
-        seen_by_liars = isinstance(self._executor, ColludingExecutor)
-        if arrives or (seen_by_liars and not isinstance(first, StateLost)):
+        seen_by_malicious = isinstance(self._executor, ColludingExecutor)
+        if arrives or (seen_by_malicious and not isinstance(first, StateLost)):
             ledger = self._ledgers.get(client, ClientLedger())
             work = self._executor.submit(task, ledger)
             if arrives:

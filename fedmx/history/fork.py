@@ -35,7 +35,7 @@ from layers.logic import SELECT, SURVEY, Hook, Preset, ServerState
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import declared_assets
 from layers.logic.core.declaration import Part, held_out_by, with_inner
-from layers.logic.core.mask import MASK
+from layers.logic.core.local_tensors import LOCAL_TENSORS
 from layers.logic.core.state import EXCLUDED
 from layers.logic.core.trainer import TRAINER
 from layers.logic.round.hook_order import in_order, keyed
@@ -313,7 +313,7 @@ def _spent_note(spent: Mapping[str, Any], parent: RunFolder) -> str:
     return f"Epsilon counts what {parent.name} has released in {_last(parent)} rounds, too."
 
 
-_OF_NO_PART = (EXCLUDED, MASK)
+_OF_NO_PART = (EXCLUDED, LOCAL_TENSORS)
 
 
 @dataclass(frozen=True)

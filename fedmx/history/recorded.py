@@ -29,7 +29,8 @@ from fedmx.simulation.simulated_clients import SimulatedClients
 from fedmx.simulation.workers import workers_of
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.datasets import Files
-from layers.logic import BrokenModel, ClientReport, Plan, RoundReport, TooFewUpdates
+from layers.logic import BrokenModel, ClientReport, RoundReport, TooFewUpdates
+from layers.logic.core.round import PlannedLane
 from layers.logic.round.exchange import Begin
 from layers.logic.round.pipeline import Trace
 from layers.logic.round.round import RoundMachine
@@ -321,8 +322,8 @@ class EndOfJournal(Stop):
 def run_part(server: Server, client: int, trace: Trace | None = None) -> list[ClientReport]:
     """Run a client's part in the next round of a replaying server, and nothing after it.
 
-    The clients before it in its lane work too. All clients work if they make offers. If the round
-    refills, all clients work until its end, since a client may have several tasks.
+    The clients before it in its lane work too. All clients work if they make offers. In an
+    asynchronous round all clients work until its end, since a client may have several tasks.
 
     Returns:
         The reports on the client's tasks, in their order.
@@ -339,18 +340,19 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> list[Cl
         state, server.logic, untrusted=carrier.untrusted, patience=carrier.patience, trace=trace
     )
     commands = round.start(population)
-    working: tuple[int, ...] | None = None
+    asynchronous = server.logic.asynchronous
     with closing(round), suppress(TooFewUpdates, BrokenModel):  # the part is all that is wanted
         while not round.done:
             # Before it, hooks ask the whole cohort, and go on when all have answered.
             begins = any(isinstance(command, Begin) for command in commands)
-            if working is None and begins and round.plan is not None:
-                working = _working(round.plan, state.round + 1, client)
-                if not (round.plan.offers or round.plan.refills):
+            if begins and not asynchronous:
+                lanes = round.planned or ()
+                working = _working(lanes, state.round + 1, client)
+                if not any(lane.offer for lane in lanes):
                     carrier.only(working)
             event, at_s = carrier.exchange(commands)
             commands = round.handle(event, at_s)
-            if client in round.outcomes and not (round.plan and round.plan.refills):
+            if client in round.outcomes and not asynchronous:
                 break
     reports = round.reports()
     found = [one for one in reports if one.client == client]
@@ -359,18 +361,17 @@ def run_part(server: Server, client: int, trace: Trace | None = None) -> list[Cl
     return found
 
 
-def _working(plan: Plan, round: int, client: int) -> tuple[int, ...]:
+def _working(lanes: Sequence[PlannedLane], round: int, client: int) -> tuple[int, ...]:
     """Return the clients on whose updates a client's task depends, itself included.
 
     Raises:
         NoPart: the client has no part in the round.
     """
-    if plan.refills or client in plan.late:
-        return (client,)
-    for lane in plan.lanes:
-        if client in lane:
-            return lane if plan.passes > 1 else lane[: lane.index(client) + 1]
-    raise _no_part(client, round, (*plan.clients, *plan.late))
+    for lane in lanes:
+        if client in lane.clients:
+            last = lane.clients.index(client) + 1 if lane.passes == 1 else None
+            return lane.clients[:last]
+    raise _no_part(client, round, [one for lane in lanes for one in lane.clients])
 
 
 def _no_part(client: int, round: int, clients: Collection[int]) -> NoPart:

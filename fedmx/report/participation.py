@@ -27,7 +27,7 @@ class ClientTally:
         samples: its number of samples; None: not recorded.
         up_bytes: from the client.
         down_bytes: to the client.
-        liar: whether an attack lets it lie.
+        malicious: whether an attack lets it lie.
         weighed: the number of its accepted updates with a share in the step of their round.
         left_out: how many of these have a share of zero.
         share: the sum of these shares.
@@ -38,7 +38,7 @@ class ClientTally:
     samples: int | None = None
     up_bytes: int = 0
     down_bytes: int = 0
-    liar: bool = False
+    malicious: bool = False
     weighed: int = 0
     left_out: int = 0
     share: float = 0.0
@@ -91,7 +91,7 @@ def tally(records: Iterable[Mapping[str, Any]]) -> Participation:
         client.samples = whole(record.get("samples")) or client.samples
         client.up_bytes += whole(record.get("up_bytes")) or 0
         client.down_bytes += whole(record.get("down_bytes")) or 0
-        client.liar |= record.get("liar") is True
+        client.malicious |= record.get("liar") is True
         if (share := finite(record.get("share"))) is not None:
             client.weighed += 1
             client.left_out += share == 0
@@ -149,19 +149,22 @@ def participation_section(
 
 def _found(clients: Sequence[ClientTally]) -> str:
     """Return whether the aggregator found the clients that lie; empty if none lies."""
-    liars = [one for one in clients if one.liar]
-    if not liars:
+    malicious = [one for one in clients if one.malicious]
+    if not malicious:
         return ""
-    are = "is a liar" if len(liars) == 1 else "are liars"
-    text = f" {len(liars)} of the clients that were asked {are}."
+    are = "is a liar" if len(malicious) == 1 else "are liars"
+    text = f" {len(malicious)} of the clients that were asked {are}."
     weighed = [one for one in clients if one.weighed]
     if not weighed:
         return f"{text} The aggregator does not say which updates counted."
     sums = []
-    for some in ([one for one in weighed if one.liar], [one for one in weighed if not one.liar]):
+    for some in (
+        [one for one in weighed if one.malicious],
+        [one for one in weighed if not one.malicious],
+    ):
         left_out, updates = sum(one.left_out for one in some), sum(one.weighed for one in some)
         sums.append(f"{left_out} of {updates}")
-    lies = sum_in_order(one.share for one in weighed if one.liar)
+    lies = sum_in_order(one.share for one in weighed if one.malicious)
     every = sum_in_order(one.share for one in weighed)
     counted = f"{100 * lies / every:.1f} %" if every else "nothing"
     return (

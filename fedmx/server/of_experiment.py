@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.doubts import doubts
@@ -78,7 +82,7 @@ def server_of(
             "does not have its clients' samples and models, only those of its own partition; leave "
             "it out, and measure it in a simulation"
         )
-    measures = _of_attack(assembly)
+    measures: list[Measure] = [*_of_attack(assembly), partial(_of_groups, assembly)]
     if evaluate.personal and memory_of is not None:
         measures.append(PersonalModels(assembly, memory_of).measure)
     return Server(
@@ -117,6 +121,17 @@ def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:
     if assembly.logic.needs(Need.BOUNDED) and relative:
         rule = Need.BOUNDED, Condition.RELATIVE_PATIENCE
         raise ExperimentError(f"privacy: {refusal(*rule, '', '')}")
+
+
+def _of_groups(assembly: Assembly, state: ServerState, scores: Scores) -> Mapping[str, Any]:
+    """Return the accuracy of each group's model on the test split; nothing without such models."""
+    found = {}
+    for group, model in state.models.items():
+        assembly.engine.load(*model)
+        found[group] = assembly.engine.evaluate(assembly.data.test_samples).accuracy
+    if not found:
+        return {}
+    return {"group_accuracy": found, "group_accuracy_mean": float(np.mean(list(found.values())))}
 
 
 def _of_attack(assembly: Assembly) -> list[Measure]:

@@ -19,6 +19,7 @@ from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.data.dataset import Samples
 from layers.compute.errors import ComputeError
 from layers.logic import ClientLedger, Task, TimerFired, Training
+from layers.logic.core.round import Changed
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.round.exchange import SendTask
 from layers.logic.round.round import RoundMachine
@@ -152,17 +153,16 @@ def _cohort(assembly: Assembly, state: ServerState) -> tuple[int | None, int | N
     """Return `Estimate.cohort` and `Estimate.concurrency`.
 
     Raises:
-        LogicError: the selector's plan cannot be carried out.
+        LogicError: what the algorithm plans cannot be carried out.
     """
     machine = RoundMachine(state, assembly.server_logic)
     machine.start(assembly.population())
-    plan = machine.plan
-    if plan is None:
+    if machine.planned is None:  # the answers of clients decide
         return None, None
-    if plan.refills:
+    if isinstance(wait := machine.wait, Changed):
         sent = machine.handle(TimerFired("refill"), 0.0)
-        return plan.enough, sum(isinstance(one, SendTask) for one in sent)
-    return len(plan.clients) * plan.passes, None
+        return wait.accepted, sum(isinstance(one, SendTask) for one in sent)
+    return sum(len(lane.clients) * lane.passes for lane in machine.planned), None
 
 
 def _timed(work: Callable[[], object]) -> float:

@@ -30,7 +30,6 @@ from layers.logic.core.hook import (
 )
 from layers.logic.core.messages import Offer, Task, Training, Update, Verdict
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, Population, single_lanes
 from layers.logic.core.preset import Preset
 from layers.logic.core.report import (
     BrokenModel,
@@ -41,13 +40,11 @@ from layers.logic.core.report import (
     TooFewUpdates,
     Traffic,
 )
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.selector import (
     SELECT,
     SURVEY,
-    Inquiry,
-    PendingOffers,
     Selector,
-    SelectorContext,
 )
 from layers.logic.core.state import ClientLedger, ClientState, ServerState
 from layers.logic.core.survey import Answer, Question
@@ -71,7 +68,6 @@ __all__ = [
     "Answer",
     "Asset",
     "BrokenModel",
-    "PendingOffers",
     "Carrier",
     "ClientFailed",
     "ClientContext",
@@ -84,7 +80,6 @@ __all__ = [
     "StateLost",
     "Facilities",
     "Hook",
-    "Inquiry",
     "Logic",
     "LogicError",
     "Need",
@@ -92,15 +87,14 @@ __all__ = [
     "Offer",
     "Overhead",
     "Parts",
-    "Plan",
-    "Population",
     "Preset",
     "Question",
     "Rejected",
     "RoundMachine",
+    "OpenRound",
     "RoundReport",
+    "Run",
     "Selector",
-    "SelectorContext",
     "ServerContext",
     "ServerSide",
     "ServerState",
@@ -118,5 +112,4 @@ __all__ = [
     "answer_question",
     "offer_of",
     "run_round",
-    "single_lanes",
 ]

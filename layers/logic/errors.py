@@ -39,8 +39,8 @@ class ClientFailed(LogicError):
         super().__init__(f"client {client}, round {round}: {what}")
 
 
-class ImpossiblePlan(LogicError):
-    """A selector made a plan that cannot be carried out."""
+class ImpossibleRound(LogicError):
+    """An algorithm plans a round that another part cannot work with."""
 
 
 class PartFailed(LogicError):

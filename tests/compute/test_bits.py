@@ -1,7 +1,5 @@
 """The instruction set of a process: settings, reports and refusals."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Learning-rate schedules follow their formulas."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """The metrics of an evaluation are those of its samples."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

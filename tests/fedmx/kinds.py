@@ -149,11 +149,11 @@ class Shares(Hook):
     class Server(ServerSide):
         asks = frozenset({"cohort", "returned"})
 
-        def ask(self, moment, clients, context):
+        def ask(self, phase, clients, context):
             return {}
 
-        def on_answers(self, moment, answers, context):
-            if moment == "returned":
+        def on_answers(self, phase, answers, context):
+            if phase == "returned":
                 self.sent = {client: slot["sent"].tolist() for client, slot in answers.items()}
 
         def on_accepted(self, update, context):
@@ -165,8 +165,8 @@ class Shares(Hook):
             return replace(state, weights=state.weights + np.float32(1e-6 * total))
 
     class Client(ClientSide):
-        def answer(self, moment, question, context):
-            if moment == "cohort":
+        def answer(self, phase, question, context):
+            if phase == "cohort":
                 assert not context.round_memory, "a round begins with an empty memory"
                 context.round_memory["key"] = int(context.rng("key").integers(1, 9))
                 return {}

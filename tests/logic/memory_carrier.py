@@ -30,7 +30,6 @@ from layers.logic import (
     offer_of,
     run_round,
 )
-from layers.logic.core.plan import Plan
 from layers.logic.round.exchange import (
     Answered,
     Ask,
@@ -45,6 +44,7 @@ from layers.logic.round.exchange import (
 )
 from layers.logic.storage import UpdateStore
 from tests.logic.quadratic import Quadratic, QuadraticEngine, layout
+from tests.logic.toys import InLanes
 
 Forge = Callable[[Update], Iterable[Event]]
 
@@ -215,29 +215,9 @@ class MemoryCarrier:
         return ledger.settle(state.last_accepted.get(client, 0)).settled
 
 
-@dataclass(frozen=True)
-class Fixed(Selector):
-    """The same lanes every round."""
-
-    lanes: tuple[tuple[int, ...], ...]
-
-    def select(self, context) -> Plan:
-        return Plan(self.lanes)
-
-
-@dataclass(frozen=True)
-class Buffered(Selector):
-    """The first client that comes back ends a round; stragglers stay in flight and are accepted."""
-
-    def select(self, context) -> Plan:
-        idle = [client for client in context.clients if client not in context.in_flight]
-        lanes = tuple((client,) for client in idle)
-        return Plan(lanes, enough=1, late=context.in_flight, keeps_in_flight=True)
-
-
-def alone(*clients: int) -> Fixed:
+def alone(*clients: int) -> InLanes:
     """Return a selector of these clients, each in a lane of its own."""
-    return Fixed(tuple((client,) for client in clients))
+    return InLanes(tuple((client,) for client in clients))
 
 
 def a_logic(selector: Selector, size: int = 3, **settings) -> Logic:

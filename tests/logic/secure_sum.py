@@ -47,12 +47,12 @@ class SecureSum(Hook):
     provides = frozenset({Trait.ENCODES_UPDATE})
 
     class Client(ClientSide):
-        def answer(self, moment, question, context):
+        def answer(self, phase, question, context):
             shared = context.round_memory
-            if moment == "cohort" and "keys" not in question:
+            if phase == "cohort" and "keys" not in question:
                 shared["private"] = int(context.rng("private").integers(2, PRIME - 1))
                 return {"key": pow(BASE, shared["private"], PRIME)}
-            if moment == "cohort":
+            if phase == "cohort":
                 shared["clients"] = question["clients"]
                 keys = map(int, question["keys"])
                 shared["seeds"] = np.array([pow(key, shared["private"], PRIME) for key in keys])
@@ -86,8 +86,8 @@ class SecureSum(Hook):
             self.asked = self.gone = ()
             self.sum, self.number, self.buffers = 0, 0, 0
 
-        def ask(self, moment, clients, context):
-            if moment == "cohort":
+        def ask(self, phase, clients, context):
+            if phase == "cohort":
                 if not self.keys:
                     return {}
                 keys = np.array(list(self.keys.values()))
@@ -99,8 +99,8 @@ class SecureSum(Hook):
             self.gone = tuple(one for one in self.keys if one not in clients)
             return {"gone": np.array(self.gone, np.int64)}
 
-        def on_answers(self, moment, answers, context):
-            if moment == "cohort":
+        def on_answers(self, phase, answers, context):
+            if phase == "cohort":
                 first = not self.keys
                 if first:
                     told = {one: slot.get("key") for one, slot in answers.items()}
@@ -112,8 +112,8 @@ class SecureSum(Hook):
             self.opened = {one: slot["seeds"].tolist() for one, slot in answers.items()}
             return len(answers) < len(self.asked)  # those that are silent now are gone, too
 
-        def discard(self, moment, clients, context):
-            if moment == "cohort":
+        def discard(self, phase, clients, context):
+            if phase == "cohort":
                 return {one: NO_KEY for one in clients if one not in self.keys}
             return {one: SILENT for one in clients if one not in self.opened}
 

@@ -21,7 +21,7 @@ from layers.logic import (
 from layers.logic.secrets import Secret, SecretMissing
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowls
-from tests.logic.toys import InPasses
+from tests.logic.toys import InLanes
 
 KEY = bytes(range(32))
 
@@ -154,7 +154,7 @@ class DrawingInPasses(Hook):
 def test_each_pass_of_each_client_has_draws_of_its_own_at_both_ends() -> None:
     SEEN.clear()
     DRAWN.clear()
-    logic = a_logic(InPasses(passes=4), hooks=[DrawingInPasses()])
+    logic = a_logic(InLanes(passes=4), hooks=[DrawingInPasses()])
     run_rounds(1, a_state(logic), MemoryCarrier(logic, bowls(2)))
     assert len(SEEN) == len(set(SEEN.values())) == 2 * 2 * 4
     assert len(DRAWN) == len(set(DRAWN)) == 2 * 2 * 4

@@ -29,7 +29,14 @@ from layers.logic.core.declaration import Trait
 from layers.logic.round.lanes import Lane
 from layers.logic.storage import StoredSlots, UpdateStore
 from tests.logic.given_updates import peers_of
-from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import (
+    InLanes,
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    run_rounds,
+    same_bits,
+)
 from tests.logic.quadratic import bowls
 
 BY_SLICES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
@@ -92,7 +99,7 @@ def test_a_fold_from_disk_has_the_bits_of_the_fold_in_memory(
 def six_lanes(name: str) -> Logic:
     """Six lanes of one client each, and an aggregator that can work with five updates."""
     return a_logic(
-        Fixed(tuple((client,) for client in (3, 0, 5, 1, 2, 4))),
+        InLanes(tuple((client,) for client in (3, 0, 5, 1, 2, 4))),
         aggregator=AGGREGATORS[name](**OWN.get(name, {})),
         training=Training(steps=2),
         min_updates=5,
@@ -116,7 +123,7 @@ def test_a_round_from_disk_has_the_bits_of_the_round_in_memory(name, order, fitt
 @pytest.mark.parametrize("waiting_bytes", [0, MB])
 @pytest.mark.parametrize("lost", [(), (1,), (0, 1)])
 def test_lanes_of_several_clients_wait_with_the_same_bits(lost, waiting_bytes) -> None:
-    logic = a_logic(Fixed(((0, 1), (2, 3, 4), (5,))), training=Training(steps=2))
+    logic = a_logic(InLanes(((0, 1), (2, 3, 4), (5,))), training=Training(steps=2))
     clients = bowls(6, noise=0.3)
     expected, _ = run_rounds(2, a_state(logic), MemoryCarrier(logic, clients, lost=lost))
     with closing(UpdateStore(MB, waiting_bytes=waiting_bytes)) as store:
@@ -154,7 +161,7 @@ def test_hooks_see_accepted_updates_with_all_slots(hook) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_an_aggregator_that_needs_whole_updates_is_refused_in_one_line(name) -> None:
-    logic = a_logic(Fixed(((0,), (1,))), aggregator=AGGREGATORS[name](), min_updates=9)
+    logic = a_logic(InLanes(((0,), (1,))), aggregator=AGGREGATORS[name](), min_updates=9)
     peers = MemoryCarrier(logic, bowls(2))
     with closing(UpdateStore(MB)) as store, pytest.raises(LogicError, match="fold_memory_mb") as no:
         run_round(a_state(logic), peers, logic, store)

@@ -1,7 +1,5 @@
 """Certificates for the network tests: of a CA, a server and clients, and of another CA."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

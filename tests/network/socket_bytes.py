@@ -1,7 +1,5 @@
 """Counts the bytes between connections and their sockets, independently of sessions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Admission of handshakes: silent attackers cannot lock out clients."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

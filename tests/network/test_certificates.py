@@ -1,7 +1,5 @@
 """Certificates: their content, the checks, and TLS sessions."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import shutil

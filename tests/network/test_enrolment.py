@@ -1,7 +1,5 @@
 """Keys that stay where they are made: signing requests, and what an authority refuses to sign."""
 
-from __future__ import annotations
-
 import datetime
 import stat
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The event queue: peers take turns, keep their order, and have their own limits."""
 
-from __future__ import annotations
-
 import threading
 import time
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Certificates that end while they are used: warnings before, and peers that wait for new ones."""
 
-from __future__ import annotations
-
 import datetime
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files on disk: those being received, and measured files to send."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import stat

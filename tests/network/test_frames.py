@@ -1,7 +1,5 @@
 """Frames: splits do not matter, and sizes are exact."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Limits: each has its documented default, and applies by message type, too."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict
 

@@ -1,7 +1,5 @@
 """A thousand real connections in one process and thread."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

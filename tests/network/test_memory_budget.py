@@ -1,7 +1,5 @@
 """The memory budget: no refusal, no deadlock, and a bounded sum."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

@@ -1,7 +1,5 @@
 """Messages: what was encoded is what is decoded, and nothing else is ever decoded."""
 
-from __future__ import annotations
-
 import re
 import struct
 import typing

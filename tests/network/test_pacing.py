@@ -1,7 +1,5 @@
 """Queued messages are sent in order and in large pieces, a few in each turn of the loop."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import threading

@@ -1,7 +1,5 @@
 """Addresses, and clients that reconnect or give up."""
 
-from __future__ import annotations
-
 import math
 import socket
 from collections.abc import Iterator

@@ -59,7 +59,7 @@ class ColludingExecutor:
         self._seed = seed
         self._round = 0  # the number of the tasks
         self._honest: dict[int, _Honest] = {}  # by client, in the order of the plan
-        self._liars: dict[int, None] = {}
+        self._malicious: dict[int, None] = {}
         self._lie: np.ndarray | None = None
 
     def __enter__(self) -> Any:
@@ -71,11 +71,11 @@ class ColludingExecutor:
 
     def submit(self, task: Task, ledger: ClientLedger) -> Work:
         """Submit a task; a liar's result waits for those of the honest clients."""
-        if task.round != self._round or task.client in (*self._honest, *self._liars):
+        if task.round != self._round or task.client in (*self._honest, *self._malicious):
             self._begin(task.round)  # also a round that is repeated
         work = self.executor.submit(task, ledger)
-        if task.client in self._attack.liars:
-            self._liars[task.client] = None
+        if task.client in self._attack.malicious:
+            self._malicious[task.client] = None
             return replace(work, result=lambda: self._lied(work))
         honest = self._honest[task.client] = _Honest(work)
         return Work(work.down_bytes, honest.result, honest.cancel)
@@ -90,7 +90,7 @@ class ColludingExecutor:
         for one in self._honest.values():
             if one.cancelled and one.kept is None:
                 one.work.cancel()
-        self._round, self._honest, self._liars, self._lie = round, {}, {}, None
+        self._round, self._honest, self._malicious, self._lie = round, {}, {}, None
 
     def _lied(self, work: Work) -> TrainResult:
         """Return a liar's result, with the update that all liars of the round send."""
@@ -101,7 +101,7 @@ class ColludingExecutor:
             if deltas:
                 honest = np.stack(deltas).astype(np.float64)
                 rng = generator(self._seed, "collude", self._round)
-                lie = self._attack.collude(honest, len(self._liars), rng)
+                lie = self._attack.collude(honest, len(self._malicious), rng)
                 self._lie = frozen(lie.astype(np.float32))
         if self._lie is None or not result.update.delta.size:
             return result  # nobody is there to be imitated, or the liar could not train

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -26,10 +26,9 @@ from layers.logic.core.engine import ArrayData, Data
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, vector_in
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, Selector, SelectorContext
-from layers.logic.core.state import ServerState
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.distances import kullback_leibler, uniform
@@ -82,20 +81,25 @@ class Astraea(Selector):
         """One in each pass."""
         return self.mediator_epochs
 
-    def surveys(self) -> tuple[Question, ...]:
-        return (self._question,)
-
     @property
-    def _question(self) -> Question:
-        return Question(LABELS, classes=self.classes)
+    def asks(self) -> tuple[Question, ...]:
+        return (Question(LABELS, classes=self.classes),)
 
-    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Make the lanes, if other clients than before have reported their labels."""
-        reported = ReportedLabels.of_state(state, self._question)
-        state = reported.kept_in(state)
-        lined = (c for line in lines_of(state.memory.get(SELECT, {})) for c in line)
-        if reported.clients == tuple(sorted(lined)):
-            return state
+    def run(self, round: OpenRound) -> Run[None]:
+        """Let all available clients train, in the lanes of the mediators."""
+        (question,) = self.asks
+        if (yield from round.ask(question, once=True)):
+            reported = ReportedLabels.of(round.survey[LABELS], question)
+            round.survey[LABELS] = reported.kept(round.survey[LABELS])
+            lined = (client for line in lines_of(round.memory) for client in line)
+            if reported.clients != tuple(sorted(lined)):
+                round.memory = kept_lines(self._lines(reported))
+        for line in present(lines_of(round.memory), set(round.clients)):
+            round.train_lane(line, passes=self.mediator_epochs)
+        yield from round.until_all()
+
+    def _lines(self, reported: ReportedLabels) -> list[list[int]]:
+        """Return the clients of each mediator."""
         clients, counts = reported.clients, reported.values
         if self.above is not None:
             counts = counts * ratios(counts.sum(0), self.above)
@@ -105,13 +109,7 @@ class Astraea(Selector):
             of_size(len(clients), self.gamma),
             lambda pooled: kullback_leibler(pooled, reference),
         )
-        lines = [[clients[place] for place in line] for line in places]
-        return replace(state, memory={**state.memory, SELECT: kept_lines(lines)})
-
-    def select(self, context: SelectorContext) -> Plan:
-        """Return all available clients, in the lanes of the mediators."""
-        lanes = present(lines_of(context.memory), set(context.clients))
-        return Plan(lanes, passes=self.mediator_epochs)
+        return [[clients[place] for place in line] for line in places]
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ class Rebalance(Hook):
     requires = frozenset({Need.LABELS})
 
     def check(self, logic: Parts) -> None:
-        if all(question.name != LABELS for question in logic.selector.surveys()):
+        if all(question.name != LABELS for question in logic.selector.asks):
             raise LogicError(
                 f"{type(self).__name__} uses the labels of all clients, but "
                 f"{type(logic.selector).__name__} does not ask for them; use a selector that does, "

@@ -29,9 +29,9 @@ import numpy as np
 from layers.logic.aggregators.mean import BufferMean, WeightedMean, stepped
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
-from layers.logic.core.plan import Plan
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Selector, SelectorContext
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import Selector
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
 from layers.logic.hooks.server_optimisers import FedAvgM
@@ -59,7 +59,7 @@ class Concurrent(Selector):
     buffer: Count = 5
     refill_at: Count = 1
 
-    provides = frozenset({Trait.REFILLS})
+    provides = frozenset({Trait.ASYNCHRONOUS})
 
     def __post_init__(self) -> None:
         if self.refill_at > self.concurrency:
@@ -73,21 +73,21 @@ class Concurrent(Selector):
         """K updates that count, and one too stale to count for each of those in flight."""
         return self.buffer + self.concurrency
 
-    def select(self, context: SelectorContext) -> Plan:
-        """Return a plan in which clients are selected while the round collects."""
-        return Plan((), enough=self.buffer, keeps_in_flight=True, refills=True)
+    def run(self, round: OpenRound) -> Run[None]:
+        while (yield from round.until_changed(accepted=self.buffer)):
+            for client in self.draw(round):
+                round.train(client)
 
-    def refill(self, context: SelectorContext) -> list[int]:
+    def draw(self, round: OpenRound) -> list[int]:
         """Draw a client for each open place, if as many as `refill_at` are open."""
-        in_flight, ids = context.in_flight, context.population.sizes.ids
-        places = self.concurrency - len(in_flight)
-        if places < (self.refill_at if in_flight else 1):
+        busy, ids = np.sort(np.fromiter(round.in_flight, np.int64)), round.sizes.ids
+        places = self.concurrency - busy.size
+        if places < (self.refill_at if busy.size else 1):
             return []
-        busy = np.sort(np.array(in_flight, np.int64))
         at = np.searchsorted(ids, busy)
         at = at[np.take(ids, at, mode="clip") == busy]  # others have left
         idle = ids.size - at.size
-        drawn = draw_uniform(context.rng, idle, min(places, idle))  # places among the idle clients
+        drawn = draw_uniform(round.rng, idle, min(places, idle))  # places among the idle clients
         before = at - np.arange(at.size)  # idle clients before each busy one
         skipped = np.searchsorted(before, drawn, side="right")
         chosen: list[int] = np.sort(ids[drawn + skipped]).tolist()

@@ -13,10 +13,9 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training, Update
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
 from layers.logic.core.report import RoundReport
-from layers.logic.core.selector import SelectorContext
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import norm
 from layers.logic.selectors.uniform import CohortSelector
@@ -58,29 +57,30 @@ class CsFedAvg(CohortSelector):
                 "hook divergence"
             )
 
-    def select(self, context: SelectorContext) -> Plan:
+    def run(self, round: OpenRound) -> Run[None]:
         """Draw from all clients, or from the candidates when there are enough of them."""
-        population = context.population
-        clients = population.sizes.ids
+        clients = round.sizes.ids
         m = self.size(clients.size)
-        drawn = context.rng.permutation(clients)
-        places = math.ceil(self.candidates * population.number - 1e-9)
-        omega = context.memory.get("omega", clients[:0])[:places]
+        drawn = round.rng.permutation(clients)
+        places = math.ceil(self.candidates * round.all_clients - 1e-9)
+        omega = round.memory.get("omega", clients[:0])[:places]
         known = np.isin(drawn, omega)
         if omega.size >= places and known.any():
             others = int(np.floor(self.exploring * m + 0.5))
-            from_omega = drawn[known][: population.asked(m - others, int(known.sum()))]
-            rest = drawn[~known][: population.asked(others, int((~known).sum()))] if others else []
+            from_omega = drawn[known][: round.asked(m - others, int(known.sum()))]
+            rest = drawn[~known][: round.asked(others, int((~known).sum()))] if others else []
             m = min(m - others, int(known.sum())) + min(others, len(rest))
             drawn = np.concatenate([from_omega, np.array(rest, np.int64)])
         else:
-            drawn = drawn[: population.asked(m)]
-        return Plan(single_lanes(drawn.tolist()), enough=max(m, 1))
+            drawn = drawn[: round.asked(m)]
+        for client in sorted(drawn):
+            round.train(client)
+        yield from round.until(accepted=max(m, 1))
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Add the participants with the smallest divergence to the candidates.
 
-        `select` knows how many candidates there may be; once there are enough, only candidates take
+        `run` knows how many candidates there may be; once there are enough, only candidates take
         part, so that none are added.
         """
         omega = memory.get("omega", np.zeros(0, np.int64))

@@ -28,14 +28,15 @@ from layers.logic.algorithms.mediators import (
 from layers.logic.core.aggregator import AGGREGATE, Aggregator, Contribution
 from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Slot, Update
-from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, Selector, SelectorContext
-from layers.logic.core.state import Memory, ServerState, frozen
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import SELECT, Selector
+from layers.logic.core.state import Memory, ServerState
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
 from layers.logic.numeric.distances import DISTANCES, farthest, shares, uniform, usual_threshold
 from layers.logic.numeric.vectors import BLOCK, norm
+from layers.logic.seeds import derive
 from layers.settings import Count, NotNegative, Positive, Share
 
 LEAST_BIAS = 1e-8  # so that a client without bias has a finite weight
@@ -136,21 +137,33 @@ class FedAimSplit(Selector):
             return self.threshold
         return usual_threshold(self.distance, self.classes)
 
-    def surveys(self) -> tuple[Question, ...]:
-        """Ask for the histogram of the labels, or for its distance from uniform alone."""
-        return (self._question,)
-
     @property
-    def _question(self) -> Question:
+    def asks(self) -> tuple[Question, ...]:
+        """The histogram of the labels, or its distance from uniform alone."""
         name = LABELS if self.reveal == "histogram" else self.distance
-        return Question(name, classes=self.classes)
+        return (Question(name, classes=self.classes),)
 
-    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Split the clients, if other clients than before have reported their labels."""
-        reported = ReportedLabels.of_state(state, self._question)
-        state = reported.kept_in(state)
-        if reported.clients == Split.of_state(state).clients:
-            return state
+    def run(self, round: OpenRound) -> Run[None]:
+        """Let all available clients train, in the lanes of the split."""
+        (question,) = self.asks
+        if (yield from round.ask(question, once=True)):
+            reported = ReportedLabels.of(round.survey[question.name], question)
+            round.survey[question.name] = reported.kept(round.survey[question.name])
+            if reported.clients != Split.of(round.memory).clients:
+                seed = derive(round.seed, "on_survey")
+                round.memory = self._split(reported, seed).memory()
+        split, there = Split.of(round.memory), set(round.clients)
+        alone = [client for client in split.unbiased if client in there]
+        lines = present(split.mediators, there)
+        end = "" if alone and lines else ALONE
+        for client in alone:
+            round.train(client, group=NEBS + end)
+        for line in lines:
+            round.train_lane(round.rng.permutation(line) if self.shuffle else line, group=EBS + end)
+        yield from round.until_all()
+
+    def _split(self, reported: ReportedLabels, seed: int) -> Split:
+        """Return the clients in two parts, by the labels that they reported."""
         counts, reference = None, uniform(self.classes)
         if self.reveal == "distance":
             emd = reported.values
@@ -160,7 +173,7 @@ class FedAimSplit(Selector):
                 reference = shares(counts.sum(0))
             emd = DISTANCES[self.distance](counts, reference)
         lines = self._lines(reported.clients, emd, counts, reference, seed)
-        return Split(reported.clients, emd, lines).kept_in(state)
+        return Split(reported.clients, emd, lines)
 
     def _lines(
         self,
@@ -183,16 +196,6 @@ class FedAimSplit(Selector):
             fill = greedy_fill if self.schedule == "greedy" else balanced
             places = fill(counts[rows], sizes, lambda pooled: distance(pooled, reference))
         return tuple(tuple(clients[rows[place]] for place in line) for line in places)
-
-    def select(self, context: SelectorContext) -> Plan:
-        """Return all available clients, in the lanes of the split."""
-        split, there = Split.of(context.memory), set(context.clients)
-        alone = tuple((client,) for client in split.unbiased if client in there)
-        lines = present(split.mediators, there)
-        if self.shuffle:
-            lines = tuple(tuple(context.rng.permutation(line).tolist()) for line in lines)
-        end = "" if alone and lines else ALONE
-        return Plan(alone + lines, groups=(NEBS + end,) * len(alone) + (EBS + end,) * len(lines))
 
 
 class _Server(WeightedSum):
@@ -239,7 +242,7 @@ class FedAim(Aggregator):
     is FedAvg. Without other clients w^C is w^EBS. In a round in which only one server has clients,
     w^C is the model of that server. There is no exchange in a round in which NEBS has clients and
     none of them returned, or none told the loss. It keeps loss_{t-1}, the number of exchanges and
-    the last alpha, and between exchanges w^NEBS and w^EBS, float32 (d,) each.
+    the last alpha, and between exchanges w^NEBS and w^EBS, two models of groups.
 
     NEBS has no samples, so it asks these clients, each of which gets one more model and sends one
     number. Equation 15 compares the losses of two models w^NEBS, and algorithm 2 computes the loss
@@ -290,11 +293,7 @@ class FedAim(Aggregator):
             raise Rejected("an update without the received model's loss, which fedaim needs")
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
-        server = _server_of(group)
-        kept = state.memory.get(AGGREGATE, {})
-        if server not in kept:
-            return state.weights, state.buffers
-        return kept[server], kept[f"{server}_buffers"]
+        return super().start(state, _server_of(group))
 
     def init(self, state: ServerState) -> _Round:
         nebs, ebs = (_Server(state, self.start(state, server)) for server in (NEBS, EBS))
@@ -358,9 +357,8 @@ class FedAim(Aggregator):
             if self.sync_back:
                 return _central(state, kept, model)
             state = replace(state, weights=model[0], buffers=model[1])
-        for server, (weights, buffers) in ((NEBS, nebs), (EBS, ebs)):
-            kept |= {server: frozen(weights), f"{server}_buffers": frozen(buffers)}
-        return replace(state, memory={**state.memory, AGGREGATE: kept})
+        models = {**state.models, NEBS: nebs, EBS: ebs}
+        return replace(state, models=models, memory={**state.memory, AGGREGATE: kept})
 
     def _stable(self, loss: float, last: float | None) -> bool:
         if last is None:
@@ -406,11 +404,9 @@ def _central(
     servers: tuple[str, ...] = (NEBS, EBS),
 ) -> ServerState:
     """Return the state with this central model, from which these servers continue."""
-    for server in servers:
-        kept.pop(server, None)
-        kept.pop(f"{server}_buffers", None)
+    models = {group: kept for group, kept in state.models.items() if group not in servers}
     memory = {**state.memory, AGGREGATE: kept}
-    return replace(state, weights=model[0], buffers=model[1], memory=memory)
+    return replace(state, weights=model[0], buffers=model[1], models=models, memory=memory)
 
 
 @dataclass(frozen=True, eq=False)
@@ -454,10 +450,6 @@ class Split:
     def of_state(cls, state: ServerState) -> Split:
         """Return the split that the selector kept in this state, or an empty one."""
         return cls.of(state.memory.get(SELECT, {}))
-
-    def kept_in(self, state: ServerState) -> ServerState:
-        """Return the state in which the selector keeps this split."""
-        return replace(state, memory={**state.memory, SELECT: self.memory()})
 
 
 def entropy(vector: np.ndarray, bins: int = 10) -> float:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need
+from layers.logic.core.messages import Slot
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Inquiry, Selector, SelectorContext
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import draw_uniform
@@ -40,11 +41,11 @@ class ReportedTimes:
     upload_s: np.ndarray
 
     @classmethod
-    def of(cls, population: Population) -> ReportedTimes:
-        """Return the answers to the question; an answer that cannot be true is left out."""
+    def of(cls, answers: Mapping[int, Slot]) -> ReportedTimes:
+        """Return answers to the question; an answer that cannot be true is left out."""
         reported = [
             (client, train_s, upload_s)
-            for client, answer in sorted(population.answers.get(TIMES, {}).items())
+            for client, answer in sorted(answers.items())
             if _number(train_s := answer.get("train_s"))
             and _number(upload_s := answer.get("upload_s"))
         ]
@@ -63,15 +64,15 @@ def _number(value: object) -> bool:
     return isinstance(value, float) or type(value) is int
 
 
-def deadline_of(population: Population) -> float:
+def deadline_of(round: OpenRound) -> float:
     """Return the round's deadline in seconds; `Need.DEADLINE` makes sure that there is one.
 
     Raises:
         LogicError: there is none.
     """
-    if population.deadline_s is None:
-        raise LogicError("a population without deadline_s, which this selector needs")
-    return population.deadline_s
+    if round.deadline_s is None:
+        raise LogicError("a round without deadline_s, which this selector needs")
+    return round.deadline_s
 
 
 @dataclass(frozen=True)
@@ -123,22 +124,23 @@ class FedCS(Selector):
                 f"and the round has {logic.deadline_s:g}; raise clock.deadline_s or lower them"
             )
 
-    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
-        clients = context.clients
+    def run(self, round: OpenRound) -> Run[None]:
+        clients = round.clients
         number = cohort_size(self.candidates, None, len(clients))
-        drawn = draw_uniform(context.rng, len(clients), number)
-        return [(Question(TIMES), sorted(clients[place] for place in drawn))]
-
-    def select(self, context: SelectorContext) -> Plan:
-        reported = ReportedTimes.of(context.population)
+        drawn = draw_uniform(round.generator("inquire"), len(clients), number)
+        candidates = sorted(clients[place] for place in drawn)
+        reported = ReportedTimes.of((yield from round.ask(Question(TIMES), candidates)))
         greedy = _greedy_multicast if self.multicast else _greedy
-        deadline_s = deadline_of(context.population) - self._fixed_s
+        deadline_s = deadline_of(round) - self._fixed_s
         places = greedy(reported.train_s, reported.upload_s, deadline_s)
-        lanes = tuple((int(reported.clients[place]),) for place in places)
-        before_s = self.select_s + self.distribute_s
+        round.in_turn = True
+        round.before_s = self.select_s + self.distribute_s
         if self.multicast and places:
-            before_s += float(reported.upload_s[places].max())
-        return Plan(lanes, in_turn=True, before_s=before_s, after_s=self.aggregate_s)
+            round.before_s += float(reported.upload_s[places].max())
+        round.after_s = self.aggregate_s
+        for place in places:
+            round.train(reported.clients[place])
+        yield from round.until_all()
 
 
 def _greedy(train_s: np.ndarray, upload_s: np.ndarray, deadline_s: float) -> list[int]:

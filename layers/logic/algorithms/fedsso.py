@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from annotated_types import Ge
 
 from layers.logic.aggregators.mean import BufferMean, Mean, add_scaled, moved, stepped
+from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import Slot, vector_in
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, SURVEY, Selector, SelectorContext
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import SELECT, Selector
 from layers.logic.core.state import Memory, ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError, Rejected
@@ -120,66 +121,65 @@ class FedSSO(Selector):
                 "the most; set sketch, as in sketch: 1000"
             )
 
-    def surveys(self) -> tuple[Question, ...]:
+    @property
+    def asks(self) -> tuple[Question, ...]:
         return (Question(STEP, learning_rate=self.learning_rate, values=self.sketch),)
 
-    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Find the strata and w_1 the first time; later, count newcomers among the noise."""
-        survey = state.memory[SURVEY]
-        kept = Clustering.of_state(state)
-        clients, labels = _labelled(population, kept)
+    def run(self, round: OpenRound) -> Run[None]:
+        """Let clients of each stratum train; a stratum closes when q_c of them have returned."""
+        asked = round.sizes
+        if (yield from round.ask(self.asks[0], once=True)):
+            self._cluster(round, asked)  # the first time; later, newcomers are noise
+        clients, labels = _labelled(round.sizes, Clustering.of(round.memory))
+        strata, names = grouped(clients, labels, self.noise)
+        sizes = np.bincount(strata[strata >= 0], minlength=len(names))
+        here = np.isin(clients, round.sizes.ids) & (strata >= 0)
+        clients, strata = clients[here], strata[here]
+        there = np.bincount(strata, minlength=len(names))
+        needed = np.minimum(allocation(self.beta, sizes), there).tolist()
+        if self.ask == "all":  # without a clock the first of the round count
+            places = np.lexsort((round.rng.random(strata.size), strata))
+        else:
+            number = map(round.asked, needed, there.tolist())
+            places = drawn(strata, np.array(list(number), np.int64), round.rng)
+        for place in places:
+            round.train(clients[place], group=names[strata[place]])
+        yield from round.until({name: n for name, n in zip(names, needed, strict=True) if n})
+
+    def _cluster(self, round: OpenRound, sizes: ClientSizes) -> None:
+        """Find the strata and w_1 the first time; later, count newcomers among the noise.
+
+        Args:
+            round: the round, with the answers.
+            sizes: the clients that were asked, with their numbers of samples.
+        """
+        answers, kept = round.survey[STEP], Clustering.of(round.memory)
+        clients, labels = _labelled(sizes, kept)
         points = np.full((clients.size, 2), np.nan)
-        samples = np.array([population.samples.get(int(client), 0) for client in clients], np.int64)
-        weights = state.weights
+        samples = np.array([sizes.get(int(client), 0) for client in clients], np.int64)
         if kept.clients.size:
             before = np.searchsorted(clients, kept.clients)
             points[before] = kept.points
             samples[before] = kept.samples
         else:
-            key, origin = "weights", weights
+            key, origin = "weights", round.weights
             if self.sketch:
                 key, origin = "sketch", np.zeros(self.sketch, np.float32)
-            places, steps = _sound(survey[STEP], clients, key, origin)
+            places, steps = _sound(answers, clients, key, origin)
             if steps:
                 inner = products(steps, origin)
                 points[places] = projection(inner)  # first, since `clusters` overwrites it
                 labels[places] = clusters(inner, self.min_samples, self.xi)
             if steps and not self.sketch:
-                weights = _mean(steps, samples[places], weights)
+                round.weights = _mean(steps, samples[places], round.weights)
         strata = _strata(clients, labels, samples, self.noise)
-        digested: dict[int, Slot] = {client: {} for client in survey[STEP]}
-        memory = {**state.memory, SURVEY: {**survey, STEP: digested}}
-        state = replace(state, weights=weights, memory=memory)
-        return Clustering(clients, labels, samples, points, strata).kept_in(state)
-
-    def select(self, context: SelectorContext) -> Plan:
-        """Draw from each stratum, or take all of it in a random order."""
-        population, rng = context.population, context.rng
-        clients, labels = _labelled(population, Clustering.of(context.memory))
-        strata, names = grouped(clients, labels, self.noise)
-        sizes = np.bincount(strata[strata >= 0], minlength=len(names))
-        here = np.isin(clients, population.sizes.ids) & (strata >= 0)
-        clients, strata = clients[here], strata[here]
-        there = np.bincount(strata, minlength=len(names))
-        needed = np.minimum(allocation(self.beta, sizes), there)
-        asked = [
-            population.asked(want, among)
-            for want, among in zip(needed.tolist(), there.tolist(), strict=True)
-        ]
-        if self.ask == "all":  # without a clock the first of the plan count
-            places = np.lexsort((rng.random(strata.size), strata))
-        else:
-            places = drawn(strata, np.array(asked, np.int64), rng)
-        return Plan(
-            tuple((client,) for client in clients[places].tolist()),
-            groups=tuple(names[stratum] for stratum in strata[places].tolist()),
-            quotas={name: n for name, n in zip(names, needed.tolist(), strict=True) if n},
-        )
+        round.survey[STEP] = {client: {} for client in answers}  # the steps are forgotten
+        round.memory = Clustering(clients, labels, samples, points, strata).memory()
 
 
-def _labelled(population: Population, kept: Clustering) -> tuple[np.ndarray, np.ndarray]:
+def _labelled(there: ClientSizes, kept: Clustering) -> tuple[np.ndarray, np.ndarray]:
     """Return the clients that are known or there, ascending, and the label of each."""
-    clients = np.union1d(kept.clients, population.sizes.ids)
+    clients = np.union1d(kept.clients, there.ids)
     labels = np.full(clients.size, NOISE, np.int64)
     labels[np.searchsorted(clients, kept.clients)] = kept.labels
     return clients, labels
@@ -268,7 +268,7 @@ class Stratified(Aggregator):
             if contribution.group in total.closed:
                 raise LogicError(
                     f"stratified: the lanes of the stratum {contribution.group!r} do not stand "
-                    "together in the plan; order the plan's lanes by stratum"
+                    "together; call train for one stratum after the other"
                 )
             total.group = contribution.group
         add_scaled(total.delta, contribution.delta, float(contribution.samples))
@@ -381,10 +381,6 @@ class Clustering:
     def of_state(cls, state: ServerState) -> Clustering:
         """Return the clustering that the selector kept in this state."""
         return cls.of(state.memory.get(SELECT, {}))
-
-    def kept_in(self, state: ServerState) -> ServerState:
-        """Return the state in which the selector keeps this clustering."""
-        return replace(state, memory={**state.memory, SELECT: self.memory()})
 
 
 def _is_array(value: Any, kind: str, shape: tuple[int, ...]) -> bool:

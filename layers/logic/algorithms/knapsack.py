@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedcs import TIMES, ReportedTimes, deadline_of
 from layers.logic.core.declaration import Need
-from layers.logic.core.messages import Offer, Verdict
+from layers.logic.core.messages import Offer
 from layers.logic.core.parts import Parts
-from layers.logic.core.plan import Plan, single_lanes
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import Inquiry, PendingOffers, Selector, SelectorContext
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import Selector
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.numeric.knapsack import Table, cells_down, cells_up, solve_exact
@@ -57,14 +57,12 @@ class _Progress:
 
     Attributes:
         arrived: the number of processed offers.
-        newest: the last of these.
         last: the solution after it.
         best: the first solution with the highest V.
         stopped: whether V has fallen, so that the round is decided.
     """
 
     arrived: int = 0
-    newest: Offer | None = None
     last: _Solution = _Solution()
     best: _Solution = _Solution()
     stopped: bool = False
@@ -84,17 +82,14 @@ class _AllTrain(Selector):
     most_clients = 10_000
     why_limited = "every client trains in every round"
 
-    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
-        """Ask all clients how long they will take."""
-        return [(Question(TIMES), context.clients)] if self.ask_times else ()
-
-    def select(self, context: SelectorContext) -> Plan:
-        """Return all clients that will have trained in time, or all if nobody was asked."""
-        population = context.population
-        clients: Sequence[int] = population.clients
+    def _train(self, round: OpenRound) -> Run[None]:
+        """Let all clients train that will have trained in time, or all if nobody is asked."""
+        clients: Sequence[int] = round.clients
         if self.ask_times:
-            clients = ReportedTimes.of(population).trained_before(deadline_of(population))
-        return Plan(single_lanes(clients), offers=True)
+            answers = yield from round.ask(Question(TIMES))
+            clients = ReportedTimes.of(answers).trained_before(deadline_of(round))
+        for client in sorted(clients):
+            round.train(client, offer=True)
 
 
 @dataclass(frozen=True)
@@ -143,40 +138,47 @@ class OfflineKP(_AllTrain):
                 f"the most; set resolution_s to {(logic.deadline_s or 0.0) / CELLS:g} or more"
             )
 
-    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
-        """Solve the knapsack for each new offer; answer all clients once the round is decided."""
-        before = so_far or _Progress()
-        progress = self._progress(pending, before)
-        if not (progress.stopped or not pending.waiting or pending.timer_fired):
-            return [], progress
-        if pending.simulated and self.output == "best":
-            return _verdicts(self._places(progress.best), pending, progress.best.at_s), progress
-        now_s = progress.newest.at_s if progress.newest is not None else 0.0
-        if progress.newest is before.newest:  # the round was decided without an offer
-            now_s = max(now_s, pending.now_s)
-        solution = self._solution_at(now_s, progress, pending)
-        return _verdicts(self._places(solution), pending), progress
+    def run(self, round: OpenRound) -> Run[None]:
+        yield from self._train(round)
+        offers: list[Offer] = []  # without those that are gone with their client
+        progress, until_s, event = _Progress(), None, None
+        decided = not round.outstanding
+        while not decided:
+            event = yield from round.next(until_s)
+            offers += [event] if isinstance(event, Offer) else []
+            if len(offers) != len(round.offers):
+                offers, progress = list(round.offers.values()), _Progress()  # begin again
+            progress = self._progress(offers, progress, deadline_of(round))
+            fell = isinstance(event, Offer) and progress.stopped
+            decided = fell or event is None or not round.offers_due
+            until_s = self._until_s(round, offers, progress.last)
+        if round.simulated and self.output == "best":
+            self._answer(round, offers, progress.best, progress.best.at_s)
+        elif offers:
+            now_s = offers[-1].at_s
+            if not isinstance(event, Offer):  # the round is decided without one
+                now_s = max(now_s, round.now_s)
+            self._answer(round, offers, self._solution_at(now_s, offers, progress, round))
+        yield from round.until_all()
 
-    def wait_until(self, pending: PendingOffers, so_far: Any) -> float | None:
+    def _until_s(self, round: OpenRound, offers: Sequence[Offer], last: _Solution) -> float | None:
         """Return the moment at which the round is decided without those that have not offered."""
-        deadline_s = deadline_of(pending.population)
-        if pending.simulated and self.output == "best":
-            return deadline_s
-        if pending.simulated and self.ask_times:
+        if not offers:
             return None
-        last = self._progress(pending, so_far or _Progress()).last
+        if round.simulated and self.output == "best":
+            return deadline_of(round)
+        if round.simulated and self.ask_times:
+            return None
         places = self._places(last)
         if not places:
             return None  # no offer could come too late
-        upload_s = math.fsum(pending.offers[place].upload_s for place in places)
+        upload_s = math.fsum(offers[place].upload_s for place in places)
         return last.at_s + PATIENCE * max(last.room_s - upload_s, 0.0)
 
-    def _progress(self, pending: PendingOffers, progress: _Progress) -> _Progress:
+    def _progress(
+        self, offers: Sequence[Offer], progress: _Progress, deadline_s: float
+    ) -> _Progress:
         """Return the progress after all offers."""
-        offers, known = pending.offers, progress.arrived
-        if known and (len(offers) < known or offers[known - 1] is not progress.newest):
-            progress = _Progress()  # an offer is gone with its client: begin again without it
-        deadline_s = deadline_of(pending.population)
         for place in range(progress.arrived, len(offers)):
             if not progress.stopped:
                 progress = self._arrive(progress, offers, place, deadline_s)
@@ -189,7 +191,7 @@ class OfflineKP(_AllTrain):
         offer, last, best = offers[place], progress.last, progress.best
         room_s = deadline_s - offer.at_s
         if room_s <= 0:
-            return _Progress(place + 1, offer, last, best, stopped=True)
+            return _Progress(place + 1, last, best, stopped=True)
         if self.solver == "dp":
             solution = self._read(last, place, offer, room_s)
         elif last.upload_s <= room_s < offer.upload_s:
@@ -201,7 +203,7 @@ class OfflineKP(_AllTrain):
         if self.stop == "non_increase":
             fell = solution.value <= last.value
         best = solution if solution.value > best.value else best
-        return _Progress(place + 1, offer, solution, best, stopped=fell and last.value > 0)
+        return _Progress(place + 1, solution, best, stopped=fell and last.value > 0)
 
     def _read(self, last: _Solution, place: int, offer: Offer, room_s: float) -> _Solution:
         """Return the solution of the table with one arrival more."""
@@ -216,39 +218,38 @@ class OfflineKP(_AllTrain):
             return solution.places
         return solution.table.choose(cells_down(solution.room_s, self.resolution_s))
 
-    def _solution_at(self, now_s: float, progress: _Progress, pending: PendingOffers) -> _Solution:
+    def _solution_at(
+        self, now_s: float, offers: Sequence[Offer], progress: _Progress, round: OpenRound
+    ) -> _Solution:
         """Return the best set whose uploads begin now and end by the deadline."""
-        last, room_s = progress.last, deadline_of(pending.population) - now_s
+        last, room_s = progress.last, deadline_of(round) - now_s
         if now_s == last.at_s or last.table is not None:
             return replace(last, at_s=now_s, room_s=room_s)
         if room_s <= 0:
             return _Solution()
-        return _solve(pending.offers[: progress.arrived], now_s, room_s)
+        return _solve(offers[: progress.arrived], now_s, room_s)
 
+    def _answer(
+        self,
+        round: OpenRound,
+        offers: Sequence[Offer],
+        solution: _Solution,
+        found_s: float | None = None,
+    ) -> None:
+        """Grant S, in order of arrival; decline all others, those that still train at last.
 
-def _verdicts(
-    places: tuple[int, ...], pending: PendingOffers, found_s: float | None = None
-) -> list[Verdict]:
-    """Return the verdicts on all clients: first the granted ones, in order of arrival.
-
-    Args:
-        places: of the granted offers.
-        pending: the offers.
-        found_s: the moment from which the verdicts count, if that is not now.
-    """
-    if not pending.offers:
-        return []
-    round = pending.offers[0].round
-    dated_s = found_s if places else None
-    granted = {pending.offers[place].client: None for place in places}
-    others = [offer.client for offer in pending.offers if offer.client not in granted]
-    return [
-        *(Verdict(round, client, granted=True, dated_s=dated_s) for client in granted),
-        *(
-            Verdict(round, client, granted=False, dated_s=dated_s)
-            for client in (*others, *sorted(pending.waiting))
-        ),
-    ]
+        Args:
+            round: the round.
+            offers: the offers.
+            solution: has S.
+            found_s: the moment from which the verdicts count, if that is not now.
+        """
+        places = self._places(solution)
+        dated_s = found_s if places else None
+        for place in places:
+            round.grant(offers[place], dated_s)
+        for client in [*round.offers, *sorted(round.offers_due)] if offers else ():
+            round.decline(client, dated_s)
 
 
 def _solve(offers: Sequence[Offer], now_s: float, room_s: float) -> _Solution:
@@ -262,18 +263,6 @@ def _solve(offers: Sequence[Offer], now_s: float, room_s: float) -> _Solution:
 
 
 LARGEST, LOWEST, HIGHEST = "largest", "L0", "U"
-
-
-class _Clock(NamedTuple):
-    """The times of a round that decide the next offer.
-
-    Attributes:
-        elapsed_s: E, when the uploads that were granted so far will have ended.
-        trained_s: when the last client had trained.
-    """
-
-    elapsed_s: float = 0.0
-    trained_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -323,21 +312,23 @@ class OnlineKP(_AllTrain):
                 f"L0 must be above 0, and U finite and not below it, not {self.L0} and {self.U}"
             )
 
-    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
-        """Answer each offer, in order of arrival."""
-        clock: _Clock = so_far or _Clock()
-        deadline_s = deadline_of(pending.population)
-        verdicts = []
-        for offer in sorted(pending.offers, key=lambda offer: (offer.at_s, offer.client)):
-            ready_s = max(clock.elapsed_s, offer.at_s)
-            granted = (
-                offer.norm > 0
-                and ready_s + offer.upload_s <= deadline_s
-                and self._is_worth_it(offer, clock, deadline_s, pending.memory)
-            )
-            verdicts.append(Verdict(offer.round, offer.client, granted))
-            clock = _Clock(ready_s + (offer.upload_s if granted else 0.0), offer.at_s)
-        return verdicts, clock
+    def run(self, round: OpenRound) -> Run[None]:
+        yield from self._train(round)
+        elapsed_s = trained_s = 0.0  # E, and t_UC of the client before
+        while round.outstanding:
+            offer = yield from round.next()
+            if not isinstance(offer, Offer):
+                continue
+            ready_s = max(elapsed_s, offer.at_s)
+            weight_s = offer.at_s - trained_s + offer.upload_s
+            fits = offer.norm > 0 and ready_s + offer.upload_s <= deadline_of(round)
+            if fits and self._is_worth_it(offer.norm, weight_s, elapsed_s, round):
+                round.grant(offer)
+                elapsed_s = ready_s + offer.upload_s
+            else:
+                round.decline(offer)
+                elapsed_s = ready_s
+            trained_s = offer.at_s
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Keep the largest norm that was offered, and find L0 and U if they are not known."""
@@ -354,22 +345,20 @@ class OnlineKP(_AllTrain):
         return learned
 
     def _is_worth_it(
-        self, offer: Offer, clock: _Clock, deadline_s: float, memory: Mapping[str, Any]
+        self, norm: float, weight_s: float, elapsed_s: float, round: OpenRound
     ) -> bool:
-        """Return whether an offer is worth its time."""
-        lowest, highest = memory.get(LOWEST, self.L0), memory.get(HIGHEST, self.U)
+        """Return whether an update is worth its time."""
+        lowest, highest = round.memory.get(LOWEST, self.L0), round.memory.get(HIGHEST, self.U)
         if lowest is None or highest is None:  # the first round, which finds them
             return True
-        largest = memory.get(LARGEST, 0.0)
-        value = offer.norm
+        largest, value = round.memory.get(LARGEST, 0.0), norm
         if largest > 0 and self.value == "raw":
-            lowest *= offer.norm / largest
+            lowest *= norm / largest
         elif largest > 0:
-            value = offer.norm / largest
-        weight = offer.at_s - clock.trained_s + offer.upload_s
-        if weight <= 0:  # it takes no time
+            value = norm / largest
+        if weight_s <= 0:  # it takes no time
             return True
-        return value / weight >= threshold(clock.elapsed_s / deadline_s, lowest, highest)
+        return value / weight_s >= threshold(elapsed_s / deadline_of(round), lowest, highest)
 
 
 def threshold(z: float, lowest: float, highest: float) -> float:

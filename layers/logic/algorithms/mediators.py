@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from layers.logic.core.messages import Slot
-from layers.logic.core.selector import SURVEY
-from layers.logic.core.state import ServerState
 from layers.logic.core.survey import Question
 from layers.logic.seeds import derive
 
@@ -42,9 +40,8 @@ class ReportedLabels:
     values: np.ndarray
 
     @classmethod
-    def of_state(cls, state: ServerState, question: Question) -> ReportedLabels:
+    def of(cls, answers: Mapping[int, Slot], question: Question) -> ReportedLabels:
         """Return the answers to a question."""
-        answers: Mapping[int, Slot] = state.memory[SURVEY][question.name]
         if question.name == LABELS:
             known, values = reported_histograms(answers, question.classes)
         else:
@@ -52,12 +49,10 @@ class ReportedLabels:
             values = np.array([answers[client][DISTANCE] for client in known], np.float64)
         return cls(question, tuple(known), values)
 
-    def kept_in(self, state: ServerState) -> ServerState:
-        """Return the state with these answers alone; clients without one are asked again."""
-        survey, name = state.memory[SURVEY], self.question.name
-        key = HISTOGRAM if name == LABELS else DISTANCE
-        kept = {client: {key: survey[name][client][key]} for client in self.clients}
-        return replace(state, memory={**state.memory, SURVEY: {**survey, name: kept}})
+    def kept(self, answers: Mapping[int, Slot]) -> dict[int, Slot]:
+        """Return these answers alone; clients without one are asked again."""
+        key = HISTOGRAM if self.question.name == LABELS else DISTANCE
+        return {client: {key: answers[client][key]} for client in self.clients}
 
 
 def reported_histograms(answers: Mapping[int, Any], classes: int) -> tuple[list[int], np.ndarray]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -18,10 +18,9 @@ from layers.arithmetic import power, sum_in_order, total
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedcs import TIMES, ReportedTimes
 from layers.logic.core.declaration import Need
-from layers.logic.core.messages import Slot
-from layers.logic.core.plan import Population
 from layers.logic.core.preset import Preset, settings_of_parts
-from layers.logic.core.selector import SELECT, SURVEY, SelectorContext, column, with_numbers
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.selectors.draws import draw_uniform, draw_weighted
 from layers.logic.selectors.uniform import Draw
@@ -29,7 +28,6 @@ from layers.settings import FINITE, Count, NotNegative, PositiveShare, Share
 
 if TYPE_CHECKING:
     from layers.logic.core.report import ClientReport, RoundReport
-    from layers.logic.core.state import ServerState
 
 
 PERCENTILE, GAINED = "percentile", "gained"
@@ -139,36 +137,36 @@ class Oort(Draw):
 
     requires = frozenset({Need.RMS_LOSS})
 
-    def surveys(self) -> tuple[Question, ...]:
-        """Ask every client how long it will take, if time counts."""
+    @property
+    def asks(self) -> tuple[Question, ...]:
+        """How long a client will take, if time counts."""
         return (Question(TIMES),) if self.ask_times and self.alpha else ()
 
-    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Keep the seconds that each client said, and of its answer that there was one."""
-        reported = ReportedTimes.of(population)
-        seconds = np.minimum(reported.train_s, LONGEST_S) + np.minimum(reported.upload_s, LONGEST_S)
-        said = dict(zip(reported.clients.tolist(), seconds.tolist(), strict=True))
-        memory = with_numbers(state.memory.get(SELECT, {}), TOLD, said)
-        heard: dict[int, Slot] = {client: {} for client in state.memory[SURVEY][TIMES]}
-        survey = {**state.memory[SURVEY], TIMES: heard}
-        return replace(state, memory={**state.memory, SELECT: memory, SURVEY: survey})
+    def run(self, round: OpenRound) -> Run[None]:
+        """Keep the seconds that each client says, and of its answer that there was one; draw."""
+        for question in self.asks:
+            told = ReportedTimes.of((yield from round.ask(question, once=True)))
+            seconds = np.minimum(told.train_s, LONGEST_S) + np.minimum(told.upload_s, LONGEST_S)
+            said = dict(zip(told.clients.tolist(), seconds.tolist(), strict=True))
+            round.memory = with_numbers(round.memory, TOLD, said)
+            round.survey[TIMES] = {client: {} for client in round.survey[TIMES]}
+        yield from super().run(round)
 
-    def draw(self, context: SelectorContext, number: int) -> list[int]:
+    def draw(self, round: OpenRound, number: int) -> list[int]:
         """Draw those of high utility, and some that are new."""
-        clients = context.population.sizes.ids
-        if COUNT not in context.memory or number >= clients.size:
-            cohort = clients[draw_uniform(context.rng, clients.size, number)]
+        clients = round.sizes.ids
+        if COUNT not in round.memory or number >= clients.size:
+            cohort = clients[draw_uniform(round.rng, clients.size, number)]
         else:
-            standing = self.standing(context, number)
-            cohort = standing.clients[self._draw(standing, context.rng)]
+            standing = self.standing(round, number)
+            cohort = standing.clients[self._draw(standing, round.rng)]
         drawn: list[int] = cohort.tolist()
         return drawn
 
-    def standing(self, context: SelectorContext, asked: int) -> Standing:
+    def standing(self, round: OpenRound, asked: int) -> Standing:
         """Return the candidates, and the utility of each, if so many are to be chosen."""
-        memory, round = context.memory, context.round
-        population = context.population.sizes
-        clients, sizes = population.ids, population.sizes.astype(np.float64)
+        memory, number = round.memory, round.number
+        clients, sizes = round.sizes.ids, round.sizes.sizes.astype(np.float64)
         allowed = ~np.isin(clients, self._barred(clients, memory))
         if allowed.any():
             clients, sizes = clients[allowed], sizes[allowed]
@@ -181,11 +179,11 @@ class Oort(Draw):
             known_s(memory, timed(memory)), memory.get(PERCENTILE, self.percentile)
         )
         utility = scale.scaled(rewards)
-        utility[tried] += uncertainty(column(memory, ROUND, clients[tried], 1.0), round)
+        utility[tried] += uncertainty(column(memory, ROUND, clients[tried], 1.0), number)
         utility = slowed(utility, durations_s, preferred, self.alpha)
         promise = slowed(sizes, durations_s, preferred, self.alpha)
         known, new = int(tried.sum()), int((~tried).sum())
-        epsilon = max(self.exploration * self.decay ** (round - 1), self.least_exploration)
+        epsilon = max(self.exploration * self.decay ** (number - 1), self.least_exploration)
         exploiting = min(asked - int(asked * epsilon), known)
         exploring = min(new, asked - exploiting)
         return Standing(

@@ -14,7 +14,7 @@ import numpy as np
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
-from layers.logic.core.mask import own_tensors
+from layers.logic.core.local_tensors import own_tensors
 from layers.logic.core.messages import Layout, Training
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -137,7 +137,7 @@ class FedRepTrainer(Trainer):
 
 
 def _needs_own(trainer: Trainer, logic: Parts) -> None:
-    if logic.mask is None:
+    if logic.local_tensors is None:
         raise LogicError(
             f"{type(trainer).__name__} trains a client's own tensors, and all tensors travel; set "
             "logic.own, as in own: [head]"

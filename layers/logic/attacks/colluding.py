@@ -35,16 +35,16 @@ class LittleIsEnough(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         """Return the mean, moved by z standard deviations of the sample."""
-        z = self._z_max(len(honest), liars) if self.z is None else self.z
+        z = self._z_max(len(honest), malicious) if self.z is None else self.z
         return np.asarray(_mean(honest) + z * _deviation(honest))
 
     @staticmethod
-    def _z_max(honest: int, liars: int) -> float:
+    def _z_max(honest: int, malicious: int) -> float:
         """Return the z at which so many honest updates lie beyond as the liars need."""
-        number = honest + liars
-        supporters = number // 2 + 1 - liars
+        number = honest + malicious
+        supporters = number // 2 + 1 - malicious
         share = (honest - supporters) / honest
         return NormalDist().inv_cdf(share) if 0 < share < 1 else 0.0
 
@@ -63,7 +63,7 @@ class InnerProduct(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         return np.asarray(-self.epsilon * _mean(honest))
 
 
@@ -81,7 +81,7 @@ class Mimic(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         return np.array(honest[min(self.place, len(honest) - 1)])
 
 
@@ -103,7 +103,7 @@ class FangTrim(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         """Return values between the last honest one and `beyond` times, or part of, it."""
         up = _mean(honest) > 0
         edge = np.where(up, honest.min(axis=0), honest.max(axis=0))
@@ -128,18 +128,18 @@ class FangKrum(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         sign, distances = np.sign(_mean(honest)), _squared_distances(honest)
         length, norms = _square(sign), np.array([_square(one) for one in honest])
         along = np.array([total(sign * one) for one in honest])
         number = max(len(honest) - 2, 1)  # of neighbours in Krum's score: m - c - 2
         nearest = np.sqrt(np.sort(distances, axis=1)[:, 1 : number + 1]).sum(axis=1)
-        others = max(len(honest) - liars - 1, 1)  # m - 2 c - 1
+        others = max(len(honest) - malicious - 1, 1)  # m - 2 c - 1
         size = (float(nearest.min()) / others + math.sqrt(norms.max())) / math.sqrt(sign.size)
         while size >= SMALLEST:
             away = norms + 2 * size * along + size * size * length
-            alike = np.concatenate([np.zeros(liars - 1), np.sort(away)])[:number]
-            beside = np.hstack([distances, np.repeat(away[:, None], liars, axis=1)])
+            alike = np.concatenate([np.zeros(malicious - 1), np.sort(away)])[:number]
+            beside = np.hstack([distances, np.repeat(away[:, None], malicious, axis=1)])
             scores = np.sort(beside, axis=1)[:, 1 : number + 1].sum(axis=1)
             if alike.sum() < scores.min():
                 break
@@ -168,7 +168,7 @@ class MinMax(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         most = float(_squared_distances(honest).max())
         mean, p = _mean(honest), _direction(honest, self.direction)
         # ||mu - gamma p - x||^2 <= most for each x is a quadratic inequality in gamma.
@@ -193,7 +193,7 @@ class MinSum(Collusion):
 
     requires = NEEDS
 
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         most = float(_squared_distances(honest).sum(axis=1).min())
         mean, p = _mean(honest), _direction(honest, self.direction)
         # The sum is that of the squared distances from the mean, plus h ||gamma p||^2.

@@ -238,7 +238,13 @@ def _check_parameters(full: str, own: Callable[..., Any], theirs: Any) -> None:
             f"{full} takes {signature}, and is called with ({', '.join(wanted[1:])}); write "
             f"def {name}({', '.join(wanted)}){at_place(own)}"
         ) from None
-    if inspect.iscoroutinefunction(own) or inspect.isgeneratorfunction(own):
+    if inspect.isgeneratorfunction(theirs):
+        if not inspect.isgeneratorfunction(own):
+            raise LogicError(
+                f"{full} waits for nothing; write yield from before a call that waits, such as "
+                f"round.until_all(){at_place(own)}"
+            )
+    elif inspect.iscoroutinefunction(own) or inspect.isgeneratorfunction(own):
         raise LogicError(
             f"{full} is a coroutine or a generator, so a call runs nothing; write a plain "
             f"function without async and yield{at_place(own)}"

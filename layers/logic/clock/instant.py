@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from layers.logic.clock.devices import Devices, Fleet
 from layers.logic.clock.real import RealClock
-from layers.logic.clock.timesheet import Moment
+from layers.logic.clock.timesheet import Stamp
 from layers.logic.clock.virtual import DEADLINE, VirtualClock
 from layers.logic.core.messages import Training
 from layers.logic.core.report import Times
@@ -74,7 +74,7 @@ class InstantClock(VirtualClock):
         """Return the times of each client of the round, in real time."""
         return self._real.times()
 
-    def _note(self, client: int, moment: Moment, at_s: float) -> None:
-        super()._note(client, moment, at_s)
-        if moment != "sending_s":  # no upload takes real time
-            self._real.note(client, moment)
+    def _note(self, client: int, stamp: Stamp, at_s: float) -> None:
+        super()._note(client, stamp, at_s)
+        if stamp != "sending_s":  # no upload takes real time
+            self._real.note(client, stamp)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 
-from layers.logic.clock.timesheet import Moment, Timesheet
+from layers.logic.clock.timesheet import Stamp, Timesheet
 from layers.logic.core.report import Times
 
 
@@ -49,9 +49,9 @@ class RealClock:
             self._sheet.forget(client)
         self._sheet.ask(client, self.elapsed_s)
 
-    def note(self, client: int, moment: Moment) -> None:
+    def note(self, client: int, stamp: Stamp) -> None:
         """Record that a moment of a client has come."""
-        self._sheet.note(client, moment, self.elapsed_s)
+        self._sheet.note(client, stamp, self.elapsed_s)
 
     def times(self) -> Mapping[int, Times]:
         """Return the times of the clients that had a task in the round."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from layers.logic.core.report import Times
 
-Moment = Literal["trained_s", "decided_s", "sending_s", "ended_s"]
+Stamp = Literal["trained_s", "decided_s", "sending_s", "ended_s"]
 
 
 class Timesheet:
@@ -40,7 +40,7 @@ class Timesheet:
         """Return the times of these clients in a round that began `by_s` seconds later."""
         sheet = Timesheet()
         sheet._times = {
-            client: {moment: at_s - by_s for moment, at_s in self._times[client].items()}
+            client: {stamp: at_s - by_s for stamp, at_s in self._times[client].items()}
             for client in clients
             if client in self._times
         }
@@ -57,11 +57,11 @@ class Timesheet:
         sheet._times = {client: dict(times) for client, times in tree.items()}
         return sheet
 
-    def note(self, client: int, moment: Moment, at_s: float) -> None:
+    def note(self, client: int, stamp: Stamp, at_s: float) -> None:
         """Record the time of a moment, for a client that was asked."""
         known = self._times.get(client)
         if known is not None:
-            known[moment] = at_s
+            known[stamp] = at_s
 
     @property
     def last_end_s(self) -> float:

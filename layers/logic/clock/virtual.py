@@ -17,7 +17,7 @@ import numpy as np
 
 from layers.logic.clock.availability import Always, Availability
 from layers.logic.clock.devices import Devices, Fleet
-from layers.logic.clock.timesheet import Moment, Timesheet
+from layers.logic.clock.timesheet import Stamp, Timesheet
 from layers.logic.clock.uploads import Channel, Parallel, Uploads
 from layers.logic.core.messages import Training
 from layers.logic.core.report import Times
@@ -425,9 +425,9 @@ class VirtualClock:
         self._channel.leave(client, at_s)
         self._note(client, "ended_s", at_s)
 
-    def _note(self, client: int, moment: Moment, at_s: float) -> None:
+    def _note(self, client: int, stamp: Stamp, at_s: float) -> None:
         """Record the time of a moment."""
-        self._sheet.note(client, moment, at_s)
+        self._sheet.note(client, stamp, at_s)
 
     def _push(self, at_s: float, client: int, kind: str) -> None:
         heapq.heappush(self._queue, (at_s, self._order[client], client, kind))

@@ -25,7 +25,7 @@ class Contribution:
     """The result of one lane.
 
     Attributes:
-        lane: place of the lane in the plan.
+        lane: place of the lane in the round.
         samples: number of samples of all accepted clients of the lane.
         delta: float32 (d,), the last returned weights minus the weights that the lane started from;
             on disk if updates are kept there, which only `Trait.BY_SLICES` allows.
@@ -34,8 +34,8 @@ class Contribution:
             lane has several clients or is on disk.
         training: the training settings of the task of the lane's client, for a late update those of
             its earlier task; in a lane of several clients, those of this round.
-        group: group of the lane (see `Plan.groups`).
-        weight: weight of the lane in the mean, if the plan gives weights.
+        group: group of the lane (see `PlannedLane`).
+        weight: weight of the lane in the mean, if the selector gives weights.
         staleness: by how many versions the model that the lane started from is older than the
             global model; 0 unless tasks may outlive their round.
         start: float32 (d,), the weights that the lane started from.
@@ -82,8 +82,11 @@ class Aggregator(Part, ABC):
         """
 
     def start(self, state: ServerState, group: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the weights (d,) and buffers (b,) that the lanes of a group start from."""
-        return state.weights, state.buffers
+        """Return the weights (d,) and buffers (b,) that the lanes of a group start from.
+
+        By default they are the group's own model, if it has one, or the global model.
+        """
+        return state.models.get(group, (state.weights, state.buffers))
 
     def begin(self, state: ServerState, context: ServerContext) -> Any:
         """Return the value of the fold before the first contribution; by default that of `init`.

@@ -58,7 +58,7 @@ class Attack(Hook):
         return super().follows - {Trait.SENDS_MORE}
 
     @property
-    def liars(self) -> frozenset[int]:
+    def malicious(self) -> frozenset[int]:
         """The clients that lie, once `among` has drawn them."""
         return frozenset(() if isinstance(self.clients, float | int) else self.clients)
 
@@ -85,11 +85,11 @@ class Attack(Hook):
 
     class Client(ClientSide["Attack"]):
         def samples(self, data: Data, context: ClientContext) -> Data:
-            lies = context.client in self.hook.liars
+            lies = context.client in self.hook.malicious
             return self.hook.lie_in_samples(data, context) if lies else data
 
         def send(self, update: Update, context: ClientContext) -> Update:
-            if context.client not in self.hook.liars:
+            if context.client not in self.hook.malicious:
                 return update
             delta = self.hook.lie_in_update(update.delta, context)
             return update if delta is update.delta else replace(update, delta=delta)
@@ -99,12 +99,12 @@ class Collusion(Attack, ABC):
     """An attack of liars that know the honest updates of their round, and all send the same."""
 
     @abstractmethod
-    def collude(self, honest: np.ndarray, liars: int, rng: np.random.Generator) -> np.ndarray:
+    def collude(self, honest: np.ndarray, malicious: int, rng: np.random.Generator) -> np.ndarray:
         """Return the update that every liar of a round sends, float64 (d,).
 
         Args:
             honest: float64 (h, d), the honest updates of the round in the order of the plan.
-            liars: f, the number of liars in the round.
+            malicious: f, the number of malicious clients in the round.
             rng: draws, the same for all liars of the round.
         """
 

@@ -43,7 +43,7 @@ class Trait(Enum):
     BY_NUMBER = (
         "selects by the seed, the round and the clients' numbers alone, in lanes of one client"
     )
-    REFILLS = "selects clients while the round collects (asynchronous rounds)"
+    ASYNCHRONOUS = "lets tasks outlive the round (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
     ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
     BY_SAMPLES = "weighs updates by samples"
@@ -52,7 +52,7 @@ class Trait(Enum):
     ROBUST = "bounds the influence of a few arbitrary clients"
     ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
     ENCODES_MODEL = "encodes the model"
-    OPAQUE = "sends opaque updates, such as masked integers: the server reads only their sum"
+    MASKED = "sends masked updates: the server reads only their sum"
     FROM_MEAN = "needs only the mean of the updates"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
@@ -67,7 +67,7 @@ class Trait(Enum):
 class Condition(Enum):
     """What an experiment has besides its parts."""
 
-    MASK = "tensors that stay on each client"
+    LOCAL = "tensors that stay on each client"
     WITHOUT = "clients that other clients replace"
     DEADLINE = "a deadline (`clock.deadline_s`)"
     RESERVE = "clients in reserve (`over_select` above 1)"
@@ -170,12 +170,12 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "which travels in one encoding; keep one",
     (Trait.ENCODES_MODEL, Trait.ENCODES_MODEL): "{one} and {other} each encode the model, which "
     "travels in one encoding; keep one",
-    (Condition.MASK, Trait.ENCODES_MODEL): "{other} encodes the whole model for the clients, but "
-    "a mask keeps tensors on each client; leave one of them out",
-    (Condition.MASK, Need.ASKED_LOSS): "{other} asks clients about the whole model, but a mask "
-    "keeps tensors on each client; leave one of them out",
-    (Condition.MASK, Trait.SENDS_GRADIENTS): "{other} sends gradients of the whole model, but a "
-    "mask keeps tensors on each client; leave one of them out",
+    (Condition.LOCAL, Trait.ENCODES_MODEL): "{other} encodes the whole model for the clients, but "
+    "local tensors stay on each client; leave one of them out",
+    (Condition.LOCAL, Need.ASKED_LOSS): "{other} asks clients about the whole model, but local "
+    "tensors stay on each client; leave one of them out",
+    (Condition.LOCAL, Trait.SENDS_GRADIENTS): "{other} sends gradients of the whole model, but "
+    "local tensors stay on each client; leave one of them out",
     (Condition.WITHOUT, Trait.BY_NUMBER, "selector"): "{other} selects by more than the clients' "
     "numbers, so that no client can replace another; leave the clients out of the population",
     (Need.PLAN_WEIGHTS, Trait.OTHER_WEIGHTS): "{one} draws clients by size and gives each its "
@@ -197,23 +197,32 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "given length; set clock.deadline_s",
     (Need.DEADLINE, Condition.RESERVE): "{one} takes as many clients as fit into the round, so "
     "none can be asked in reserve; set over_select to 1, not {other}",
-    (Trait.REFILLS, Need.ONE_VERSION): "{one} folds updates that start from different versions of "
+    (
+        Trait.ASYNCHRONOUS,
+        Need.ONE_VERSION,
+    ): "{one} folds updates that start from different versions of "
     "the model, but {other} compares updates, which must start from the same version; use a "
     "selector whose rounds wait, such as uniform",
-    (Trait.REFILLS, Trait.ASKS_COHORT): "{one} selects clients one by one, and {other} asks or "
+    (
+        Trait.ASYNCHRONOUS,
+        Trait.ASKS_COHORT,
+    ): "{one} selects clients one by one, and {other} asks or "
     "leaves out the clients of a whole cohort before it trains; use a selector whose rounds wait, "
     "such as uniform",
-    (Trait.REFILLS, Condition.DEADLINE): "a round of {one} ends after a number of updates, and "
+    (
+        Trait.ASYNCHRONOUS,
+        Condition.DEADLINE,
+    ): "a round of {one} ends after a number of updates, and "
     "tasks outlive it, so it has no deadline; leave out clock.deadline_s",
-    (Trait.REFILLS, Condition.RESERVE): "{one} replaces each client that is lost, so none is "
+    (Trait.ASYNCHRONOUS, Condition.RESERVE): "{one} replaces each client that is lost, so none is "
     "asked in reserve; set over_select to 1, not {other}",
     (Need.WHOLE_UPDATES, Trait.ENCODES_UPDATE): "{one} computes updates from whole updates of "
     "other clients, but {other} encodes them for the server alone; leave one of them out, or use "
     "an attack of each client alone, such as sign-flip",
-    (Need.WHOLE_UPDATES, Condition.MASK): "{one} computes updates from whole updates of other "
-    "clients, but a mask keeps tensors back; leave one of them out, or use an attack of each "
+    (Need.WHOLE_UPDATES, Condition.LOCAL): "{one} computes updates from whole updates of other "
+    "clients, but does not get local tensors; leave one of them out, or use an attack of each "
     "client alone, such as sign-flip",
-    (Need.BOUNDED, Trait.REFILLS): "{other} folds updates as they arrive, so that one client "
+    (Need.BOUNDED, Trait.ASYNCHRONOUS): "{other} folds updates as they arrive, so that one client "
     "changes which others count; use the selector poisson, or cyclic with privacy dp-ftrl",
     (Need.BOUNDED, Trait.BY_SAMPLES): "{other} weighs updates by samples, so that a client with "
     "many changes a round by more than the clip; use a mean with weights: uniform, as in logic: "
@@ -232,7 +241,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.BOUNDED, Condition.RESERVE): "with over_select {other} the first to answer count, so "
     "that one client takes the place of another, and no sampling amplifies privacy; set "
     "over_select to 1",
-    (Need.BOUNDED, Condition.MASK): "noise would change the tensors that stay on each client; "
+    (Need.BOUNDED, Condition.LOCAL): "noise would change the tensors that stay on each client; "
     "leave out logic.own",
     (Need.BOUNDED, Condition.BUFFERS): "the model has buffers (BatchNorm), which clients would "
     "send without clipping and noise; use a model without them, such as one with GroupNorm",
@@ -241,7 +250,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.BOUNDED, Condition.RELATIVE_PATIENCE): "network.patience gives clients up by the answer "
     "times of the others, so that one client changes who counts; set network.patience to null, "
     "and network.patience_s to seconds",
-    (Need.HIDDEN, Trait.REFILLS): "{other} may give a client several tasks in a round, and "
+    (Need.HIDDEN, Trait.ASYNCHRONOUS): "{other} may give a client several tasks in a round, and "
     "epsilon counts one; use a selector that plans each round at its begin, such as uniform",
     (Need.HIDDEN, Need.LABELS): "{other} makes the number of a client's samples depend on its "
     "labels, and that number is sent; leave it out",
@@ -262,25 +271,28 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Need.EACH_CLIENT, Condition.SHARED_LANES): "{one} needs each client's own update, but "
     "{other} made lanes of several clients or passes, which give only the sum; use another "
     "aggregator, such as mean, or single_lanes()",
-    (Trait.OPAQUE, Trait.ENCODES_UPDATE, "hook"): "{one} makes updates opaque, but does not say "
+    (Trait.MASKED, Trait.ENCODES_UPDATE, "hook"): "{one} masks updates, but does not say "
     "that they travel in its slot; let it provide Trait.ENCODES_UPDATE",
-    (Trait.OPAQUE, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "
+    (Trait.MASKED, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "
     "the updates, but {other} works with single ones; set logic.aggregator to mean, or leave "
     "{one} out",
-    (Trait.OPAQUE, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "
+    (Trait.MASKED, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "
     "but {other} uses single ones there; leave one of them out",
-    (Trait.OPAQUE, Trait.REFILLS): "{one} lets the server read only the sum of the updates, but "
+    (
+        Trait.MASKED,
+        Trait.ASYNCHRONOUS,
+    ): "{one} lets the server read only the sum of the updates, but "
     "{other} weighs each by its staleness; leave one of them out",
-    (Trait.OPAQUE, Need.EACH_CLIENT): "{one} lets the server read only the sum of the updates, "
+    (Trait.MASKED, Need.EACH_CLIENT): "{one} lets the server read only the sum of the updates, "
     "but {other} uses those of single clients; leave one of them out",
-    (Trait.OPAQUE, Need.PLAN_WEIGHTS): "{one} lets the server read only the sum of the updates, "
+    (Trait.MASKED, Need.PLAN_WEIGHTS): "{one} lets the server read only the sum of the updates, "
     "but {other} gives each client a weight there; leave one of them out",
-    (Trait.OPAQUE, Condition.MASK): "{one} encodes whole updates, but {other} keeps tensors on "
+    (Trait.MASKED, Condition.LOCAL): "{one} encodes whole updates, but {other} stay on "
     "each client; leave one of them out",
-    (Trait.OPAQUE, Condition.SHARED_LANES): "{one} lets the server read only the sum of the "
+    (Trait.MASKED, Condition.SHARED_LANES): "{one} lets the server read only the sum of the "
     "updates, but {other} made lanes of several clients or passes, which go on from single ones; "
     "use a selector with lanes of one client, such as uniform",
-    (Trait.OPAQUE, Condition.OFFERS): "{one} lets the server read only the sum of the updates, "
+    (Trait.MASKED, Condition.OFFERS): "{one} lets the server read only the sum of the updates, "
     "but {other} selects by offers, which reveal the norm of each; use a selector that does not, "
     "such as uniform",
     (Condition.ON_DISK, Trait.BY_SLICES, "aggregator"): "{other} needs all updates of a round in "

@@ -79,11 +79,11 @@ class Stage(IntEnum):
     updates."""
 
 
-Moment: TypeAlias = 'Literal["cohort", "returned"]'
+Phase: TypeAlias = 'Literal["cohort", "returned"]'
 """When a server side may ask clients: the cohort before its tasks, or the returned clients."""
 
 
-MOMENTS: tuple[Moment, ...] = ("cohort", "returned")
+PHASES: tuple[Phase, ...] = ("cohort", "returned")
 
 
 @dataclass(frozen=True)
@@ -283,8 +283,8 @@ class ServerSide(Generic[H]):
     def __init__(self, hook: H) -> None:
         self.hook = hook
 
-    asks: frozenset[Moment] = frozenset()
-    """The moments at which `ask` is called; with "returned", folding waits for the answers."""
+    asks: frozenset[Phase] = frozenset()
+    """The phases in which `ask` is called; with "returned", folding waits for the answers."""
 
     def warm_up(self, state: ServerState, context: ServerContext) -> ServerState:
         """Return the state before round 1, changed; if round 1 is repeated, this is, too."""
@@ -297,12 +297,12 @@ class ServerSide(Generic[H]):
         """
         return {}
 
-    def ask(self, moment: Moment, clients: Sequence[int], context: ServerContext) -> Slot | None:
+    def ask(self, phase: Phase, clients: Sequence[int], context: ServerContext) -> Slot | None:
         """Return a question to these clients, for their `ClientSide.answer`; None: no question."""
         return None
 
     def on_answers(
-        self, moment: Moment, answers: Mapping[int, Slot], context: ServerContext
+        self, phase: Phase, answers: Mapping[int, Slot], context: ServerContext
     ) -> bool | None:
         """Take the answers, by client; return True to ask the clients that answered once more.
 
@@ -311,11 +311,11 @@ class ServerSide(Generic[H]):
         return None
 
     def discard(
-        self, moment: Moment, clients: Sequence[int], context: ServerContext
+        self, phase: Phase, clients: Sequence[int], context: ServerContext
     ) -> Mapping[int, str]:
         """Return the clients that are left out after the last answers, each with the reason.
 
-        It is called once at each moment in `asks`. At "cohort" they get no task; at "returned"
+        It is called once in each phase of `asks`. At "cohort" they get no task; at "returned"
         their updates do not count, and an update in a lane of several clients takes those of the
         whole lane with it.
         """
@@ -324,10 +324,10 @@ class ServerSide(Generic[H]):
     def reveal(self, state: ServerState, context: ServerContext) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean of the clients' updates, float32 (d,), and of their buffers, (b,).
 
-        A hook that overrides it makes updates opaque, such as masked integers: its client's `send`
+        A hook that overrides it masks updates, as secure aggregation does: its client's `send`
         leaves `delta` and `buffers` empty and fills its slot, its `receive` checks the slot, and
         `on_accepted` adds it to a sum. Nothing else sees single updates; parts that need them are
-        refused (`Trait.OPAQUE`). It is called after the updates that count, before aggregation.
+        refused (`Trait.MASKED`). It is called after the updates that count, before aggregation.
 
         Args:
             state: the state before the round.
@@ -359,7 +359,7 @@ class ServerSide(Generic[H]):
     def on_accepted(self, update: Update, context: ServerContext) -> None:
         """Process an accepted update; called in the order of the plan.
 
-        In a lane of several clients, or if updates are opaque, the update has no delta; a hook that
+        In a lane of several clients, or if updates are masked, the update has no delta; a hook that
         needs it requires `Need.EACH_CLIENT`.
         """
 
@@ -388,7 +388,7 @@ class ClientSide(Generic[H]):
     def __init__(self, hook: H) -> None:
         self.hook = hook
 
-    def answer(self, moment: Moment, question: Slot, context: ClientContext) -> Slot:
+    def answer(self, phase: Phase, question: Slot, context: ClientContext) -> Slot:
         """Return the answer to the server side's question.
 
         Of the client's memory only `context.round_memory` is available.
@@ -481,17 +481,17 @@ class Hook(Part):
         notes = of.on_accepted is not ServerSide.on_accepted or (receives and changes_later)
         corrects = client.gradient is not ClientSide.gradient
         encodes = Trait.ENCODES_UPDATE in self.provides
-        opaque = of.reveal is not ServerSide.reveal
+        masked = of.reveal is not ServerSide.reveal
         sends = client.send is not ClientSide.send
         found = {
-            Trait.OPAQUE: opaque,
+            Trait.MASKED: masked,
             Trait.CHANGES_UPDATE: sends and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
             Trait.SENDS_MORE: sends or client.answer is not ClientSide.answer,
             Trait.LOSSY: encodes,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(of.asks) or leaves_out,
-            Trait.USES_SINGLE: notes and not opaque,
+            Trait.USES_SINGLE: notes and not masked,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

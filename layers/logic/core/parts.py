@@ -40,8 +40,8 @@ class Parts(Protocol):
         """The `Trainer`, which makes a client's update."""
 
     @property
-    def mask(self) -> Any:
-        """The `Mask` of the tensors that stay on each client; None: all are sent."""
+    def local_tensors(self) -> Any:
+        """The `LocalTensors` that stay on each client; None: all are sent."""
 
     @property
     def training(self) -> Training:

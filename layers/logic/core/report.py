@@ -103,7 +103,7 @@ class ClientReport:
             reports.
         share: how much its accepted update counted in the aggregation, as a share of all; 0 if the
             aggregator left it out; None if the aggregator does not say.
-        liar: whether an attack of the experiment lets it lie.
+        malicious: whether an attack of the experiment lets it lie.
     """
 
     client: int
@@ -124,7 +124,7 @@ class ClientReport:
     staleness: int | None = None
     tasks: int = field(default=0, compare=False)
     share: float | None = None
-    liar: bool = False
+    malicious: bool = False
 
     @property
     def why(self) -> str:

@@ -1,18 +1,14 @@
-"""The selector: it chooses a round's clients, as a function of memory, population and seed."""
+"""The selector: the algorithm of a round. It says who trains, when, and what counts."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from layers.logic.core.declaration import Part
-from layers.logic.core.messages import Offer, Verdict
-from layers.logic.core.plan import Plan, Population
-from layers.logic.core.state import ServerState
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 
@@ -29,65 +25,12 @@ LABELS = "labels"
 SURVEY = "survey"
 """The key of the answers to surveys in `ServerState.memory`, by question, then by client."""
 
-Inquiry: TypeAlias = "tuple[Question, Sequence[int]]"
-"""A question in one round, and the clients that are asked."""
 
+class Selector(Part):
+    """Runs a round; its settings are the attributes of a frozen dataclass.
 
-@dataclass(frozen=True)
-class SelectorContext:
-    """The information that a selector has when it chooses clients.
-
-    Attributes:
-        population: the clients that can be asked.
-        memory: the selector's memory.
-        round: number of the round, from 1.
-        rng: the generator for random draws.
-    """
-
-    population: Population
-    memory: Mapping[str, Any]
-    round: int
-    rng: np.random.Generator
-
-    @property
-    def clients(self) -> Sequence[int]:
-        """The clients that can be asked, in ascending order: a tuple, or a range of all."""
-        return self.population.clients
-
-    @property
-    def in_flight(self) -> tuple[int, ...]:
-        """The clients that have a task."""
-        return self.population.in_flight
-
-
-@dataclass(frozen=True)
-class PendingOffers:
-    """The open offers of a round, when one has arrived, a client was lost, or the timer has fired.
-
-    Attributes:
-        offers: the offers without a verdict, in order of arrival (see `Offer.at_s`).
-        waiting: the clients that have neither offered nor been lost.
-        now_s: seconds since the round began.
-        population: the population from which the plan of the round was made.
-        memory: the selector's memory after the round before.
-        simulated: whether the clients are simulated. Then a verdict can be dated back, and reported
-            times are true; deployed clients begin to upload when they receive their grant.
-        timer_fired: whether the moment that `Selector.wait_until` returned has come.
-    """
-
-    offers: Sequence[Offer]
-    waiting: Collection[int]
-    now_s: float = 0.0
-    population: Population = field(default_factory=lambda: Population({}))
-    memory: Mapping[str, Any] = field(default_factory=dict)
-    simulated: bool = True
-    timer_fired: bool = False
-
-
-class Selector(Part, ABC):
-    """Chooses the clients of a round; its settings are the attributes of a frozen dataclass.
-
-    From round to round it keeps `memory`: named arrays, numbers, text, and mappings of them.
+    It has a method `run`, or only `select`. From round to round it keeps `OpenRound.memory`: named
+    arrays, numbers, text, and mappings of them.
     """
 
     most_clients: int | None = None
@@ -110,87 +53,53 @@ class Selector(Part, ABC):
         """
         return 1
 
+    @property
+    def asks(self) -> tuple[Question, ...]:
+        """The questions that it asks every client once (see `OpenRound.ask`)."""
+        return ()
+
     def check_data(self, classes: int, partition: object) -> None:
         """Check that the questions are about the data's labels.
 
         With too few, no client could answer; with too many, every client would look biased.
         """
-        for question in self.surveys():
+        for question in self.asks:
             if question.classes and question.classes != classes:
                 raise LogicError(
                     f"the selector expects {question.classes} labels, but the data have {classes}; "
                     f"set classes to {classes}"
                 )
 
-    def surveys(self) -> tuple[Question, ...]:
-        """Return the questions that every client is asked once, before its first round."""
-        return ()
+    def run(self, round: OpenRound) -> Run[None]:
+        """Run a round: say who trains, and wait for their updates.
 
-    def on_survey(self, state: ServerState, population: Population, seed: int) -> ServerState:
-        """Return the state after clients have answered the surveys.
+        When it ends, clients that still have a task are declined; in asynchronous rounds they go
+        on. At the deadline of the round it is closed where it waits.
 
-        The answers are `state.memory[SURVEY]`; a selector that keeps a digest of an answer can
-        replace the answer by an empty one. The selector's own memory is `state.memory[SELECT]`.
-
-        Args:
-            state: the state, with the answers.
-            population: the available clients.
-            seed: seed of the run, for random draws (see `layers.logic.seeds.generator`).
+        By default the clients of `select` train, each from the global model, and all of them count.
         """
-        return state
+        for client in _selected(self, round):
+            round.train(client)
+        yield from round.until_all()
 
-    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
-        """Return the questions of this round, with the clients to ask, before the selection.
-
-        `select` gets the answers in `context.population`; they are not kept.
-        """
-        return ()
-
-    @abstractmethod
-    def select(self, context: SelectorContext) -> Plan:
-        """Return the plan of a round."""
-
-    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
-        """Return verdicts on offers, and a value for the next call.
-
-        A verdict may decline a client that has not offered yet. When every client has offered or
-        was lost, the offers without a verdict are declined.
-
-        Args:
-            pending: the open offers, and what is known now.
-            so_far: the value that the last call in this round returned; None at first.
-        """
-        return [Verdict(offer.round, offer.client, granted=True) for offer in pending.offers], None
-
-    def wait_until(self, pending: PendingOffers, so_far: Any) -> float | None:
-        """Return until when offers without a verdict can wait if no other event comes.
-
-        At that moment `on_offers` is called with `timer_fired`. This method is called after each
-        event while there are such offers and other clients may still offer.
-
-        Args:
-            pending: the open offers, and what is known now.
-            so_far: the value that the last call of `on_offers` in this round returned.
-
-        Returns:
-            Seconds since the round began; None: until the next event or the end of the round.
-        """
-        return None
-
-    def refill(self, context: SelectorContext) -> Sequence[int]:
-        """Return the clients that get a task now, in a round whose plan has `refills`.
-
-        They are none of those that have a task, `context.in_flight`; with no clients,
-        nobody is asked now.
-
-        It is called when the round begins, and after clients have returned or were lost: once for
-        all clients that did so at the same virtual time.
-        """
-        return ()
+    def select(self, round: OpenRound) -> Iterable[int]:
+        """Return the clients of a round; for a selector that is a draw and no more."""
+        raise NotImplementedError
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Return the selector's memory after a round."""
         return memory
+
+
+def _selected(selector: Selector, round: OpenRound) -> list[int]:
+    """Return the clients in ascending order, so that a cohort has one order."""
+    clients: Any = selector.select(round)
+    if not isinstance(clients, Iterable):
+        raise LogicError(
+            f"{type(selector).__name__}.select returned a {type(clients).__name__}; it must return "
+            "numbers of clients, as [0, 1]"
+        )
+    return sorted(clients)
 
 
 def column(memory: Mapping[str, Any], name: str, clients: np.ndarray, unknown: float) -> np.ndarray:

@@ -25,14 +25,17 @@ class ServerState:
         round: number of concluded rounds.
         weights: float32 (d,), the global model.
         buffers: float32 (b,), its non-trainable state.
+        models: the models of groups that have one of their own, by group, each as weights (d,) and
+            buffers (b,).
+        groups: by client, the group of its last accepted update, while groups have models.
         memory: the memory of selector, aggregator, surveys and hooks, by their keys.
         last_accepted: by client, the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
         versions: by version, float32 (d,), the models that tasks in flight started from.
         base: by client, the version that its last accepted update started from, where that is not
             the round before `last_accepted`.
-        moment: the number of the last tasks that were sent (see `Task.round`), if rounds have sent
-            tasks more than once; 0: that number is `round`.
+        task_number: the number of the last tasks that were sent (see `Task.round`), if rounds have
+            sent tasks more than once; 0: that number is `round`.
         change: float32 (d,), the vector that was added to the weights at the end of a round, before
             rounding; empty if it is not known, and between rounds.
         shares: float64 (m,), how much each of the m contributions of a round counted in its
@@ -44,13 +47,20 @@ class ServerState:
     weights: np.ndarray
     buffers: np.ndarray
     memory: Mapping[str, Memory] = field(default_factory=dict)
+    models: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    groups: Mapping[int, str] = field(default_factory=dict)
     last_accepted: Mapping[int, int] = field(default_factory=dict)
     in_flight: Mapping[int, Task] = field(default_factory=dict)
     versions: Mapping[int, np.ndarray] = field(default_factory=dict)
     base: Mapping[int, int] = field(default_factory=dict)
-    moment: int = 0
+    task_number: int = 0
     change: np.ndarray = field(default_factory=lambda: EMPTY)
     shares: np.ndarray = field(default_factory=lambda: EMPTY)
+
+    def model_of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the model of a client's group, as weights (d,) and buffers (b,); the global model
+        if the group has none."""
+        return self.models.get(self.groups.get(client, ""), (self.weights, self.buffers))
 
     def base_of(self, client: int) -> int | None:
         """Return the version that a client's last accepted update started from; None: unknown."""
@@ -74,13 +84,18 @@ class ServerState:
 
     def tree(self) -> dict[str, Any]:
         """Return the state as named arrays and numbers."""
-        asynchronous = {
+        some = {
             "versions": dict(self.versions),
             "base": dict(self.base),
-            "moment": self.moment,
+            "moment": self.task_number,
+            "groups": dict(self.groups),
+            "models": {
+                group: {"weights": weights, "buffers": buffers}
+                for group, (weights, buffers) in self.models.items()
+            },
         }
         return {
-            **{name: kept for name, kept in asynchronous.items() if kept},
+            **{name: kept for name, kept in some.items() if kept},
             "round": self.round,
             "weights": self.weights,
             "buffers": self.buffers,
@@ -101,7 +116,12 @@ class ServerState:
             in_flight={one: Task.of_header(head) for one, head in tree["in_flight"].items()},
             versions={one: frozen(kept) for one, kept in tree.get("versions", {}).items()},
             base=tree.get("base", {}),
-            moment=tree.get("moment", 0),
+            task_number=tree.get("moment", 0),
+            groups=tree.get("groups", {}),
+            models={
+                group: (frozen(kept["weights"]), frozen(kept["buffers"]))
+                for group, kept in tree.get("models", {}).items()
+            },
         )
 
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from layers.logic.core.engine import ArrayData, Data, Engine
-from layers.logic.core.hook import MOMENTS, Moment
+from layers.logic.core.hook import PHASES, Phase
 from layers.logic.core.messages import EMPTY, OPTIONAL, Slot, Training
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.vectors import sketch
 from layers.logic.seeds import derive, generator
 
-HOOKS: Mapping[str, Moment] = {f"hooks {moment}": moment for moment in MOMENTS}
-"""The questions that the server sides of hooks ask the client sides, each with its moment."""
+HOOKS: Mapping[str, Phase] = {f"hooks {phase}": phase for phase in PHASES}
+"""The questions that the server sides of hooks ask the client sides, each with its phase."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class Question:
         weights: float32 (d,), for a question that needs the model; otherwise empty.
         buffers: float32 (b,), for a question that needs the model; otherwise empty.
         slots: the questions of the server sides, by hook; empty in other questions.
-        number: its number among the questions of hooks at one moment, from 1.
+        number: its number among the questions of hooks in one phase, from 1.
 
     The server fills in all but `name`, `classes`, `learning_rate`, `samples` and `values`.
 
@@ -68,7 +68,7 @@ class Question:
     @property
     def step(self) -> tuple[int, int]:
         """Its place among the client's steps in a round (see `RoundMemory`)."""
-        return 2 * MOMENTS.index(HOOKS[self.name]), self.number
+        return 2 * PHASES.index(HOOKS[self.name]), self.number
 
 
 @dataclass(frozen=True, eq=False)

@@ -67,7 +67,7 @@ class Local(Privacy):
     def applied(self, preset: Preset, clients: int) -> Preset:
         response = None
         if self.label_epsilon is not None:
-            asked = [one.classes for one in preset.selector.surveys() if one.name == LABELS]
+            asked = [one.classes for one in preset.selector.asks if one.name == LABELS]
             response = RandomisedResponse(max([2, *asked]), self.label_epsilon, self.labels)
         return with_hook(preset, HideUpdates(self.clip, self.noise, response))
 

@@ -12,7 +12,7 @@ from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Data, Engine
 from layers.logic.core.hook import ClientContext
-from layers.logic.core.mask import MASK
+from layers.logic.core.local_tensors import LOCAL_TENSORS
 from layers.logic.core.messages import Offer, Task, Update, no_update
 from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
 from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
@@ -61,9 +61,9 @@ def answer(
     pipeline = logic.client_pipeline(task, memory, assets, trace, round_memory, secret)
     if trace is not None:
         trace.append("client", "task", task)
-    mask = logic.mask
-    if mask is not None:
-        task = mask.restore(task, memory.memory, logic.initial)
+    local = logic.local_tensors
+    if local is not None:
+        task = local.restore(task, memory.memory, logic.initial)
     received = pipeline.receive(task)
     data = pipeline.samples(data)
     training = received.training
@@ -73,7 +73,7 @@ def answer(
         metrics["loss"] = engine.evaluate(data).loss
     if logic.needs(Need.RECEIVED_GRADIENT):
         gradient = engine.gradient(data)
-        pipeline.note_gradient(gradient if mask is None else mask.travelling(gradient))
+        pipeline.note_gradient(gradient if local is None else local.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
     at = _trainer_context(pipeline, logic)
     report: Any = logic.trainer.train(Job(received, engine, data, correct, at))
@@ -88,9 +88,9 @@ def answer(
     if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
         return no_update(task, len(data)), memory
     kept: Mapping[str, dict[str, object]] = {}
-    if mask is not None:
-        delta = mask.travelling(delta)
-        kept = mask.kept(engine.weights, engine.buffers)
+    if local is not None:
+        delta = local.travelling(delta)
+        kept = local.kept(engine.weights, engine.buffers)
     if task.offer:
         metrics["norm"] = norm(delta)
     update = Update(
@@ -106,8 +106,8 @@ def answer(
         trace.append("client", "training", update)
     update = pipeline.send(update)
     update = replace(update, pass_number=task.pass_number)
-    if mask is not None:
-        update = mask.cut_update(update)
+    if local is not None:
+        update = local.cut_update(update)
     if trace is not None:
         trace.append("client", "message", update)
     return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
@@ -131,9 +131,9 @@ def personal_model(
         logic: the logic of the experiment.
         assets: the assets that every client was given, by name.
     """
-    mask, known = logic.mask, logic.initial is not None or MASK in memory.memory
-    if mask is not None and known:
-        task = mask.restore(mask.cut_task(task), memory.memory, logic.initial)
+    local, known = logic.local_tensors, logic.initial is not None or LOCAL_TENSORS in memory.memory
+    if local is not None and known:
+        task = local.restore(local.cut_task(task), memory.memory, logic.initial)
     pipeline = logic.client_pipeline(task, memory, assets)
     context = _trainer_context(pipeline, logic)
     context.start, context.training = task.weights, task.training
@@ -145,8 +145,8 @@ def _trainer_context(pipeline: ClientPipeline, logic: Logic) -> ClientContext:
     context = pipeline.context_of(TRAINER)
     if logic.initial is not None:
         context.initial = logic.initial[0]
-    if logic.mask is not None:
-        context.own = ~logic.mask.travels
+    if logic.local_tensors is not None:
+        context.own = ~logic.local_tensors.travels
     return context
 
 

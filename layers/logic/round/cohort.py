@@ -1,133 +1,136 @@
-"""The choice of the cohort, and the questions to clients before and after it trains."""
+"""What a round asks before and after clients train, and the lanes that its algorithm plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from layers.logic.checks.returned import failure, guarded
+from layers.logic.checks.returned import guarded
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Condition, Need, Part, Trait, refusal
-from layers.logic.core.hook import Moment
+from layers.logic.core.hook import Phase
 from layers.logic.core.messages import Slot
-from layers.logic.core.plan import Plan, Population
-from layers.logic.core.selector import SELECT, SURVEY, SelectorContext
+from layers.logic.core.round import Answers, OpenRound, PlannedLane
+from layers.logic.core.selector import SELECT, SURVEY
 from layers.logic.core.state import EXCLUDED, ServerState
 from layers.logic.core.survey import ABOUT_MODEL, Question
-from layers.logic.errors import ImpossiblePlan, LogicError, Rejected
+from layers.logic.errors import ImpossibleRound, LogicError, Rejected
+from layers.logic.round.algorithm import Algorithm
 from layers.logic.round.lanes import Fold
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.port import Port, Steps
 from layers.logic.round.validation import check_slots
-from layers.logic.seeds import derive, generator
+from layers.logic.seeds import derive
 from layers.logic.selectors.draws import replaced
 
 UNANSWERED = "no answer to the question before its task"
 
 
-@dataclass(frozen=True)
-class Cohort:
-    """The clients of one round.
-
-    Attributes:
-        plan: the clients that take part, lane by lane.
-        population: the clients from which the plan was made.
-    """
-
-    plan: Plan
-    population: Population
-
-
-def choose_cohort(
-    state: ServerState, port: Port, logic: Logic
-) -> Steps[tuple[ServerState, Cohort]]:
-    """Ask clients the selector's questions, and choose the cohort of the round after `state`.
-
-    Returns:
-        The state with the answers to the surveys, and the cohort.
-
-    Raises:
-        LogicError: the selector's plan cannot be carried out.
-    """
-    state, population = yield from _survey(state, port, logic)
-    population = yield from _inquire(state, population, port, logic)
-    round = state.round + 1
-    context = _context(state, population, logic, "select")
-    plan: Any = guarded(logic.selector.select, context, round=round)
-    if not isinstance(plan, Plan):
-        must = "it must return a Plan, as Plan(single_lanes(clients))"
-        what = f"returned a {type(plan).__name__}; {must}"
-        raise failure(logic.selector.select, what, round)
-    _check(plan, population, logic, round)
-    if logic.without:
-        plan = replaced(plan, population.clients, logic.without, logic.seed, round)
-    return state, Cohort(plan, population)
-
-
-def _survey(state: ServerState, port: Port, logic: Logic) -> Steps[tuple[ServerState, Population]]:
-    """Ask the clients that have not answered the surveys yet; return the state with the answers."""
+def begin_round(state: ServerState, port: Port, logic: Logic, simulated: bool) -> OpenRound:
+    """Return the round after `state`, as its algorithm sees it."""
+    number = state.round + 1
     excluded = set[Any](state.memory.get(EXCLUDED, ()))
-    population = Population(
+    in_flight = [one for one in state.in_flight if one not in excluded]
+    return OpenRound(
         available(state, port, logic),
-        training=logic.training_of(state.round + 1),
+        number=number,
+        memory=state.memory.get(SELECT),
+        survey=state.memory.get(SURVEY),
+        weights=state.weights,
+        buffers=state.buffers,
+        models=state.models,
+        training=logic.training_of(number),
         deadline_s=logic.deadline_s,
         over_select=logic.over_select,
-        in_flight=tuple(one for one in state.in_flight if one not in excluded),
         total=None if logic.clients is None else logic.clients - len(excluded),
         seed=logic.seed,
-        secret=logic.secret.part("select", state.round + 1),
+        secret=logic.secret.part("select", number),
+        simulated=simulated,
+        in_flight=in_flight if logic.asynchronous else (),
     )
-    questions = logic.selector.surveys()
-    if not questions:
-        return state, population
-    answers = {name: dict(given) for name, given in state.memory.get(SURVEY, {}).items()}
-    answered = False
-    for question in questions:
-        given = answers.setdefault(question.name, {})
-        asked = [client for client in population.clients if client not in given]
-        replies = yield from _ask(question, asked, state, port, logic, logic.selector)
-        answered = answered or bool(replies)
-        given.update(replies)
-    state = replace(state, memory={**state.memory, SURVEY: answers})
-    if answered:
-        state = logic.selector.on_survey(
-            state, replace(population, answers=answers), derive(logic.seed, "on_survey")
+
+
+def ask_first(
+    algorithm: Algorithm, round: OpenRound, state: ServerState, port: Port, logic: Logic
+) -> Steps[ServerState]:
+    """Ask clients what the algorithm wants to know before it waits for updates.
+
+    Returns:
+        The state with what the algorithm has changed: its memory, the answers that it keeps, and
+        the models that the round starts from.
+    """
+    while isinstance(asked := algorithm.wait, Answers):
+        name = asked.question.name
+        if asked.once and all(one.name != name for one in logic.selector.asks):
+            raise algorithm.refused(f"asks {name} once, which its property asks does not declare")
+        answers = yield from _ask(asked.question, asked.clients, state, port, logic, logic.selector)
+        round.sizes = ClientSizes.of(available(state, port, logic))  # some may have left
+        algorithm.resume(answers)
+    memory = dict(state.memory)
+    for key, kept in ((SURVEY, round.survey), (SELECT, round.memory)):
+        if kept or key in memory:
+            memory[key] = kept
+    return replace(state, weights=round.weights, models=round.models, memory=memory)
+
+
+def planned_lanes(
+    algorithm: Algorithm, round: OpenRound, logic: Logic, begun: Collection[int] = ()
+) -> Sequence[PlannedLane]:
+    """Return the lanes that the algorithm has planned since its last wait.
+
+    Args:
+        algorithm: the algorithm.
+        round: the round.
+        logic: the logic of the experiment.
+        begun: the clients that have a task, or had one in a round in which each has one.
+
+    Raises:
+        PartFailed: it trains clients that are not available or have a task already.
+        ImpossibleRound: another part cannot work with its lanes.
+    """
+    planned, round.planned = round.planned, []
+    clients = [client for lane in planned for client in lane.clients]
+    if unknown := sorted(client for client in clients if not round.has(client)):
+        raise algorithm.refused(
+            f"trains clients {unknown}, which are not available or have no samples; choose from "
+            "round.clients"
         )
-        answers = state.memory[SURVEY]
-    # A client that has left in the meantime cannot be selected.
-    return state, replace(population, samples=available(state, port, logic), answers=answers)
-
-
-def _inquire(
-    state: ServerState, population: Population, port: Port, logic: Logic
-) -> Steps[Population]:
-    """Ask the selector's questions of this round; return the population with the answers."""
-    inquiries = logic.selector.inquire(_context(state, population, logic, "inquire"))
-    if not inquiries:
-        return population
-    answers = {question: dict(given) for question, given in population.answers.items()}
-    for question, clients in inquiries:
-        given = answers.setdefault(question.name, {})
-        given.update((yield from _ask(question, clients, state, port, logic, logic.selector)))
-    # A client that has left in the meantime cannot be selected, whatever it answered.
-    population = replace(population, samples=available(state, port, logic))
-    for name in {question.name for question, _ in inquiries}:
-        answers[name] = {one: reply for one, reply in answers[name].items() if population.has(one)}
-    return replace(population, answers=answers)
-
-
-def _context(
-    state: ServerState, population: Population, logic: Logic, purpose: str
-) -> SelectorContext:
-    """Return what the selector knows, with a generator for this purpose in this round."""
-    round = state.round + 1
-    rng = generator(logic.seed, purpose, round)
-    return SelectorContext(population, state.memory.get(SELECT, {}), round, rng)
+    counts = Counter([*clients, *begun])
+    if twice := sorted({client for client in clients if counts[client] > 1}):
+        raise algorithm.refused(f"trains clients {twice} twice; a client has one task at a time")
+    passes = max((lane.passes for lane in planned), default=1)
+    if passes + logic.asynchronous > (most := logic.selector.tasks_per_round):
+        raise algorithm.refused(
+            f"gives a client {passes + logic.asynchronous} tasks or more, and clients answer "
+            f"{most}; let its property tasks_per_round return the most tasks of one client"
+        )
+    shared = passes > 1 or any(len(lane.clients) > 1 for lane in planned)
+    if shared and (logic.asynchronous or round.in_turn):
+        raise algorithm.refused(
+            "trains clients one after the other in an asynchronous round, or with uploads in turn; "
+            "call train for each client"
+        )
+    if logic.asynchronous and any(lane.group for lane in planned):
+        raise algorithm.refused("has groups in an asynchronous round, which has one model")
+    found = {
+        Condition.SHARED_LANES: shared,
+        Condition.OFFERS: any(lane.offer for lane in planned),
+    }
+    if shared and logic.needs(Need.EACH_CLIENT):
+        parts = logic.aggregator, logic.selector
+        raise ImpossibleRound(refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, *parts))
+    for hook in (one for one in logic.hooks if Trait.MASKED in one.follows):
+        for condition in (one for one, holds in found.items() if holds):
+            raise ImpossibleRound(refusal(Trait.MASKED, condition, hook, logic.selector))
+    if logic.without:
+        return replaced(planned, round.clients, logic.without, logic.seed, round.number)
+    return planned
 
 
 def available(state: ServerState, port: Port, logic: Logic) -> Mapping[int, int]:
@@ -174,10 +177,10 @@ def _ask(
         model_bytes=state.weights.nbytes + state.buffers.nbytes,
     )
     if question.name in ABOUT_MODEL:
-        if logic.mask is not None:
+        if logic.local_tensors is not None:
             raise LogicError(
                 f"{type(part).__name__} asks clients about the whole model ({question.name}), and "
-                "a mask keeps tensors of each client's own; use a part that does not ask, such as "
+                "local tensors stay on each client; use a part that does not ask, such as "
                 "uniform"
             )
         if not question.weights.size:
@@ -192,43 +195,6 @@ def _ask(
             for client, values in answers.items()
         }
     return answers
-
-
-def _check(plan: Plan, population: Population, logic: Logic, round: int) -> None:
-    """Check that a plan can be carried out.
-
-    Raises:
-        ImpossiblePlan: it names clients that are not available, or the aggregator cannot
-            use its lanes.
-    """
-    selector = type(logic.selector).__name__
-    unknown = sorted(client for client in plan.clients if not population.has(client))
-    if unknown:
-        raise ImpossiblePlan(
-            f"{selector} selected clients {unknown} in round {round}, which are not available or "
-            "have no samples; select from population.clients"
-        )
-    not_in_flight = sorted(set(plan.late) - set(population.in_flight))
-    if not_in_flight:
-        raise ImpossiblePlan(
-            f"{selector} waits in round {round} for late updates of clients {not_in_flight}, which "
-            "have no task of an earlier round; choose from population.in_flight"
-        )
-    least, most = plan.passes + plan.refills, logic.selector.tasks_per_round
-    if least > most:
-        raise ImpossiblePlan(
-            f"{selector} may give a client {least} tasks or more in round {round}, and clients "
-            f"answer {most}; let its property tasks_per_round return the most tasks of one client"
-        )
-    shared = plan.passes > 1 or any(len(lane) > 1 for lane in plan.lanes)
-    if shared and logic.needs(Need.EACH_CLIENT):
-        raise ImpossiblePlan(
-            refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, logic.aggregator, logic.selector)
-        )
-    found = {Condition.SHARED_LANES: shared, Condition.OFFERS: plan.offers}
-    for hook in (one for one in logic.hooks if Trait.OPAQUE in one.follows):
-        for condition in (one for one, holds in found.items() if holds):
-            raise ImpossiblePlan(refusal(Trait.OPAQUE, condition, hook, logic.selector))
 
 
 def ask_aggregator(fold: Fold, state: ServerState, port: Port, logic: Logic) -> Steps[None]:
@@ -255,7 +221,7 @@ def ask_cohort(
 
 
 def ask_hooks(
-    moment: Moment,
+    phase: Phase,
     clients: Sequence[int],
     state: ServerState,
     pipeline: ServerPipeline,
@@ -268,10 +234,10 @@ def ask_hooks(
     """
     left, number = list(clients), 0
     asking: list[str] | None = None
-    while left and (slots := pipeline.questions(moment, left, asking)):
+    while left and (slots := pipeline.questions(phase, left, asking)):
         number += 1
         question = Question(
-            f"hooks {moment}",
+            f"hooks {phase}",
             round=state.round + 1,
             training=logic.training_of(state.round + 1),
             slots=dict(slots),
@@ -284,5 +250,5 @@ def ask_hooks(
                 check_slots(reply.slots, pipeline, question.slots)
                 answers[reply.client] = reply.slots
         left = [client for client in left if client in answers]
-        asking = pipeline.on_answers(moment, answers, slots.keys())
+        asking = pipeline.on_answers(phase, answers, slots.keys())
     return [client for client in clients if client not in left]

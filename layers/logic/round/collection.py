@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Literal
 
 from layers.logic.core.declaration import Need
 from layers.logic.core.messages import CANNOT_TRAIN, EMPTY, Offer, Task, Update, Verdict
-from layers.logic.core.plan import Plan, Population
 from layers.logic.core.report import ClientReport, Times, Traffic
-from layers.logic.core.selector import SELECT, PendingOffers, Selector
-from layers.logic.core.state import ServerState
+from layers.logic.core.round import OpenRound, PlannedLane
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.errors import CannotTrain, Rejected, reason_of
 from layers.logic.numeric.vectors import largest
 from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
-from layers.logic.round.exchange import Cancel, ClientLost, Costs, StateLost
+from layers.logic.round.exchange import Cancel, ClientLost, Costs, SendTask, StateLost
 from layers.logic.round.lanes import Dispatch, Fold, Lane
 from layers.logic.round.logic import Logic
+from layers.logic.round.patience import silence
 from layers.logic.round.pipeline import ServerPipeline
+from layers.logic.round.port import Port
 from layers.logic.round.validation import (
     check_content,
     check_envelope,
+    check_masked,
     check_offer,
-    check_opaque,
     check_slots,
 )
 
@@ -37,24 +37,26 @@ NOT_OFFERED = "declined before it offered"
 NOT_REACHED = "not reached: the round ended before the client ahead of it in its lane"
 FAILED_ALIKE = 3  # this number of clients with the same failure are not its cause
 NO_ANSWER = "no answer before the round ended"
+NOTHING: Mapping[int, str] = MappingProxyType({})
 
 
 class Collection:
-    """Takes the events of one round, in any order.
+    """Takes the events of one round, in any order, and says what follows from them.
 
     Args:
-        plan: plan of the round.
+        round: the round as its algorithm sees it: who has returned, and which offers are open.
         dispatch: makes the tasks, and knows which are outstanding.
-        offers: the offers of the round.
         fold: folds the lanes that have ended.
         pipeline: decodes updates.
         logic: logic of the experiment.
+        port: takes commands, and knows how many samples a client has announced.
         untrusted: whether clients are processes of others (see `Carrier.untrusted`).
-        samples_of: returns how many samples a client has announced.
 
     Attributes:
-        plan, dispatch, fold: as given.
-        outcomes: the reports of the clients of the plan whose part has ended, by client.
+        dispatch, fold: as given.
+        news: the events that the algorithm has not seen yet: offers, and the reports of clients
+            whose part has ended without its doing.
+        outcomes: the reports of the clients whose part has ended, by client.
         earlier: the reports of tasks that ended before another task of the same client did.
         accounts: the costs of the round until now.
         passed: the reports of the clients whose updates were accepted in passes before their last
@@ -63,32 +65,28 @@ class Collection:
 
     def __init__(
         self,
-        plan: Plan,
+        round: OpenRound,
         dispatch: Dispatch,
-        offers: OfferBook,
         fold: Fold,
         pipeline: ServerPipeline,
         logic: Logic,
+        port: Port,
         untrusted: bool,
-        samples_of: Callable[[int], int],
     ) -> None:
-        self.plan = plan
+        self._round = round
         self.dispatch = dispatch
-        self._offers = offers
         self.fold = fold
         self._pipeline = pipeline
-        self._aggregator, self._mask = logic.aggregator, logic.mask
+        self._port = port
+        self._aggregator, self._local_tensors = logic.aggregator, logic.local_tensors
         self._max_update = logic.max_update
         self._most_staleness = logic.aggregator.most_staleness
         # How many steps another trainer takes is not known here.
         self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
-        self._untrusted, self._samples_of = untrusted, samples_of
-        self._returned: Counter[str] = Counter()  # by group, the lanes that ended with an update
-        self._open: dict[str, list[Lane]] = {group: [] for group in plan.quotas}  # with their lanes
-        for lane in dispatch.lanes:
-            if lane.group in self._open:
-                self._open[lane.group].append(lane)
-        self._closing: list[Lane] = []  # those of the groups that have just reached their quota
+        self._asynchronous, self._untrusted = logic.asynchronous, untrusted
+        self.news: deque[Offer | ClientReport] = deque()
+        self._offered: dict[int, Offer] = {}  # every offer of the round, whatever its verdict
+        self._granted: set[int] = set()
         self.outcomes: dict[int, ClientReport] = {}
         self.earlier: list[ClientReport] = []
         self.accounts = Costs(0.0)
@@ -101,24 +99,26 @@ class Collection:
         self._failed: dict[tuple[str, int], set[int]] = {}
 
     @property
+    def planned(self) -> list[int]:
+        """The clients of the round, lane by lane."""
+        return [client for lane in self.dispatch.lanes for client in lane.clients]
+
+    @property
     def accepted(self) -> list[int]:
-        """The clients whose updates were accepted so far, in the order of the plan."""
-        clients = (*self.plan.clients, *self.plan.late)
-        return [
-            one
-            for one in clients
-            if one in self.outcomes and self.outcomes[one].status == "accepted"
-        ]
+        """The clients whose updates were accepted so far, lane by lane."""
+        outcomes = self.outcomes
+        return [one for one in self.planned if one in outcomes and _counts(outcomes[one])]
+
+    @property
+    def groups(self) -> dict[int, str]:
+        """The group of each client whose update was accepted."""
+        lane_of = self.dispatch.lane_of
+        return {client: lane_of(client).planned.group for client in self.accepted}
 
     @property
     def cut_off(self) -> set[int]:
         """The clients that have ended before their last pass, and whose earlier updates count."""
         return self.passed.keys() - set(self.accepted) if self.passed else set()
-
-    @property
-    def has_enough(self) -> bool:
-        """Whether as many lanes have returned as the plan needs."""
-        return self.plan.enough is not None and self._returned.total() >= self.plan.enough
 
     @property
     def lost(self) -> list[int]:
@@ -143,8 +143,8 @@ class Collection:
 
     def reports(self) -> list[ClientReport]:
         """Return the reports of ended tasks, of those in flight, and of unexpected updates."""
-        plan, outcomes = self.plan, self.outcomes
-        order = outcomes if plan.refills else (*plan.clients, *plan.late)
+        outcomes = self.outcomes
+        order = outcomes if self._asynchronous else self.planned
         ended = [*self.earlier, *(outcomes[one] for one in order if one in outcomes)]
         sent = [
             ClientReport(
@@ -187,53 +187,59 @@ class Collection:
             tasks=report.tasks + tasks,
         )
 
-    def expect(self, tasks: Sequence[Task]) -> Sequence[Task]:
-        """Record that these tasks are sent now; return them."""
-        if self.plan.offers:
-            self._offers.waiting.update(dict.fromkeys(task.client for task in tasks))
-        return tasks
+    def begin(self, planned: Sequence[PlannedLane], excluded: Mapping[int, str] = NOTHING) -> None:
+        """Begin lanes, and send the task of the first client of each.
 
-    def on_offer(self, offer: Offer, now_s: float) -> Sequence[Verdict]:
-        """Process an offer; return the verdicts that can be given now."""
+        Args:
+            planned: the lanes.
+            excluded: their clients that get no task, each with the reason.
+        """
+        for client, reason in excluded.items():
+            self.outcomes[client] = ClientReport(client, "lost", reason)
+        tasks = self.dispatch.begin(planned, excluded)
+        self._round.offers_due |= {task.client: None for task in tasks if task.offer}
+        self._send(tasks)
+
+    def on_offer(self, offer: Offer) -> None:
+        """Process an offer."""
         client, task = offer.client, self.dispatch.outstanding.get(offer.client)
-        if not self.plan.offers or task is None or offer.round != task.round:
-            return []
-        if client in self._offers.granted:  # the client reconnected after its grant
-            return [Verdict(offer.round, client, granted=True)]
-        if client in self._offers.open:
-            return []
-        try:
-            check_offer(offer, *self._samples(client))
-        except Rejected as rejection:
-            self._drop(_rejected(client, rejection))
-            return [Verdict(task.round, client, granted=False)]
-        self._offers.add(offer)
-        return self._settle(self._offers.verdicts(now_s))
+        self._port.waiting.pause(client)  # until the verdict it is the server's turn
+        if task is None or not task.offer or offer.round != task.round:
+            return
+        if client in self._granted:  # the client reconnected after its grant
+            self._put(Verdict(task.round, client, granted=True))
+        elif client not in self._round.offers:
+            try:
+                check_offer(offer, *self._samples(client))
+            except Rejected as rejection:
+                self._drop(_rejected(client, rejection))
+                self._put(Verdict(task.round, client, granted=False))
+            else:
+                self._round.offers[client] = self._offered[client] = offer
+                del self._round.offers_due[client]
+                self.news.append(offer)
 
-    def on_timer(self, now_s: float) -> Sequence[Verdict]:
-        """Return the verdicts that the selector gives when its timer has fired."""
-        if not self._offers.open:
-            return []
-        return self._settle(self._offers.verdicts(now_s, timer_fired=True))
-
-    def on_update(self, update: Update) -> Sequence[Task]:
-        """Process an update; return the task of the next client in its lane, if there is one."""
+    def on_update(self, update: Update) -> None:
+        """Process an update; send the task of the next client in its lane, if there is one."""
+        self._port.waiting.answered(update.client, self._port.now_s)
         task = self.dispatch.outstanding.get(update.client)
         if task is None:
             self._note_unexpected(update)
-            return []
+            return
         lane = self.dispatch.lane_of(update.client)
         try:
             decoded, peak = self._decode(update, task, lane)
         except Rejected as rejection:
-            return self._drop(_rejected(update.client, rejection))
+            self._drop(_rejected(update.client, rejection))
+            return
         except Exception as error:
             if not self._untrusted:
                 raise
             trace = shortened(traceback.format_exc(), TRACEBACK_BYTES, from_end=True)
             self._failed.setdefault(_place_of(error), set()).add(update.client)
             reason = f"the server's side of a hook failed on it: {reason_of(error)}"
-            return self._drop(ClientReport(update.client, "rejected", reason, trace))
+            self._drop(ClientReport(update.client, "rejected", reason, trace))
+            return
         report = ClientReport(
             update.client,
             "accepted",
@@ -243,64 +249,69 @@ class Collection:
             peak=peak,
         )
         lane.add(decoded)
-        return self._end(report)
+        self._end(report)
 
-    def on_client_lost(self, lost: ClientLost) -> Sequence[Task]:
-        """Record that a client was lost; return the task of the next client in its lane."""
+    def on_client_lost(self, lost: ClientLost) -> None:
+        """Record that a client was lost; send the task of the next client in its lane."""
         if lost.client not in self.dispatch.outstanding:
-            return []
+            return
         status: Literal["rejected", "lost"] = "rejected" if lost.rejected else "lost"
         norm = self._offered_norm(lost.client)
-        return self._drop(
-            ClientReport(lost.client, status, lost.reason, lost.traceback, metrics=norm)
-        )
+        self._drop(ClientReport(lost.client, status, lost.reason, lost.traceback, metrics=norm))
 
-    def on_state_lost(self, lost: StateLost) -> Sequence[Task]:
-        """Return a task without earlier memory, for a client that lost its memory."""
-        return self.dispatch.retry(lost)
+    def on_state_lost(self, lost: StateLost) -> None:
+        """Send a task without earlier memory to a client that lost its memory."""
+        self._send(self.dispatch.retry(lost))
 
-    def decide(self, now_s: float) -> Sequence[Verdict]:
-        """Return the verdicts that are due without a new offer.
+    def give_up(self, client: int) -> None:
+        """Give up a client that was silent for too long."""
+        waiting = self._port.waiting
+        reason = silence(waiting.limit_of(client), waiting.lost(client, self._port.now_s))
+        task = self.dispatch.outstanding.get(client)
+        if task is not None:
+            self._port.put(Cancel(client, reason))
+            self.on_client_lost(ClientLost(task.round, client, reason))
 
-        These are the verdicts on all open offers when every client has offered or was lost, and on
-        the outstanding tasks of the round, or of a group, from which enough lanes have returned.
+    def answer(self, verdict: Verdict, reason: str = "") -> None:
+        """Send a verdict on an offer, or on a client that has not offered; end a declined part.
+
+        Args:
+            verdict: the verdict; the number of the task is filled in.
+            reason: why the client is declined; empty: it was not chosen.
         """
-        verdicts: list[Verdict] = []
-        if lanes := self._needless():
-            self._end_lanes(lanes, "declined", ENOUGH)
-            tasks = self.dispatch.outstanding
-            asked = [one for lane in lanes for one in lane.clients if one in tasks]
-            late = [Verdict(tasks[one].round, one, granted=False) for one in asked]
-            verdicts = self._settle(late, ENOUGH)
-        if not self._offers.open or self._offers.waiting:
-            return verdicts
-        verdicts += self._settle(self._offers.verdicts(now_s))
-        return [*verdicts, *self._decline_open()]
+        client = verdict.client
+        task, offer = self.dispatch.outstanding.get(client), self._round.offers.pop(client, None)
+        if task is None or (offer is None and verdict.granted):
+            return
+        if verdict.granted:
+            self._granted.add(client)
+        elif offer is None:
+            self._end(ClientReport(client, "declined", reason or NOT_OFFERED), news=False)
+        else:
+            metrics = {**offer.metrics, "norm": offer.norm}
+            report = ClientReport(client, "declined", reason or DECLINED, metrics=metrics)
+            self._end(replace(report, samples=offer.samples), news=False)
+        self._put(replace(verdict, round=task.round))
 
-    def _needless(self) -> Sequence[Lane]:
-        """Return the lanes that need not return, since enough others of their group have."""
-        if self.has_enough and not self.plan.keeps_in_flight:
-            return self.dispatch.lanes
-        closing, self._closing = self._closing, []
-        return closing
+    def decline(self, group: str | None = None) -> None:
+        """Decline all clients of a group that have not returned; None: of all groups."""
+        lanes = [one for one in self.dispatch.lanes if group in (None, one.planned.group)]
+        self._end_lanes(lanes, "declined", ENOUGH)
+        tasks = self.dispatch.outstanding
+        for client in [one for lane in lanes for one in lane.clients if one in tasks]:
+            self.answer(Verdict(0, client, granted=False), ENOUGH)
 
-    @property
-    def ended(self) -> bool:
-        """Whether no client of the round is waited for any more."""
-        if self.plan.keeps_in_flight and self.has_enough:
-            return True
-        return not self.dispatch.outstanding and not self.plan.refills
-
-    def close(self) -> Sequence[Verdict | Cancel]:
-        """End the round for the clients that are left; return the last commands to them."""
-        verdicts = self._decline_open()
+    def close(self) -> None:
+        """End the round for the clients that are left."""
+        for offer in list(self._round.offers.values()):
+            self.answer(Verdict(0, offer.client, granted=False))
         self._end_lanes(self.dispatch.lanes, "lost", NOT_REACHED)
-        if self.plan.keeps_in_flight:
-            return verdicts
+        if self._asynchronous:
+            return
         left = list(self.dispatch.outstanding.items())
         for client, task in left:
             self.on_client_lost(ClientLost(task.round, client, NO_ANSWER))
-        return [*verdicts, *(Cancel(client) for client, _ in left)]
+        self._port.put(*(Cancel(client) for client, _ in left))
 
     def discard(self, reasons: Mapping[int, str]) -> None:
         """Take back updates that were accepted and are not folded yet, each with the reason."""
@@ -313,10 +324,17 @@ class Collection:
                 self.passed.pop(one, None)
             lane.discard()
 
-    def note_lost(self, reasons: Mapping[int, str]) -> None:
-        """Record clients of the plan that were lost before their task, each with the reason."""
-        for client, reason in reasons.items():
-            self.outcomes[client] = ClientReport(client, "lost", reason)
+    def _send(self, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            self._port.waiting.ask(task.client, self._port.now_s)
+            self._port.put(SendTask(task))
+
+    def _put(self, verdict: Verdict) -> None:
+        if verdict.granted:
+            self._port.waiting.ask(verdict.client, self._port.now_s)
+        else:
+            self._port.waiting.pause(verdict.client)
+        self._port.put(verdict)
 
     def _decode(self, update: Update, task: Task, lane: Lane) -> tuple[Update, float]:
         """Return an update, checked and decoded, and how far it goes (see `check_content`).
@@ -328,32 +346,32 @@ class Collection:
         steps = task.training.steps_over(most) if self._knows_steps else None
         check_slots(update.slots, self._pipeline)
         check_envelope(update, task, announced, most, steps)
-        if self.plan.offers and update.client not in self._offers.granted:
+        if task.offer and update.client not in self._granted:
             raise Rejected("an update whose offer was not granted")
-        if self._mask is not None:
-            update = self._mask.expand(update, lane.buffers)
+        if self._local_tensors is not None:
+            update = self._local_tensors.expand(update, lane.buffers)
         if self._most_staleness is not None and lane.staleness > self._most_staleness:
             raise Rejected(f"staleness {lane.staleness}, above the limit {self._most_staleness}")
         decoded = self._pipeline.receive(update)
-        if self._pipeline.opaque:
-            check_opaque(decoded)
+        if self._pipeline.masked:
+            check_masked(decoded)
             return decoded, 0.0
         if lane.weights is not self._measured[0]:  # most lanes start from the same ones
             self._measured = lane.weights, largest(lane.weights)
         peak = check_content(decoded, *self._measured, lane.buffers, self._max_update)
-        if self._mask is not None:
-            decoded = replace(decoded, delta=self._mask.travelling(decoded.delta))
+        if self._local_tensors is not None:
+            decoded = replace(decoded, delta=self._local_tensors.travelling(decoded.delta))
         self._aggregator.inspect(decoded)
         return decoded, peak
 
     def _samples(self, client: int) -> tuple[int, int]:
         """Return how many samples a client announced, and how many hooks can make of them."""
-        announced = self._samples_of(client)
+        announced = self._port.samples_of(client)
         return announced, self._pipeline.most_samples(client, announced)
 
     def _offered_norm(self, client: int) -> dict[str, float]:
         """Return the norm in a client's offer, which the selection used; empty without an offer."""
-        offer = self._offers.all.get(client)
+        offer = self._offered.get(client)
         return {} if offer is None else {"norm": offer.norm}
 
     def _note_unexpected(self, update: Update) -> None:
@@ -362,35 +380,42 @@ class Collection:
         report = ClientReport(update.client, "rejected", f"{reason} in this round")
         self._unexpected.append(report)
 
-    def _drop(self, report: ClientReport) -> Sequence[Task]:
-        """End the part of a client without an update; return the next task of its lane."""
-        self._offers.remove(report.client)
-        return self._end(replace(report, reason=shortened(report.reason, REASON_BYTES)))
+    def _drop(self, report: ClientReport) -> None:
+        """End the part of a client without an update."""
+        self._end(replace(report, reason=shortened(report.reason, REASON_BYTES)))
 
-    def _end(self, report: ClientReport) -> Sequence[Task]:
-        """End a client's part, and fold what can be folded; return the next task of its lane."""
-        task = self.dispatch.outstanding[report.client]
-        lane = self.dispatch.end(report.client)
-        offer = self._offers.all.get(report.client)
+    def _end(self, report: ClientReport, news: bool = True) -> None:
+        """End a client's part, fold what can be folded, and go on with its lane.
+
+        Args:
+            report: on the client.
+            news: whether the algorithm does not know it yet.
+        """
+        client, round = report.client, self._round
+        task = self.dispatch.outstanding[client]
+        lane = self.dispatch.end(client)
+        round.offers.pop(client, None)
+        round.offers_due.pop(client, None)
+        offer = self._offered.get(client)
         report = replace(self._with_passes_before(report), task_round=task.round, offer=offer)
-        if self.plan.keeps_in_flight or self.plan.late:
+        if self._asynchronous:
             report = replace(report, version=task.model_version, staleness=lane.staleness)
-        if report.status == "accepted" and lane.passes > 1 and report.client in lane.waiting:
-            self.passed[report.client] = report
+        if _counts(report) and lane.passes > 1 and client in lane.waiting:
+            self.passed[client] = report
         else:
-            lane.leave(report.client)
-            if report.client in self.outcomes:  # a round that refills has asked it again
-                self.earlier.append(self.outcomes.pop(report.client))
-            self.outcomes[report.client] = report
-        tasks = self.expect(self.dispatch.next(lane))
+            lane.leave(client)
+            if client in self.outcomes:  # an asynchronous round has asked it again
+                self.earlier.append(self.outcomes.pop(client))
+            self.outcomes[client] = report
+            if news:
+                self.news.append(report)
+        tasks = self.dispatch.next(lane)
         lane.ended = not tasks
         if not tasks and lane.updates:
-            self._returned[lane.group] += 1
-            if self._returned[lane.group] == self.plan.quotas.get(lane.group):
-                self._closing += self._open.pop(lane.group)
+            round.returned[lane.planned.group] += 1
             self.fold.keep(lane)
         self.fold.advance()
-        return tasks
+        self._send(tasks)
 
     def _end_lanes(
         self, lanes: Iterable[Lane], status: Literal["declined", "lost"], reason: str
@@ -414,28 +439,9 @@ class Collection:
             return report
         return replace(report, samples=before.samples, counted_before=True)
 
-    def _decline_open(self) -> Sequence[Verdict]:
-        """Decline every offer that has no verdict yet."""
-        offers = list(self._offers.open.values())
-        return self._settle([Verdict(one.round, one.client, granted=False) for one in offers])
 
-    def _settle(self, verdicts: Sequence[Verdict], reason: str = "") -> list[Verdict]:
-        """Close the offers that have a verdict, and end the part of each declined client."""
-        given = []
-        for verdict in verdicts:
-            client, offer = verdict.client, self._offers.settle(verdict)
-            if offer is None and (verdict.granted or client not in self.dispatch.outstanding):
-                continue
-            given.append(verdict)
-            if verdict.granted:
-                continue
-            if offer is None:
-                self._drop(ClientReport(client, "declined", reason or NOT_OFFERED))
-            else:
-                metrics = {**offer.metrics, "norm": offer.norm}
-                report = ClientReport(client, "declined", reason or DECLINED, metrics=metrics)
-                self._drop(replace(report, samples=offer.samples))
-        return given
+def _counts(report: ClientReport) -> bool:
+    return report.status == "accepted"
 
 
 def _place_of(error: Exception) -> tuple[str, int]:
@@ -449,92 +455,3 @@ def _place_of(error: Exception) -> tuple[str, int]:
 def _rejected(client: int, rejection: Rejected) -> ClientReport:
     code = CANNOT_TRAIN if isinstance(rejection, CannotTrain) else ""
     return ClientReport(client, "rejected", str(rejection), code=code)
-
-
-class OfferBook:
-    """The offers of one round, and the selector's verdicts on them.
-
-    Args:
-        selector: gives the verdicts.
-        population: the population from which the plan of the round was made.
-        state: state after the last round.
-        simulated: whether the clients are simulated.
-
-    Attributes:
-        all: every offer of the round, by client, whatever its verdict.
-        granted: the clients that may send their update.
-        waiting: the clients that have a task and have neither offered nor been lost.
-        open: the offers without a verdict, by client, in order of arrival.
-    """
-
-    def __init__(
-        self,
-        selector: Selector,
-        population: Population,
-        state: ServerState,
-        simulated: bool = True,
-    ) -> None:
-        self._selector = selector
-        self._population = population
-        self._memory = state.memory.get(SELECT, {})
-        self._simulated = simulated
-        self._timer_s = self._fired_s = -math.inf  # time for which it was last set, and last fired
-        self._so_far: Any = None  # the value that `on_offers` returned last
-        self._listed: list[Offer] = []  # `open` as a list that grows: a copy for each call is slow
-        self.all: dict[int, Offer] = {}
-        self.granted: set[int] = set()
-        self.waiting: dict[int, None] = {}
-        self.open: dict[int, Offer] = {}
-
-    def add(self, offer: Offer) -> None:
-        """Add an offer that has passed its checks."""
-        self.open[offer.client] = offer
-        self._listed.append(offer)
-        self.all[offer.client] = offer
-        del self.waiting[offer.client]
-
-    def remove(self, client: int) -> None:
-        """Remove a client that will send nothing more."""
-        self.open.pop(client, None)
-        self.waiting.pop(client, None)
-
-    def verdicts(self, now_s: float, timer_fired: bool = False) -> Sequence[Verdict]:
-        """Return the selector's verdicts, `now_s` seconds after the round began."""
-        if timer_fired:
-            self._fired_s = self._timer_s
-        pending = self._pending(now_s, timer_fired)
-        verdicts, self._so_far = self._selector.on_offers(pending, self._so_far)
-        return verdicts
-
-    def timer_s(self, now_s: float) -> float | None:
-        """Return when to ask the selector again if no event comes; None: never.
-
-        A moment for which the timer has fired already does not count again.
-        """
-        if not self.open or not self.waiting:
-            return None
-        at_s = self._selector.wait_until(self._pending(now_s), self._so_far)
-        if at_s is None or at_s <= self._fired_s:
-            return None
-        self._timer_s = at_s
-        return at_s
-
-    def _pending(self, now_s: float, timer_fired: bool = False) -> PendingOffers:
-        if len(self._listed) != len(self.open):
-            self._listed = list(self.open.values())
-        return PendingOffers(
-            self._listed,
-            self.waiting.keys(),
-            now_s,
-            self._population,
-            self._memory,
-            self._simulated,
-            timer_fired,
-        )
-
-    def settle(self, verdict: Verdict) -> Offer | None:
-        """Close a client's offer with a verdict; return the offer, None if there was none."""
-        offer = self.open.pop(verdict.client, None)
-        if offer is not None and verdict.granted:
-            self.granted.add(verdict.client)
-        return offer

@@ -14,7 +14,7 @@ from layers.logic.checks.returned import added, failure, finished, guarded
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.declaration import Condition, Trait, refusal
 from layers.logic.core.messages import EMPTY, Slot, Task, Training, Update
-from layers.logic.core.plan import Plan
+from layers.logic.core.round import PlannedLane
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
@@ -30,16 +30,13 @@ class Lane:
     """A lane during a round: the clients that wait for a task, and the updates so far.
 
     Attributes:
-        place: place of the lane in the plan.
+        place: place of the lane in the round.
         round: the number of the tasks of the lane (see `Task.round`).
-        clients: clients of the lane, in order.
+        planned: the lane as the selector planned it.
         start: float32 (d,), the weights that the lane starts from.
         buffers: float32 (b,), the buffers that the next client starts from.
-        group: group of the lane (see `Plan.groups`).
-        weight: weight of the lane in the mean, if the plan gives weights.
         staleness: by how many versions the model that the lane started from is older than the
             global model.
-        passes: how many times the lane is gone through (see `Plan.passes`).
         waiting: the clients that wait for a task, in order; with several passes, each once for each
             pass that it has not begun.
         updates: the decoded updates of the accepted clients, in order.
@@ -48,13 +45,10 @@ class Lane:
 
     place: int
     round: int
-    clients: tuple[int, ...]
+    planned: PlannedLane
     start: np.ndarray
     buffers: np.ndarray
-    group: str = ""
-    weight: float | None = None
     staleness: int = 0
-    passes: int = 1
     waiting: deque[int] = field(init=False)
     updates: list[Update] = field(default_factory=list)
     ended: bool = False
@@ -65,6 +59,16 @@ class Lane:
         self._delta: Vector = EMPTY
         self._stored = False  # whether its vectors wait where the store has room
         self._on_disk: list[StoredSlots] = []  # the slots of each update, once they are there
+
+    @property
+    def clients(self) -> tuple[int, ...]:
+        """The clients of the lane, in order."""
+        return self.planned.clients
+
+    @property
+    def passes(self) -> int:
+        """How many times the lane is gone through."""
+        return self.planned.passes
 
     @property
     def several(self) -> bool:
@@ -141,8 +145,8 @@ class Lane:
             buffers=self.buffers,
             updates=tuple(self.updates),
             training=training,
-            group=self.group,
-            weight=self.weight,
+            group=self.planned.group,
+            weight=self.planned.weight,
             staleness=self.staleness,
             start=self.start,
         )
@@ -156,56 +160,65 @@ class Dispatch:
 
     Args:
         state: state after the last round.
-        plan: plan of this round.
         pipeline: the server sides of the hooks.
         logic: logic of the experiment.
-        excluded: clients of the plan that get no task, since a hook leaves them out or they did not
-            answer the cohort's question.
-        in_flight: the clients whose earlier tasks continue, besides those of `plan.late`.
+        in_flight: the clients whose earlier tasks continue.
 
     Attributes:
-        lanes: the lanes in the order of the plan, then one for each late update. In a round that
-            refills: the lanes of this round's tasks, and of the late updates that have arrived.
+        lanes: the lanes in the order in which they were planned; in an asynchronous round also
+            those of the earlier tasks whose updates have arrived.
         sent: the number of tasks that this round has sent to each client.
+        outstanding: the sent tasks whose updates may still come, by client, in the order of
+            sending; read-only.
     """
 
     def __init__(
         self,
         state: ServerState,
-        plan: Plan,
         pipeline: ServerPipeline,
         logic: Logic,
-        excluded: Collection[int] = (),
         in_flight: Collection[int] = (),
     ) -> None:
         self._state = state
         self._aggregator = logic.aggregator
-        self._moment = max(state.round, state.moment) + (not plan.refills)
-        self.sent: Counter[int] = Counter()
-        self._offers = plan.offers
+        self._task_number = max(state.round, state.task_number)
         self._pipeline = pipeline
-        self._seed, self._mask = logic.seed, logic.mask
+        self._seed, self._local_tensors = logic.seed, logic.local_tensors
         self._initial_known = logic.initial is not None
         self._training = logic.training_of(state.round + 1)
-        self.lanes = _lanes(plan, state, logic, self._moment)
-        self._lane_of = {client: lane for lane in self.lanes for client in lane.clients}
-        continuing = (*plan.late, *in_flight)
-        self._outstanding: dict[int, Task] = {one: state.in_flight[one] for one in continuing}
-        for client in plan.late:
-            self._add_late_lane(client)
+        self._lane_of: dict[int, Lane] = {}
+        self._tasks: dict[int, Task] = {one: state.in_flight[one] for one in in_flight}
+        self.lanes: list[Lane] = []
+        self.sent: Counter[int] = Counter()
+        self.outstanding: Mapping[int, Task] = MappingProxyType(self._tasks)
+
+    @property
+    def next_task_number(self) -> int:
+        """The number of the tasks of the lanes that begin next."""
+        return self._task_number + 1
+
+    def begin(self, planned: Sequence[PlannedLane], excluded: Collection[int] = ()) -> list[Task]:
+        """Begin lanes; return the task of the first client of each.
+
+        Args:
+            planned: the lanes.
+            excluded: their clients that get no task, since a hook leaves them out or they did not
+                answer the cohort's question.
+        """
+        self._task_number += 1
+        groups = dict.fromkeys(lane.group for lane in planned)
+        starts = {group: self._aggregator.start(self._state, group) for group in groups}
+        begun = []
+        for one in planned:
+            lane = Lane(len(self.lanes), self._task_number, one, *starts[one.group])
+            self.lanes.append(lane)
+            self._lane_of |= dict.fromkeys(one.clients, lane)
+            begun.append(lane)
         for client in excluded:
             lane = self._lane_of[client]
             lane.leave(client)
             lane.ended = not lane.waiting
-
-    @property
-    def outstanding(self) -> Mapping[int, Task]:
-        """The sent tasks whose updates may still come, by client, in the order of sending."""
-        return MappingProxyType(self._outstanding)
-
-    def first(self) -> list[Task]:
-        """Return the task of the first client of each lane."""
-        return [task for lane in self.lanes for task in self.next(lane)]
+        return [task for lane in begun for task in self.next(lane)]
 
     def next(self, lane: Lane) -> list[Task]:
         """Return the task of the next client of a lane, if there is one."""
@@ -217,28 +230,9 @@ class Dispatch:
         self.sent[client] += 1
         return [self._task(client, self._state.last_accepted.get(client, 0))]
 
-    @property
-    def next_moment(self) -> int:
-        """The number of the tasks that `refill` returns next."""
-        return self._moment + 1
-
-    def refill(self, clients: Sequence[int]) -> list[Task]:
-        """Return new tasks of these clients, which have none."""
-        if not clients:
-            return []
-        self._moment += 1
-        weights, buffers = self._aggregator.start(self._state, "")
-        tasks = []
-        for client in clients:
-            lane = Lane(len(self.lanes), self._moment, (client,), weights, buffers)
-            self.lanes.append(lane)
-            self._lane_of[client] = lane
-            tasks += self.next(lane)
-        return tasks
-
     def retry(self, lost: StateLost) -> list[Task]:
         """Return a task without earlier memory, for a client that lost its memory in the round."""
-        task = self._outstanding.get(lost.client)
+        task = self._tasks.get(lost.client)
         if task is None or lost.round != task.round or not task.last_accepted_round:
             return []
         return [self._task(lost.client, 0)]
@@ -246,40 +240,36 @@ class Dispatch:
     def end(self, client: int) -> Lane:
         """End a client's task; return its lane."""
         lane = self.lane_of(client)
-        del self._outstanding[client]
+        del self._tasks[client]
         return lane
 
     def lane_of(self, client: int) -> Lane:
-        """Return the lane of a client's last task."""
+        """Return the lane of a client's last task, which may be one of an earlier round."""
         if client not in self._lane_of:
-            self._add_late_lane(client)
+            state, task = self._state, self._state.in_flight[client]
+            start = state.versions.get(task.model_version, state.weights)
+            staleness = state.round - task.model_version
+            planned = PlannedLane((client,), offer=task.offer)
+            lane = Lane(len(self.lanes), task.round, planned, start, state.buffers, staleness)
+            lane.waiting.clear()  # it has its task already
+            self.lanes.append(lane)
+            self._lane_of[client] = lane
         return self._lane_of[client]
 
     def kept(self) -> dict[str, Any]:
         """Return the tasks that may outlive the round, as the next state keeps them."""
         in_flight = {
             client: task.without_vectors() if task.has_model else task
-            for client, task in self._outstanding.items()
+            for client, task in self._tasks.items()
         }
         models = {**self._state.versions, self._state.round: self._state.weights}
         used = {task.model_version for task in in_flight.values()}
-        moment = self._moment if self._moment > self._state.round + 1 else 0
+        task_number = self._task_number if self._task_number > self._state.round + 1 else 0
         return {
             "in_flight": in_flight,
             "versions": {one: models[one] for one in sorted(used) if one in models},
-            "moment": moment,
+            "task_number": task_number,
         }
-
-    def _add_late_lane(self, client: int) -> None:
-        """Add the lane of a client that has a task of an earlier round."""
-        state, task = self._state, self._state.in_flight[client]
-        start = state.versions.get(task.model_version, state.weights)
-        staleness = state.round - task.model_version
-        place = len(self.lanes)
-        lane = Lane(place, task.round, (client,), start, state.buffers, staleness=staleness)
-        lane.waiting.clear()  # it has its task already
-        self.lanes.append(lane)
-        self._lane_of[client] = lane
 
     def _task(self, client: int, last_accepted_round: int) -> Task:
         lane = self.lane_of(client)
@@ -293,35 +283,22 @@ class Dispatch:
             weights=lane.weights,
             buffers=lane.buffers,
             last_accepted_round=last_accepted_round,
-            offer=self._offers,
+            offer=lane.planned.offer,
             model_version=self._state.round - lane.staleness,
             pass_number=pass_number,
         )
         task = self._pipeline.send(task)
-        if self._mask is not None and (self._initial_known or last_accepted_round):
-            task = self._mask.cut_task(task)
-        self._outstanding[client] = task
+        if self._local_tensors is not None and (self._initial_known or last_accepted_round):
+            task = self._local_tensors.cut_task(task)
+        self._tasks[client] = task
         return task
-
-
-def _lanes(plan: Plan, state: ServerState, logic: Logic, round: int) -> list[Lane]:
-    """Return the plan's lanes."""
-    groups = plan.groups or ("",) * len(plan.lanes)
-    weights = plan.weights or (None,) * len(plan.lanes)
-    starts = {group: logic.aggregator.start(state, group) for group in groups}
-    return [
-        Lane(place, round, clients, *starts[group], group, weight, passes=plan.passes)
-        for place, (clients, group, weight) in enumerate(
-            zip(plan.lanes, groups, weights, strict=True)
-        )
-    ]
 
 
 class Fold:
     """Folds each lane as soon as it and all lanes before it have ended.
 
     Args:
-        lanes: the lanes in the order of the plan; a round that refills appends to them.
+        lanes: the lanes in the order in which they were planned; further ones may be appended.
         state: state after the last round.
         aggregator: adds contributions.
         pipeline: the server sides, which process each accepted update.
@@ -360,7 +337,7 @@ class Fold:
         context = pipeline.aggregator_context()
         self._total: Any = guarded(aggregator.begin, state, context, round=self._round)
         self._next = 0  # place of the lane to fold next
-        self._opaque: list[Contribution] = []  # the lanes whose sum is not revealed yet
+        self._masked: list[Contribution] = []  # the lanes whose sum is not revealed yet
         self._contributions: list[tuple[tuple[int, int], ...]] = []
         self.shares: dict[tuple[int, int], float] = {}
 
@@ -393,7 +370,7 @@ class Fold:
 
     def inquiry(self, state: ServerState) -> tuple[Question, Sequence[int]] | None:
         """Return the aggregator's question, and the clients to ask; None: it has none."""
-        if not self._contributions or self._opaque:
+        if not self._contributions or self._masked:
             return None
         return guarded(self._aggregator.inquire, self._total, state, round=self._round)
 
@@ -411,11 +388,11 @@ class Fold:
         """
         if not self._contributions and not self._aggregator.counts_empty:
             return state
-        if self._opaque:
+        if self._masked:
             mean = self._revealed(state)
             self._total = added(self._aggregator, self._total, mean, self._round)
         after = finished(self._aggregator, self._total, state, self._pipeline.layout)
-        if self._opaque:
+        if self._masked:
             return after  # how much each of them counted is not known
         given, known = after.shares.tolist(), len(self._contributions)
         if given and len(given) != known:
@@ -434,9 +411,9 @@ class Fold:
                 self._pipeline.on_accepted(update)
         self._contributions.append(tuple((one.client, one.round) for one in lane.updates))
         contribution = lane.contribution(self._training_of(lane))
-        if self._pipeline.opaque:
+        if self._pipeline.masked:
             nothing = tuple(replace(one, slots={}) for one in contribution.updates)
-            self._opaque.append(replace(contribution, updates=nothing))
+            self._masked.append(replace(contribution, updates=nothing))
             return
         self._total = added(self._aggregator, self._total, contribution, self._round)
 
@@ -445,10 +422,10 @@ class Fold:
         delta, buffers = self._pipeline.reveal()
         return Contribution(
             lane=0,
-            samples=sum(one.samples for one in self._opaque),
+            samples=sum(one.samples for one in self._masked),
             delta=delta,
             buffers=buffers,
-            updates=tuple(update for one in self._opaque for update in one.updates),
+            updates=tuple(update for one in self._masked for update in one.updates),
             training=self._training,
             start=state.weights,
         )

@@ -15,13 +15,14 @@ from layers.logic.core.declaration import (
     Condition,
     Need,
     Part,
+    Trait,
     check_together,
     held_out_by,
     with_inner,
 )
 from layers.logic.core.engine import Data
 from layers.logic.core.hook import Facilities, Hook
-from layers.logic.core.mask import Initial, Mask
+from layers.logic.core.local_tensors import Initial, LocalTensors
 from layers.logic.core.messages import Layout, Task, Training
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ClientState, Memory, ServerState
@@ -61,7 +62,7 @@ class Logic:
             of the model plus 1; a larger update is rejected. For buffers it is the square of this
             multiple. None: no bound.
         trainer: how a client makes its update from the received model.
-        mask: which tensors are sent; None: all.
+        local_tensors: which tensors stay on each client; None: none.
         initial: the model that the run starts from, for clients' own tensors and models; None:
             clients do not know it.
         facilities: how the server trains on samples of its own.
@@ -84,7 +85,7 @@ class Logic:
     over_select: float = 1.0
     max_update: float | None = 1000.0
     trainer: Trainer = field(default_factory=LocalSgd)
-    mask: Mask | None = None
+    local_tensors: LocalTensors | None = None
     initial: Initial | None = field(default=None, compare=False)
     facilities: Facilities = field(default_factory=Facilities, compare=False)
 
@@ -121,7 +122,7 @@ class Logic:
     def _conditions(self) -> dict[Condition, str]:
         """Return the conditions that hold, each with its value as messages show it."""
         values: dict[Condition, tuple[bool, object]] = {
-            Condition.MASK: (self.mask is not None, "a mask"),
+            Condition.LOCAL: (self.local_tensors is not None, "local tensors"),
             Condition.WITHOUT: (bool(self.without), self.without),
             Condition.DEADLINE: (self.deadline_s is not None, self.deadline_s),
             Condition.RESERVE: (self.over_select != 1, f"{self.over_select:g}"),
@@ -181,6 +182,11 @@ class Logic:
     def needs(self, need: Need) -> bool:
         """Return whether any part requires this."""
         return any(need in one.requires for part in self._parts for one in with_inner(part))
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether tasks may outlive their round."""
+        return Trait.ASYNCHRONOUS in self.selector.provides
 
     @property
     def _parts(self) -> tuple[Part, ...]:

@@ -22,7 +22,7 @@ from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
     Facilities,
-    Moment,
+    Phase,
     ServerContext,
     ServerSide,
 )
@@ -167,30 +167,30 @@ class ServerPipeline:
                 samples = side.most_samples(samples, self._context(key, client, False))
         return samples
 
-    def asks(self, moment: Moment) -> bool:
-        """Whether any side may have a question at this moment."""
-        return any(moment in side.asks for side in self._sides.values())
+    def asks(self, phase: Phase) -> bool:
+        """Whether any side may have a question in this phase."""
+        return any(phase in side.asks for side in self._sides.values())
 
     def questions(
-        self, moment: Moment, clients: Sequence[int], asking: Collection[str] | None = None
+        self, phase: Phase, clients: Sequence[int], asking: Collection[str] | None = None
     ) -> dict[str, Slot]:
-        """Return the questions of the sides to `clients` at this moment, by hook.
+        """Return the questions of the sides to `clients` in this phase, by hook.
 
         Args:
-            moment: the moment.
+            phase: the phase.
             clients: the clients to ask.
             asking: the hooks that ask again; None: this is the first question.
         """
         at = {key: self._context(key, None, writable=False) for key in self._sides}
         asked = {
-            key: guarded(side.ask, moment, clients, at[key], round=at[key].round)
+            key: guarded(side.ask, phase, clients, at[key], round=at[key].round)
             for key, side in self._sides.items()
-            if moment in side.asks and (asking is None or key in asking)
+            if phase in side.asks and (asking is None or key in asking)
         }
         return {key: slot for key, slot in asked.items() if slot is not None}
 
     def on_answers(
-        self, moment: Moment, answers: Mapping[int, Mapping[str, Slot]], asked: Collection[str]
+        self, phase: Phase, answers: Mapping[int, Mapping[str, Slot]], asked: Collection[str]
     ) -> list[str]:
         """Give the answers to every side that has asked, by client; return those that ask again."""
         again = []
@@ -198,27 +198,27 @@ class ServerPipeline:
             if key in asked:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
                 at = self._context(key, None, writable=False)
-                if guarded(side.on_answers, moment, mine, at, round=at.round):
+                if guarded(side.on_answers, phase, mine, at, round=at.round):
                     again.append(key)
         return again
 
-    def discarded(self, moment: Moment, clients: Sequence[int]) -> dict[int, str]:
+    def discarded(self, phase: Phase, clients: Sequence[int]) -> dict[int, str]:
         """Return the clients that any side discards after its answers, with the first reason."""
         discarded: dict[int, str] = {}
         for key, side in self._sides.items():
-            if moment in side.asks:
+            if phase in side.asks:
                 at = self._context(key, None, writable=False)
-                reasons = guarded(side.discard, moment, clients, at, round=at.round)
+                reasons = guarded(side.discard, phase, clients, at, round=at.round)
                 discarded = {**reasons, **discarded}
         return {client: why for client, why in discarded.items() if client in clients}
 
     @property
-    def opaque(self) -> bool:
+    def masked(self) -> bool:
         """Whether only the sum of the updates can be read, which a side reveals."""
         return any(type(side).reveal is not ServerSide.reveal for side in self._sides.values())
 
     def reveal(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the mean update (d,) and buffers (b,) of a round whose updates are opaque.
+        """Return the mean update (d,) and buffers (b,) of a round whose updates are masked.
 
         Raises:
             PartFailed: the hook failed, or returned vectors of another type or length.
@@ -429,7 +429,7 @@ def answer_hooks(
     Raises:
         LogicError: the question is for a hook that this client does not have.
     """
-    moment = HOOKS[question.name]
+    phase = HOOKS[question.name]
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
         if key not in sides:
@@ -437,15 +437,15 @@ def answer_hooks(
         context = ClientContext(
             round=question.round,
             client=client,
-            seed=derive(seed, f"client:{key}:{moment}", question.round, client),
+            seed=derive(seed, f"client:{key}:{phase}", question.round, client),
             training=question.training,
             layout=layout,
             memory=MappingProxyType({}),
             clients=clients,
             round_memory=round_memory,
-            own_secret=secret.part(key, question.round, moment),
+            own_secret=secret.part(key, question.round, phase),
         )
-        slots[key] = sides[key].answer(moment, slot, context)
+        slots[key] = sides[key].answer(phase, slot, context)
     return Answer(client, question.name, {}, question.round, slots, question.number)
 
 

@@ -12,23 +12,25 @@ from layers.logic.checks.parts import at_place
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.attack import attack_in
-from layers.logic.core.messages import CANNOT_TRAIN, Offer, Task, Update, Verdict
-from layers.logic.core.plan import Plan, Population
+from layers.logic.core.messages import CANNOT_TRAIN, Offer, Update
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
-from layers.logic.core.selector import SELECT, SelectorContext
+from layers.logic.core.round import Answers, Changed, Next, OpenRound, PlannedLane, Wait
+from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
-from layers.logic.errors import LogicError, NotUsable
+from layers.logic.errors import NotUsable
+from layers.logic.round.algorithm import Algorithm
 from layers.logic.round.cohort import (
     ask_aggregator,
     ask_cohort,
+    ask_first,
     ask_hooks,
     available,
-    choose_cohort,
+    begin_round,
+    planned_lanes,
 )
-from layers.logic.round.collection import Collection, OfferBook
+from layers.logic.round.collection import Collection
 from layers.logic.round.exchange import (
     Begin,
-    Cancel,
     Carrier,
     ClientLost,
     Close,
@@ -37,17 +39,16 @@ from layers.logic.round.exchange import (
     Event,
     Joined,
     ReportCosts,
-    SendTask,
     StateLost,
     TimerFired,
 )
 from layers.logic.round.lanes import Dispatch, Fold
 from layers.logic.round.logic import Logic
-from layers.logic.round.patience import PATIENCE, Patience, Waiting, silence
+from layers.logic.round.patience import PATIENCE, Patience, Waiting
 from layers.logic.round.pipeline import ServerPipeline, Trace
 from layers.logic.round.port import Port, Steps
 from layers.logic.round.validation import check_model
-from layers.logic.seeds import derive, generator
+from layers.logic.seeds import derive
 from layers.logic.storage import UpdateStore
 
 
@@ -71,6 +72,10 @@ class RoundMachine:
         store: keeps updates on disk until they are folded, if the aggregator reads them by slices;
             None: they are in memory.
         trace: takes each task and update after each step on the server; None: nothing does.
+
+    Attributes:
+        state, logic: as given.
+        planned: the lanes that the algorithm planned before its first wait; None: it still asks.
     """
 
     def __init__(
@@ -85,7 +90,8 @@ class RoundMachine:
     ) -> None:
         self.state = state
         self.logic = logic
-        self.plan: Plan | None = None
+        self.planned: Sequence[PlannedLane] | None = None
+        self._algorithm: Algorithm | None = None
         self._untrusted = untrusted
         self._patience = patience
         self._store = store
@@ -98,6 +104,11 @@ class RoundMachine:
     def outcomes(self) -> Mapping[int, ClientReport]:
         """The reports of the clients whose part in the round has ended, by client."""
         return {} if self._collection is None else self._collection.outcomes
+
+    @property
+    def wait(self) -> Wait | None:
+        """What the algorithm waits for; None: it has not begun, or has ended."""
+        return None if self._algorithm is None else self._algorithm.wait
 
     def reports(self) -> Sequence[ClientReport]:
         """Return the reports until now, also on tasks that were sent and are in flight."""
@@ -117,7 +128,7 @@ class RoundMachine:
             population: the clients with their numbers of samples.
 
         Raises:
-            LogicError: the selector's plan cannot be carried out.
+            LogicError: what the algorithm plans cannot be carried out.
         """
         self._steps = self._run(population)
         return next(self._steps)
@@ -153,42 +164,53 @@ class RoundMachine:
         assert self._result is not None, "the round is not done"
         return self._result
 
-    def _run(self, population: Mapping[int, int]) -> Steps[tuple[ServerState, RoundReport]]:
+    def _run(self, samples: Mapping[int, int]) -> Steps[tuple[ServerState, RoundReport]]:
         logic, state = self.logic, _warmed_up(self.state, self.logic)
         waiting = Waiting(self._patience, state, logic.deadline_s or 0.0)
-        port = Port(population, waiting, logic.deadline_s)
-        state, cohort = yield from choose_cohort(state, port, logic)
-        plan, round = cohort.plan, state.round + 1
-        self.plan = plan
-        pipeline = logic.server_pipeline(state, cohort.population.number, self._trace)
-        excluded = yield from ask_cohort(plan.clients, state, pipeline, port, logic)
+        port = Port(samples, waiting, logic.deadline_s)
+        round = begin_round(state, port, logic, simulated=not self._untrusted)
+        self._algorithm = algorithm = Algorithm(logic.selector, round)
+        state = yield from ask_first(algorithm, round, state, port, logic)
+        self.planned = planned = planned_lanes(algorithm, round, logic)
+        pipeline = logic.server_pipeline(state, round.all_clients, self._trace)
+        clients = [client for lane in planned for client in lane.clients]
+        excluded = yield from ask_cohort(clients, state, pipeline, port, logic)
 
-        continuing = cohort.population.in_flight if plan.refills else ()
-        dispatch = Dispatch(state, plan, pipeline, logic, excluded, continuing)
-        offers = OfferBook(logic.selector, cohort.population, state, simulated=not self._untrusted)
-        training, wait = cohort.population.training, plan.refills or pipeline.asks("returned")
-        fold = Fold(dispatch.lanes, state, logic.aggregator, pipeline, training, wait, self._store)
-        self._collection = collection = Collection(
-            plan, dispatch, offers, fold, pipeline, logic, self._untrusted, port.samples_of
+        asynchronous = logic.asynchronous
+        dispatch = Dispatch(state, pipeline, logic, round.in_flight)
+        round.in_flight = dispatch.outstanding.keys()
+        wait = asynchronous or pipeline.asks("returned")
+        fold = Fold(
+            dispatch.lanes, state, logic.aggregator, pipeline, round.training, wait, self._store
         )
-        collection.note_lost(excluded)
-        turns = plan.clients if plan.in_turn else None
+        self._collection = collection = Collection(
+            round, dispatch, fold, pipeline, logic, port, self._untrusted
+        )
+        round.answer, round.close = collection.answer, collection.decline
+        turns = tuple(clients) if round.in_turn else None
         late = tuple(dispatch.outstanding.values())
-        keeps, refills = plan.keeps_in_flight, plan.refills
-        port.put(Begin(round, plan.before_s, plan.after_s, turns, late, keeps, refills))
-        waits = logic.min_updates if not keeps and not refills else None
-        waiting.begin(port.now_s, dispatch.outstanding, waits)
+        port.put(
+            Begin(
+                round.number, round.before_s, round.after_s, turns, late, asynchronous, asynchronous
+            )
+        )
+        waiting.begin(port.now_s, dispatch.outstanding, None if asynchronous else logic.min_updates)
         port.now_s = 0.0
         if logic.deadline_s is not None:
             # The time after the last update is virtual; real time passes by itself.
-            after_s = 0.0 if self._untrusted else plan.after_s
+            after_s = 0.0 if self._untrusted else round.after_s
             port.set_timer("deadline", max(logic.deadline_s - after_s, 0.0))
-        if plan.refills:
+        if isinstance(algorithm.wait, Changed):
             port.set_timer("refill", 0.0)
-        _send(collection.expect(dispatch.first()), port)
-        yield from self._collect(collection, offers, port, cohort.population)
+        if planned or not asynchronous:
+            collection.begin(planned, excluded)
+        try:
+            yield from self._collect(collection, round, port)
+        finally:
+            algorithm.close()
+            del round.answer, round.close  # a cycle would keep the updates of a round that failed
 
-        port.put(*collection.close())
+        collection.close()
         port.set_timer("deadline", None)
         port.set_timer("offers", None)
         port.set_timer("patience", None)
@@ -197,34 +219,57 @@ class RoundMachine:
         in_flight = waiting.memory(dispatch.outstanding, port.now_s)
         yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
         collection.discard(pipeline.discarded("returned", collection.accepted))
-        fold.rest(by_task=plan.refills)
+        fold.rest(by_task=asynchronous)
         yield from ask_aggregator(fold, state, port, logic)
         port.put(ReportCosts())
-        while not isinstance(accounts := (yield from port.step()), Costs):
+        while not isinstance(costs := (yield from port.step()), Costs):
             pass  # somebody joined or left
-        collection.account(accounts)
-        return _conclude(state, collection, pipeline, logic, in_flight)
+        collection.account(costs)
+        return _conclude(state, round, collection, pipeline, logic, in_flight)
 
-    def _collect(
-        self, collection: Collection, offers: OfferBook, port: Port, population: Population
-    ) -> Steps[None]:
-        """Handle events until no client is waited for, or the deadline has passed."""
-        waiting = port.waiting
-        # The clients to ask as soon as the costs of their last tasks are known.
-        again: tuple[int, ...] = ()
-        while not collection.ended:
-            if collection.plan.offers:
-                port.set_timer("offers", offers.timer_s(port.now_s))
+    def _collect(self, collection: Collection, round: OpenRound, port: Port) -> Steps[None]:
+        """Handle events until the algorithm has ended, or the deadline has passed."""
+        waiting, algorithm = port.waiting, self._algorithm
+        assert algorithm is not None
+        # The lanes that begin as soon as the costs of their clients' last tasks are known.
+        held: Sequence[PlannedLane] = ()
+        opening = True
+        while True:
+            if round.planned:
+                planned = self._further(algorithm, collection, round)
+                if collection.has_part(one for lane in planned for one in lane.clients):
+                    held = planned
+                    port.put(ReportCosts())
+                else:
+                    collection.begin(planned)
+            if algorithm.wait is None:
+                if not self.logic.asynchronous:
+                    collection.decline()
+                return
+            if isinstance(algorithm.wait, Answers):
+                raise algorithm.refused("asks clients after they have their tasks; ask before")
+            if isinstance(algorithm.wait, Changed):
+                collection.news.clear()
+                if round.accepted >= algorithm.wait.accepted:
+                    algorithm.resume(False)
+                    continue
+            elif collection.news:
+                algorithm.resume(collection.news.popleft())
+                continue
+            elif self._waits_for_nothing(algorithm, round, opening):
+                algorithm.resume(None)
+                continue
+            opening = False
+            timer_s = algorithm.wait.until_s if isinstance(algorithm.wait, Next) else None
+            port.set_timer("offers", timer_s)
             port.set_timer("patience", waiting.next_s())
             event = yield from port.step()
-            now_s = port.now_s
+            now_s = round.now_s = port.now_s
             match event:
                 case Offer():
-                    waiting.pause(event.client)  # until the verdict it is the server's turn
-                    _answer(collection.on_offer(event, now_s), port)
+                    collection.on_offer(event)
                 case Update():
-                    waiting.answered(event.client, now_s)
-                    _send(collection.on_update(event), port)
+                    collection.on_update(event)
                 case ClientLost():
                     if event.is_silence:
                         waiting.lost(event.client, now_s)
@@ -232,58 +277,72 @@ class RoundMachine:
                         waited_s = waiting.waited_s(event.client, now_s)
                         waiting.failed(event.client, waited_s, now_s)
                     waiting.pause(event.client)
-                    _send(collection.on_client_lost(event), port)
+                    collection.on_client_lost(event)
                 case StateLost():
-                    _send(collection.on_state_lost(event), port)
+                    collection.on_state_lost(event)
                 case TimerFired("deadline"):
+                    algorithm.close()
                     return
                 case TimerFired("offers"):
-                    _answer(collection.on_timer(now_s), port)
+                    algorithm.resume(None)
                 case TimerFired("patience"):
-                    _give_up(waiting.spent(now_s), collection, port)
+                    for client in waiting.spent(now_s):
+                        collection.give_up(client)
                 case TimerFired("refill"):
-                    clients = self._selected(collection, port, population)
-                    if collection.has_part(clients):
-                        again = clients
-                        port.put(ReportCosts())
-                    else:
-                        _send(collection.dispatch.refill(clients), port)
+                    self._renew(collection, round, port)
+                    algorithm.resume(True)
                 case Costs():
                     collection.account(event)
-                    _send(collection.dispatch.refill(again), port)
-                    again = ()
+                    collection.begin(held)
+                    held = ()
             freed = isinstance(event, Update | ClientLost | Joined)
-            if collection.plan.refills and freed and not again:
+            if isinstance(algorithm.wait, Changed) and freed and not held:
                 port.set_timer("refill", now_s)
             del event  # frees a folded update before the next one arrives
-            _answer(collection.decide(now_s), port)
 
-    def _selected(
-        self, collection: Collection, port: Port, population: Population
-    ) -> tuple[int, ...]:
-        """Return the clients that the selector lets train now, besides those in flight.
+    def _further(
+        self, algorithm: Algorithm, collection: Collection, round: OpenRound
+    ) -> Sequence[PlannedLane]:
+        """Return the lanes that the algorithm has planned since the round began.
 
         Raises:
-            LogicError: the selector chose a client that cannot be asked or has a task.
+            PartFailed: tasks of this selector may not leave later.
         """
-        logic, state, dispatch = self.logic, self.state, collection.dispatch
-        samples = ClientSizes.of(available(state, port, logic))
+        if self.logic.asynchronous:
+            return planned_lanes(algorithm, round, self.logic, round.in_flight)
+        raise algorithm.refused(
+            "trains further clients after its first wait; let it provide Trait.ASYNCHRONOUS, or "
+            "call train before it waits"
+        )
+
+    def _waits_for_nothing(self, algorithm: Algorithm, round: OpenRound, opening: bool) -> bool:
+        """Return whether nothing can come for which the algorithm waits.
+
+        Raises:
+            PartFailed: it should have known that.
+        """
+        wait = algorithm.wait
+        if not isinstance(wait, Next) or wait.until_s is not None or self.logic.asynchronous:
+            return False
+        if not round.in_flight:
+            if wait.may_end or opening:  # nobody could be asked
+                return True
+            raise algorithm.refused(
+                "waits for a client, and none has a task; wait while round.outstanding"
+            )
+        if len(round.offers) == len(round.in_flight):
+            raise algorithm.refused(
+                "waits for clients that wait for its verdict; grant or decline their offers"
+            )
+        return False
+
+    def _renew(self, collection: Collection, round: OpenRound, port: Port) -> None:
+        """Find who can be asked now, and draw anew for the next tasks."""
+        samples = ClientSizes.of(available(self.state, port, self.logic))
         if lost := collection.lost:  # it may have left since the round was opened
             samples = samples.only(samples.ids[~np.isin(samples.ids, lost)])
-        outstanding, round = dispatch.outstanding, state.round + 1
-        population = replace(population, samples=samples, in_flight=tuple(outstanding))
-        rng = generator(logic.seed, "select", dispatch.next_moment)
-        context = SelectorContext(population, state.memory.get(SELECT, {}), round, rng)
-        chosen = guarded(logic.selector.refill, context, round=round)
-        clients = tuple(chosen)
-        wrong = sorted(one for one in clients if one in outstanding or not population.has(one))
-        if wrong or len(set(clients)) < len(clients):
-            raise LogicError(
-                f"{type(logic.selector).__name__}.refill selected clients {wrong or clients} in "
-                f"round {round}, which have a task, are not available or are there "
-                "twice; select from population.clients those that are not in in_flight"
-            )
-        return clients
+        round.sizes = samples
+        round.next_tasks(collection.dispatch.next_task_number)
 
 
 def run_round(
@@ -303,32 +362,6 @@ def run_round(
     return round.result()
 
 
-def _send(tasks: Sequence[Task], port: Port) -> None:
-    for task in tasks:
-        port.waiting.ask(task.client, port.now_s)
-        port.put(SendTask(task))
-
-
-def _answer(verdicts: Sequence[Verdict], port: Port) -> None:
-    for verdict in verdicts:
-        if verdict.granted:
-            port.waiting.ask(verdict.client, port.now_s)
-        else:
-            port.waiting.pause(verdict.client)
-        port.put(verdict)
-
-
-def _give_up(clients: Sequence[int], collection: Collection, port: Port) -> None:
-    """Give up clients that were silent for too long."""
-    for client in clients:
-        limit_s = port.waiting.limit_of(client)
-        reason = silence(limit_s, port.waiting.lost(client, port.now_s))
-        task = collection.dispatch.outstanding.get(client)
-        if task is not None:
-            port.put(Cancel(client, reason))
-            _send(collection.on_client_lost(ClientLost(task.round, client, reason)), port)
-
-
 def _warmed_up(state: ServerState, logic: Logic) -> ServerState:
     """Return the state before round 1 after the hooks' `warm_up`; return any later state as it is.
 
@@ -346,6 +379,7 @@ def _warmed_up(state: ServerState, logic: Logic) -> ServerState:
 
 def _conclude(
     state: ServerState,
+    seen: OpenRound,
     collection: Collection,
     pipeline: ServerPipeline,
     logic: Logic,
@@ -374,7 +408,7 @@ def _conclude(
     except NotUsable as error:
         raise BrokenModel(str(error), report, at_start=False) from error
     end = logic.selector.on_round_end
-    kept: Any = guarded(end, after.memory.get(SELECT, {}), report, round=round)
+    kept: Any = guarded(end, seen.memory, report, round=round)
     if not isinstance(kept, Mapping):
         what = f"returned a {type(kept).__name__}; it must return its memory, a dict"
         raise failure(end, what, round)
@@ -397,13 +431,18 @@ def _conclude(
         memory={key: kept for key, kept in memory.items() if kept},
         last_accepted=last_accepted,
         base=base,
+        groups={**state.groups, **collection.groups} if after.models else {},
+        models={
+            group: (frozen(weights), frozen(buffers))
+            for group, (weights, buffers) in after.models.items()
+        },
         **collection.dispatch.kept(),
     )
     suspended = patience.get("suspended_s", {})
     attack = attack_in(logic.hooks)
-    liars = attack.liars if attack is not None else ()
+    malicious = attack.malicious if attack is not None else ()
     clients = tuple(
-        replace(one, share=_share(one, fold.shares), liar=one.client in liars)
+        replace(one, share=_share(one, fold.shares), malicious=one.client in malicious)
         for one in report.clients
     )
     report = replace(report, clients=clients, numbers=pipeline.numbers, suspended=suspended)
@@ -444,8 +483,9 @@ def _check_trainable(state: ServerState, report: RoundReport, logic: Logic) -> N
 
 
 def _report(round: int, collection: Collection, logic: Logic) -> RoundReport:
-    plan, dispatch, accounts = collection.plan, collection.dispatch, collection.accounts
-    selected = len(plan.clients) or sum(dispatch.sent.values())
+    dispatch, accounts = collection.dispatch, collection.accounts
+    asynchronous = logic.asynchronous
+    selected = sum(dispatch.sent.values()) if asynchronous else len(collection.planned)
     clients = collection.reports()
     known = {one.client for one in clients}
     others = tuple(
@@ -462,6 +502,6 @@ def _report(round: int, collection: Collection, logic: Logic) -> RoundReport:
         took_s=accounts.took_s,
         waited_s=accounts.waited_s,
         overhead=accounts.overhead,
-        in_flight=len(dispatch.outstanding) if plan.keeps_in_flight or plan.late else None,
+        in_flight=len(dispatch.outstanding) if asynchronous else None,
         others=others,
     )

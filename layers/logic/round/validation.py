@@ -157,7 +157,7 @@ def check_content(
     return max(peak / (peak_before + 1), math.sqrt(changed / (largest(buffers) + 1)))
 
 
-def check_opaque(update: Update) -> None:
+def check_masked(update: Update) -> None:
     """Check an update whose values only its hook can check: it has no vectors.
 
     Raises:

@@ -8,8 +8,7 @@ import numpy as np
 
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.declaration import Need
-from layers.logic.core.plan import Plan
-from layers.logic.core.selector import SelectorContext
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.selectors.uniform import CohortSelector
 
 MOST = 1 << 62
@@ -35,23 +34,21 @@ class Clustered(CohortSelector):
 
     requires = frozenset({Need.EQUAL_WEIGHTS, Need.PLAN_WEIGHTS})
 
-    def select(self, context: SelectorContext) -> Plan:
-        sizes = context.population.sizes
+    def run(self, round: OpenRound) -> Run[None]:
+        sizes = round.sizes
         clients = sizes.ids
         if not clients.size:
-            return Plan(())
+            return
         m = self.size(clients.size)
-        draws = context.population.asked(m)
+        draws = round.asked(m)
         largest_first, ends = sizes.once(("line", draws), lambda: _line(sizes, draws))
         total = int(ends[-1]) // draws
-        points = np.arange(draws) * total + context.rng.integers(total, size=draws)
+        points = np.arange(draws) * total + round.rng.integers(total, size=draws)
         drawn = clients[largest_first[np.searchsorted(ends, points, side="right")]]
         chosen, times = np.unique(drawn, return_counts=True)
-        return Plan(
-            tuple((client,) for client in chosen.tolist()),
-            enough=-(-chosen.size * m // draws),  # without over-selection all of them
-            weights=tuple((times / draws).tolist()),
-        )
+        for client, weight in zip(chosen, (times / draws).tolist(), strict=True):
+            round.train(client, weight=weight)
+        yield from round.until(accepted=-(-chosen.size * m // draws))  # all without over-selection
 
 
 def _line(clients: ClientSizes, draws: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.core.selector import Selector, SelectorContext
+from layers.logic.core.round import OpenRound
+from layers.logic.core.selector import Selector
 from layers.logic.seeds import generator
 from layers.settings import Count
 
@@ -28,14 +29,15 @@ class Cyclic(Selector):
 
     period: Count = 10
 
-    def select(self, context: SelectorContext) -> Plan:
-        """Take the clients whose round of the cycle it is."""
-        clients = context.population.sizes.ids
+    def select(self, round: OpenRound) -> Iterable[int]:
+        """Return the clients whose round of the cycle it is."""
+        clients = round.sizes.ids
         if not clients.size:
-            return Plan(())
+            return ()
         # Row by row, so that no client's place depends on how many there are.
         rows = int(clients.max()) // self.period + 1
-        draws = generator(context.population.seed, "cyclic").random((rows, self.period))
+        draws = generator(round.seed, "cyclic").random((rows, self.period))
         order = draws.argsort(axis=1, kind="stable")
         places = order[clients // self.period, clients % self.period]
-        return Plan(single_lanes(clients[places == (context.round - 1) % self.period].tolist()))
+        chosen: list[int] = clients[places == (round.number - 1) % self.period].tolist()
+        return chosen

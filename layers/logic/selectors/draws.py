@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from layers.logic.client_sizes import ClientSizes
-from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.round import PlannedLane
 from layers.logic.seeds import generator
 
 SMALL = 10_000
@@ -83,9 +82,13 @@ def draw_weighted(rng: np.random.Generator, weights: np.ndarray, number: int) ->
 
 
 def replaced(
-    plan: Plan, clients: Sequence[int], without: Sequence[int], seed: int, round: int
-) -> Plan:
-    """Return a plan in which other clients replace those that are left out.
+    lanes: Sequence[PlannedLane],
+    clients: Sequence[int],
+    without: Sequence[int],
+    seed: int,
+    round: int,
+) -> Sequence[PlannedLane]:
+    """Return lanes in which other clients replace those that are left out.
 
     If there are too few others, the cohort is smaller. It fits selectors that go by the clients'
     numbers alone. Let S be a uniform draw of m clients. Given that it holds k of those that are
@@ -94,19 +97,18 @@ def replaced(
     there. A round that selects none of them has the same bits with and without them.
 
     Args:
-        plan: the plan, of lanes of one client.
+        lanes: lanes of one client.
         clients: the clients that were there to select, those that are left out among them.
         without: the clients that are left out.
         seed: seed of the run.
         round: number of the round, from 1.
     """
-    stay = [client for client in plan.clients if client not in without]
-    missing = len(plan.clients) - len(stay)
+    cohort = [client for lane in lanes for client in lane.clients]
+    stay = [client for client in cohort if client not in without]
+    missing = len(cohort) - len(stay)
     if not missing:
-        return plan
-    taken = {*plan.clients, *without}
+        return lanes
+    taken = {*cohort, *without}
     others = [client for client in clients if client not in taken]
     drawn = draw_uniform(generator(seed, "replace", round), len(others), min(missing, len(others)))
-    lanes = single_lanes([*stay, *(others[place] for place in drawn)])
-    enough = None if plan.enough is None else max(min(plan.enough, len(lanes)), 1)
-    return replace(plan, lanes=lanes, enough=enough)
+    return [PlannedLane((one,)) for one in sorted([*stay, *(others[place] for place in drawn)])]

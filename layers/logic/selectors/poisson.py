@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.core.selector import Selector, SelectorContext
+from layers.logic.core.round import OpenRound
+from layers.logic.core.selector import Selector
 from layers.settings import PositiveShare
 
 
@@ -25,11 +26,12 @@ class Poisson(Selector):
 
     probability: PositiveShare = 0.1
 
-    def select(self, context: SelectorContext) -> Plan:
-        clients = context.population.sizes.ids
+    def select(self, round: OpenRound) -> Iterable[int]:
+        clients = round.sizes.ids
         if not clients.size:
-            return Plan(())
+            return ()
         # One draw for each number, so that no client's draw depends on who else is there.
-        draws = context.population.secret.draws("cohort")
+        draws = round.secret.draws("cohort")
         drawn = draws.below(self.probability, int(clients.max()) + 1)[clients]
-        return Plan(single_lanes(clients[drawn].tolist()))
+        chosen: list[int] = clients[drawn].tolist()
+        return chosen

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from layers.logic.core.declaration import Need
-from layers.logic.core.plan import Population
-from layers.logic.core.selector import Inquiry, SelectorContext, column, with_numbers
+from layers.logic.core.messages import Slot
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import column, with_numbers
 from layers.logic.core.survey import Question
 from layers.logic.errors import LogicError
 from layers.logic.selectors.draws import SMALL, draw_by_size, draw_weighted
-from layers.logic.selectors.uniform import Draw
+from layers.logic.selectors.uniform import CohortSelector
 from layers.settings import Count, WholeNumber
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ LOSS = "loss"
 
 
 @dataclass(frozen=True)
-class PowerOfChoice(Draw):
+class PowerOfChoice(CohortSelector):
     """Draws d candidates by n_k without replacement, and selects the m with the highest loss.
 
     It needs `aggregator: {name: mean, weights: uniform}`, or another one without `weights:
@@ -62,24 +63,22 @@ class PowerOfChoice(Draw):
         """As many as are asked or drawn."""
         return max(super().fewest_clients, self.candidates or 1)
 
-    def inquire(self, context: SelectorContext) -> Sequence[Inquiry]:
-        """Ask the candidates for their loss, unless reported losses are used."""
-        if self.loss == "reported":
-            return ()
-        drawn = self._candidates(context)
-        return [(Question(LOSS, samples=self.samples), sorted(drawn.tolist()))]
-
-    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
+    def run(self, round: OpenRound) -> Run[None]:
         """Select the candidates with the highest loss; between equal losses, the first drawn."""
         if self.loss == "reported":
-            clients = self._candidates(context)
-            losses = column(context.memory, LOSS, clients, np.inf)
+            clients = self._candidates(round, round.rng)
+            losses = column(round.memory, LOSS, clients, np.inf)
         else:
-            reported = _reported(context.population)
+            clients = self._candidates(round, round.generator("inquire"))
+            question = Question(LOSS, samples=self.samples)
+            reported = _finite((yield from round.ask(question, sorted(clients.tolist()))))
             clients = np.array(list(reported), np.int64)
             losses = np.array(list(reported.values()), np.float64)
-        highest: list[int] = clients[np.argsort(-losses, kind="stable")[:number]].tolist()
-        return highest
+        m = self.size(len(round.clients))
+        highest = np.argsort(-losses, kind="stable")[: round.asked(m)]
+        for client in sorted(clients[highest]):
+            round.train(client)
+        yield from round.until(accepted=m)
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:
         """Keep the losses that were reported."""
@@ -92,13 +91,13 @@ class PowerOfChoice(Draw):
         }
         return with_numbers(memory, LOSS, reported)
 
-    def _candidates(self, context: SelectorContext) -> np.ndarray:
+    def _candidates(self, round: OpenRound, rng: np.random.Generator) -> np.ndarray:
         """Return d clients in the order in which they were drawn, int64."""
-        rng, sizes = context.rng, context.population.sizes
+        sizes = round.sizes
         clients = sizes.ids
         m = self.size(clients.size)
         wanted = 2 * m if self.candidates is None else self.candidates
-        d = min(max(wanted, context.population.asked(m)), clients.size)
+        d = min(max(wanted, round.asked(m)), clients.size)
         if clients.size <= SMALL:
             places = draw_weighted(rng, sizes.sizes.astype(np.float64), d)
         else:
@@ -107,8 +106,7 @@ class PowerOfChoice(Draw):
         return drawn
 
 
-def _reported(population: Population) -> dict[int, float]:
-    """Return the losses that candidates answered, by ascending client; only finite numbers."""
-    answers = sorted(population.answers.get(LOSS, {}).items())
-    losses = ((client, answer.get(LOSS)) for client, answer in answers)
+def _finite(answers: Mapping[int, Slot]) -> dict[int, float]:
+    """Return the losses that candidates answered, by client; only finite numbers."""
+    losses = ((client, answer.get(LOSS)) for client, answer in answers.items())
     return {client: x for client, x in losses if isinstance(x, float) and math.isfinite(x)}

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from layers.logic.core.declaration import Need, Trait
-from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.core.selector import Selector, SelectorContext
+from layers.logic.core.round import OpenRound, Run
+from layers.logic.core.selector import Selector
 from layers.logic.selectors.draws import draw_by_size, draw_uniform
 from layers.settings import Count, Share
 
@@ -42,15 +42,15 @@ class Draw(CohortSelector):
     """A selector that is a draw of clients: the first m of them to return are enough."""
 
     @abstractmethod
-    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
+    def draw(self, round: OpenRound, number: int) -> Iterable[int]:
         """Return `number` different clients, or fewer if no more can take part."""
 
-    def select(self, context: SelectorContext) -> Plan:
-        """Return the plan of the drawn clients, and of more with over-selection."""
-        m = self.size(len(context.clients))
-        if not m:
-            return Plan(())
-        return Plan(single_lanes(self.draw(context, context.population.asked(m))), enough=m)
+    def run(self, round: OpenRound) -> Run[None]:
+        """Draw m clients, and more with over-selection; the first m to return count."""
+        if m := self.size(len(round.clients)):
+            for client in sorted(self.draw(round, round.asked(m))):
+                round.train(client)
+            yield from round.until(accepted=m)
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Uniform(Draw):
 
     provides = frozenset({Trait.BY_NUMBER})
 
-    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        clients = context.clients
-        return (clients[place] for place in draw_uniform(context.rng, len(clients), number))
+    def draw(self, round: OpenRound, number: int) -> Iterable[int]:
+        clients = round.clients
+        return (clients[place] for place in draw_uniform(round.rng, len(clients), number))
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ class RoundRobin(Draw):
 
     provides = frozenset({Trait.BY_NUMBER})
 
-    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        clients = context.clients
-        first = (context.round - 1) * self.size(len(clients))
+    def draw(self, round: OpenRound, number: int) -> Iterable[int]:
+        clients = round.clients
+        first = (round.number - 1) * self.size(len(clients))
         return (clients[(first + step) % len(clients)] for step in range(number))
 
 
@@ -98,6 +98,6 @@ class BySize(Draw):
 
     requires = frozenset({Need.EQUAL_WEIGHTS})
 
-    def draw(self, context: SelectorContext, number: int) -> Iterable[int]:
-        drawn = draw_by_size(context.rng, context.population.sizes, number)
-        return (context.clients[place] for place in drawn)
+    def draw(self, round: OpenRound, number: int) -> Iterable[int]:
+        drawn = draw_by_size(round.rng, round.sizes, number)
+        return (round.clients[place] for place in drawn)

@@ -1,7 +1,5 @@
 """A user's own arrays and federated data: valid ones become a data set, others are refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Files of data sets: their folders, and downloads that give the right file or none."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Data sets of images are read as published; damaged files are refused."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """FEMNIST, SVHN and Sentiment140: read in every format, refused when damaged."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Partitions: no sample is lost or given twice, and the same seed gives the same split."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Literal

@@ -1,7 +1,5 @@
 """Large data sets on disk: converted once, completely, and equal to the original."""
 
-from __future__ import annotations
-
 import os
 import stat
 from collections.abc import Callable

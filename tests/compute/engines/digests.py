@@ -1,7 +1,5 @@
 """SHA-256 of the state after a short training, of models whose bits are easily lost."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The growth of the memory in use, as the C library counts it."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from collections.abc import Callable

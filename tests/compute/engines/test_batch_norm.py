@@ -1,7 +1,5 @@
 """BatchNorm as FedBN needs it: a step, its running statistics, and whose they are."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -10,7 +8,7 @@ from mxnet.gluon import nn
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.losses import Loss
-from layers.logic.core.mask import own_tensors
+from layers.logic.core.local_tensors import own_tensors
 from tests.compute.engines.training import plan
 from tests.logic.vector_files import vectors
 

@@ -1,7 +1,5 @@
 """A trainer takes the mini-batches of a training one by one, and the bits are those of `train`."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from typing import Any

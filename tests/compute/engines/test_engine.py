@@ -1,7 +1,5 @@
 """The engine: local SGD by its formulas, on one flat vector."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

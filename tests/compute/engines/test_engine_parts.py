@@ -1,7 +1,5 @@
 """The parts of the engine: the flat vector, the cache of graphs, the reported loss."""
 
-from __future__ import annotations
-
 import math
 import threading
 

@@ -1,7 +1,5 @@
 """The engines agree: the same initial values, and one step, gradient and loss within rounding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

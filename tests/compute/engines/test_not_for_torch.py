@@ -1,7 +1,5 @@
 """What has no translation to PyTorch is refused by the name of its operator, in one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace

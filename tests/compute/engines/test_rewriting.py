@@ -1,7 +1,5 @@
 """A rewritten graph is the same function of the same arguments, with the same gradient."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The engine on PyTorch: any module on one vector, with its buffers, frozen parts and own draws."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Traps of MXNet 1.9.1 that the engine must avoid, and bits that must not change."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

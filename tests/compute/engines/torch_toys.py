@@ -1,7 +1,5 @@
 """Modules of PyTorch for the tests of its engine."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -1,7 +1,5 @@
 """Small models of Gluon for the tests of the engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mxnet as mx

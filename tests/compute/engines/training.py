@@ -1,7 +1,5 @@
 """Samples, plans and processes for the tests of every engine."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Every loss is its equation, and its gradient that of finite differences, however it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -14,7 +14,8 @@ from fedmx.history import fork
 from fedmx.history.fork import first_rounds
 from fedmx.run import RunError
 from fedmx.run.checkpoint import read_checkpoint
-from layers.logic import LogicError, Plan, single_lanes
+from layers.logic import LogicError
+from layers.logic.core.round import PlannedLane
 from layers.logic.seeds import generator
 from layers.logic.selectors.draws import draw_uniform, replaced
 from layers.logic.selectors.uniform import BySize
@@ -184,11 +185,11 @@ def test_a_replaced_cohort_is_a_uniform_draw_of_the_others() -> None:
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(draws):
         drawn = draw_uniform(generator(seed, "select", 1), 5, 2)
-        plan = Plan(single_lanes(drawn.tolist()), enough=2)
-        without = replaced(plan, clients, (3,), seed, 1)
-        if 3 not in plan.clients:
-            assert without is plan
-        found[without.clients] += 1
+        lanes = [PlannedLane((one,)) for one in sorted(drawn.tolist())]
+        without = replaced(lanes, clients, (3,), seed, 1)
+        if 3 not in drawn:
+            assert without is lanes
+        found[tuple(client for lane in without for client in lane.clients)] += 1
     pairs = list(combinations([0, 1, 2, 4], 2))
     assert set(found) == set(pairs)
     for pair in pairs:  # five standard deviations
@@ -196,10 +197,9 @@ def test_a_replaced_cohort_is_a_uniform_draw_of_the_others() -> None:
 
 
 def test_where_nobody_is_left_to_replace_it_the_cohort_is_smaller() -> None:
-    plan = Plan(single_lanes([0, 1, 2]), enough=3)
-    assert replaced(plan, [0, 1, 2], (1,), 1, 1) == Plan(single_lanes([0, 2]), enough=2)
-    everybody = replaced(plan, [0, 1, 2], (0, 1, 2), 1, 1)
-    assert (everybody.lanes, everybody.enough) == ((), 1)
+    lanes = [PlannedLane((one,)) for one in range(3)]
+    assert replaced(lanes, [0, 1, 2], (1,), 1, 1) == [PlannedLane((0,)), PlannedLane((2,))]
+    assert replaced(lanes, [0, 1, 2], (0, 1, 2), 1, 1) == []
 
 
 def test_a_logic_replaces_clients_only_if_they_are_selected_by_number() -> None:

@@ -73,9 +73,9 @@ def test_colluders_see_the_tasks_of_the_round_whatever_the_clock_says() -> None:
     seen: list[int] = []
 
     class Watched(Mimic):
-        def collude(self, honest, liars, rng):
+        def collude(self, honest, malicious, rng):
             seen.append(len(honest))
-            return super().collude(honest, liars, rng)
+            return super().collude(honest, malicious, rng)
 
     clock = {"devices": "lognormal", "dropout": 0.5}
     one = experiment(
@@ -101,8 +101,8 @@ def test_a_recorded_run_is_replayed_resumed_and_reported(tmp_path: Path, name: s
     assert result.code == 0, result.err
     (run,) = (tmp_path / "runs").iterdir()
     records = [json.loads(line) for line in (run / "clients.jsonl").read_text().splitlines()]
-    liars = {one["client"] for one in records if one.get("liar")}
-    assert len(liars) == 2
+    malicious = {one["client"] for one in records if one.get("liar")}
+    assert len(malicious) == 2
     assert {one["share"] for one in records} == {0, 0.5}
     rounds = [json.loads(line) for line in (run / "rounds.jsonl").read_text().splitlines()]
     assert all(("attack_success" in line) == (name == "back-door") for line in rounds)
@@ -110,13 +110,13 @@ def test_a_recorded_run_is_replayed_resumed_and_reported(tmp_path: Path, name: s
     page = (tmp_path / "page.html").read_text()
     assert "2 of the clients that were asked are liars" in page
     left_out = [
-        sum(one["share"] == 0 for one in records if (one["client"] in liars) == lie)
+        sum(one["share"] == 0 for one in records if (one["client"] in malicious) == lie)
         for lie in (True, False)
     ]
     assert f"left out {left_out[0]} of 4 updates of liars and {left_out[1]} of 8" in page
     replayed = fedmx("replay", run, cwd=tmp_path)
     assert replayed.code == 0, replayed.err + replayed.out
-    one_client = fedmx("replay", run, "--round", "2", "--client", str(min(liars)), cwd=tmp_path)
+    one_client = fedmx("replay", run, "--round", "2", "--client", str(min(malicious)), cwd=tmp_path)
     assert one_client.code == 0, one_client.err + one_client.out
 
 

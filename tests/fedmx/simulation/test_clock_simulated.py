@@ -12,27 +12,11 @@ import pytest
 from fedmx import Experiment, ExperimentError, Round, simulate
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
-from layers.logic.core.plan import Plan, single_lanes
-from layers.logic.core.selector import Selector
 from tests.fedmx.algorithms import experiment
+from tests.logic.toys import FirstBack, InLanes
 
 DEVICES = {"name": "range", "samples_per_s": [20, 200], "up_bytes_per_s": [1e5, 1e6]}
 CLIENTS = 12
-
-
-@dataclass(frozen=True)
-class Fixed(Selector):
-    """The same lanes every round."""
-
-    lanes: tuple[tuple[int, ...], ...]
-    passes: int = 1
-
-    @property
-    def tasks_per_round(self) -> int:
-        return self.passes
-
-    def select(self, context) -> Plan:
-        return Plan(self.lanes, passes=self.passes)
 
 
 @dataclass(frozen=True)
@@ -97,7 +81,7 @@ def test_every_stratum_fills_its_own_quota_however_slow_its_clients_are(how: str
 
 
 def test_a_lane_takes_the_time_of_its_clients_one_after_the_other() -> None:
-    lanes = Fixed(((3, 0), (1,), (2, 5, 4)))
+    lanes = InLanes(((3, 0), (1,), (2, 5, 4)))
     (round,) = run(timed({"selector": lanes}, {"devices": Told()}, rounds=1))
     times = {client.client: client.times for client in round.report.clients}
     assert {client: (t.asked_s, t.trained_s, t.ended_s) for client, t in times.items()} == {
@@ -113,7 +97,7 @@ def test_a_lane_takes_the_time_of_its_clients_one_after_the_other() -> None:
 
 @pytest.mark.parametrize("uploads", ["parallel", {"name": "parallel", "bytes_per_s": 1e12}])
 def test_each_pass_of_a_lane_takes_the_time_of_its_clients_again(uploads) -> None:
-    lanes = Fixed(((3, 0), (1,)), 2)
+    lanes = InLanes(((3, 0), (1,)), 2)
     (round,) = run(timed({"selector": lanes}, {"devices": Told(), "uploads": uploads}, rounds=1))
     times = {client.client: client.times for client in round.report.clients}
     assert {
@@ -125,14 +109,14 @@ def test_each_pass_of_a_lane_takes_the_time_of_its_clients_again(uploads) -> Non
 
 
 def test_a_serial_channel_is_shared_by_the_passes_of_all_lanes() -> None:
-    lanes = Fixed(((1,), (2,)), 2)
+    lanes = InLanes(((1,), (2,)), 2)
     (round,) = run(timed({"selector": lanes}, {"devices": Told(), "uploads": "serial"}, rounds=1))
     # 1 trains until 2 and 5 and sends until 3 and 6; 2 until 3 and 7, and sends until 4 and 8.
     assert {c.client: c.times.ended_s for c in round.report.clients} == {1: 6, 2: 8}
 
 
 def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones_did() -> None:
-    lanes = Fixed(((3, 0),), 2)
+    lanes = InLanes(((3, 0),), 2)
     clock = {"devices": Told(), "deadline_s": 8}
     (round,) = run(timed({"selector": lanes, "min_updates": 0}, clock, rounds=1))
     assert round.report.of("lost") == (3, 0)
@@ -141,7 +125,7 @@ def test_what_the_deadline_cuts_off_in_a_later_pass_leaves_what_the_earlier_ones
 
 
 def test_of_a_lane_what_the_deadline_cuts_off_is_lost() -> None:
-    lanes = Fixed(((3, 0), (2, 5, 4)))
+    lanes = InLanes(((3, 0), (2, 5, 4)))
     (round,) = run(timed({"selector": lanes}, {"devices": Told(), "deadline_s": 8}, rounds=1))
     assert round.report.of("accepted") == (3, 0, 2)
     reasons = {client.client: client.reason for client in round.report.clients}
@@ -266,18 +250,8 @@ def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(pr
     assert all(len(round.participants) == CLIENTS for round in rounds)
 
 
-@dataclass(frozen=True)
-class Patient(Selector):
-    """The first client that comes back ends a round; the others may still come in the next one."""
-
-    def select(self, context) -> Plan:
-        late = context.in_flight
-        idle = [one for one in context.clients if one not in late]
-        return Plan(single_lanes(idle), enough=1, late=late, keeps_in_flight=True)
-
-
-def test_stragglers_that_a_plan_keeps_are_accepted_in_a_later_round() -> None:
-    rounds = run(timed({"selector": Patient()}, {"devices": DEVICES}, rounds=4))
+def test_tasks_that_outlive_their_round_are_accepted_in_a_later_one() -> None:
+    rounds = run(timed({"selector": FirstBack()}, {"devices": DEVICES}, rounds=4))
     assert [len(round.participants) for round in rounds] == [1] * len(rounds)
     late = [row for round in rounds for row in round.client_records() if row.get("staleness")]
     assert late

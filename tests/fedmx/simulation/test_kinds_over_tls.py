@@ -1,4 +1,4 @@
-"""Models, losses, opaque updates and another engine over sockets: the bits of the simulation."""
+"""Models, losses, masked updates and another engine over sockets: the bits of the simulation."""
 
 from __future__ import annotations
 

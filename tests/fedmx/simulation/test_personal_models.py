@@ -83,7 +83,7 @@ def test_a_personal_model_is_the_global_one_with_the_clients_own_tensors(tmp_pat
     with simulate(assembly) as simulation:
         *_, last = simulation
         state, memory_of = simulation.state, simulation.network.memory_of
-    travels, engine = assembly.logic.mask.travels, assembly.engine
+    travels, engine = assembly.logic.local_tensors.travels, assembly.engine
     test = assembly.data.test_samples
     own_models, newcomers = [], []
     for client, rows in enumerate(assembly.parts[1]):
@@ -149,7 +149,7 @@ def test_own_tensors_that_start_from_a_file_come_with_the_first_task(tmp_path) -
     with simulate(experiment(tmp_path, logic, compute={"start": start}, rounds=2)) as simulation:
         first, second = (one.down_bytes for one in simulation)
         assert first - second > 0, "later tasks bring what travels"
-        head = ~simulation.logic.mask.travels
+        head = ~simulation.logic.local_tensors.travels
         assert np.array_equal(simulation.weights[head], started[head])
 
 

@@ -26,7 +26,7 @@ from layers.logic.aggregators.krum import Krum, MultiKrum, NormClip
 from layers.logic.aggregators.majority_vote import MajorityVote
 from layers.logic.aggregators.mean import Mean
 from layers.logic.aggregators.median import Median, TrimmedMean
-from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, same_bits
+from tests.logic.memory_carrier import InLanes, MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import QuadraticEngine, bowl
 from tests.logic.vector_files import vectors
 
@@ -277,7 +277,7 @@ def test_an_aggregator_that_is_not_robust_takes_the_buffers_by_samples_as_fedavg
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_a_fold_that_has_seen_only_sums_is_refused(rule) -> None:
-    logic = a_logic(Fixed(((0, 1), (2,))), aggregator=rule, min_updates=9)
+    logic = a_logic(InLanes(((0, 1), (2,))), aggregator=rule, min_updates=9)
     peers = MemoryCarrier(logic, {k: bowl([1.0, 1, 1]) for k in range(3)})
     with pytest.raises(LogicError, match="which give only the sum"):
         run_round(a_state(logic), peers, logic)

@@ -88,36 +88,36 @@ def test_fangs_values_lie_beyond_all_honest_ones_against_their_mean() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("liars", [2, 3])
-def test_fangs_lie_is_what_krum_takes_and_twice_as_far_it_does_not(liars, seed) -> None:
-    honest = np.random.default_rng([liars, seed]).normal(0.3, 1.0, (8, 20)).astype(np.float32)
-    lie = FangKrum().collude(honest.astype(np.float64), liars, RNG)
+@pytest.mark.parametrize("malicious", [2, 3])
+def test_fangs_lie_is_what_krum_takes_and_twice_as_far_it_does_not(malicious, seed) -> None:
+    honest = np.random.default_rng([malicious, seed]).normal(0.3, 1.0, (8, 20)).astype(np.float32)
+    lie = FangKrum().collude(honest.astype(np.float64), malicious, RNG)
     size = np.abs(lie).max()
     np.testing.assert_array_equal(lie, -size * np.sign(honest.astype(np.float64).mean(axis=0)))
 
     def taken(vector: np.ndarray) -> bool:
-        rows = [*honest, *[vector.astype(np.float32)] * liars]
-        return int(np.argmin(scores(rows, liars))) >= len(honest)
+        rows = [*honest, *[vector.astype(np.float32)] * malicious]
+        return int(np.argmin(scores(rows, malicious))) >= len(honest)
 
     assert size > 1e-3
     assert taken(lie)
     assert not taken(2 * lie)
 
 
-def fangs_bound(honest: np.ndarray, liars: int) -> float:
+def fangs_bound(honest: np.ndarray, malicious: int) -> float:
     """Return the largest lambda, theorem 1 of the paper; the model before the round is zero."""
     h, d = honest.shape
-    neighbours, others = max(h - 2, 1), max(h - liars - 1, 1)  # m - c - 2 and m - 2 c - 1
+    neighbours, others = max(h - 2, 1), max(h - malicious - 1, 1)  # m - c - 2 and m - 2 c - 1
     sums = [sum(sorted(math.dist(a, b) for b in honest)[1 : neighbours + 1]) for a in honest]
     longest = max(math.hypot(*one) for one in honest)
     return (min(sums) / others + longest) / math.sqrt(d)
 
 
-@pytest.mark.parametrize(("number", "liars"), [(8, 2), (8, 3), (3, 1), (2, 1)])
-def test_fangs_lie_is_as_far_as_the_bound_of_the_paper_halved_some_times(number, liars) -> None:
+@pytest.mark.parametrize(("number", "malicious"), [(8, 2), (8, 3), (3, 1), (2, 1)])
+def test_fangs_lie_is_as_far_as_the_bound_of_the_paper_halved_some_times(number, malicious) -> None:
     honest = np.random.default_rng(number).normal(0.3, 1.0, (number, 20))
-    size = np.abs(FangKrum().collude(honest, liars, RNG)).max()
-    halvings = math.log2(fangs_bound(honest, liars) / size)
+    size = np.abs(FangKrum().collude(honest, malicious, RNG)).max()
+    halvings = math.log2(fangs_bound(honest, malicious) / size)
     assert halvings == pytest.approx(round(halvings), abs=1e-9)
 
 
@@ -140,9 +140,9 @@ def test_alie_takes_the_z_of_the_paper() -> None:
     """Of 50 clients with 12 liars, 14 honest ones must be on their side: z = inv(24 / 38)."""
     assert LittleIsEnough._z_max(38, 12) == pytest.approx(0.33603814, abs=1e-7)
     assert LittleIsEnough._z_max(2, 8) == 0
-    for few, liars in ((1, 1), (2, 3)):  # all honest ones, or none, must be on their side
+    for few, malicious in ((1, 1), (2, 3)):  # all honest ones, or none, must be on their side
         updates = np.arange(2.0 * few).reshape(few, 2)
-        lie = LittleIsEnough().collude(updates, liars, RNG)
+        lie = LittleIsEnough().collude(updates, malicious, RNG)
         assert lie.tolist() == updates.mean(axis=0).tolist()
 
 
@@ -153,12 +153,12 @@ def test_a_mimic_sends_the_update_at_its_place_or_the_last_one() -> None:
 
 
 def test_the_same_clients_lie_whatever_asks_and_more_of_them_for_a_larger_share() -> None:
-    few, more = (SignFlip(share).among(50, 7).liars for share in (0.2, 0.4))
+    few, more = (SignFlip(share).among(50, 7).malicious for share in (0.2, 0.4))
     assert len(few) == 10
     assert few < more
-    assert few == SignFlip(0.2).among(50, 7).liars != SignFlip(0.2).among(50, 8).liars
-    assert SignFlip((4, 1)).among(50, 7).liars == {1, 4}
-    assert SignFlip(0.2).liars == frozenset()
+    assert few == SignFlip(0.2).among(50, 7).malicious != SignFlip(0.2).among(50, 8).malicious
+    assert SignFlip((4, 1)).among(50, 7).malicious == {1, 4}
+    assert SignFlip(0.2).malicious == frozenset()
     with pytest.raises(LogicError, match="from 0 to 49, not 50"):
         SignFlip((50,)).among(50, 7)
 
@@ -232,7 +232,7 @@ def test_only_liars_lie_and_the_report_marks_them() -> None:
     peers, honest = MemoryCarrier(logic, bowls(4)), MemoryCarrier(plain, bowls(4))
     lied, report = run_round(a_state(logic), peers, logic)
     true, _ = run_round(a_state(plain), honest, plain)
-    assert [one.client for one in report.clients if one.liar] == [1, 3]
+    assert [one.client for one in report.clients if one.malicious] == [1, 3]
     assert np.linalg.norm(lied.weights) > 10 * np.linalg.norm(true.weights)
 
 

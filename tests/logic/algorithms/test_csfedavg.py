@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from layers.logic.core.plan import Population
 
 from layers.logic import Facilities, LogicError, SelectorContext, Training, run_round
 from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
-from layers.logic.core.plan import Population
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.stragglers import Stragglers
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -86,7 +86,7 @@ def test_the_model_of_a_client_that_began_at_another_than_the_global_one_is_comp
     """The second client of a lane begins where the first one ended."""
     w_aux = np.array([1.0, -2.0, 0.5], np.float32)
     logic = a_logic(
-        Fixed(((0, 1), (2,))),
+        InLanes(((0, 1), (2,))),
         hooks=[Divergence()],
         training=Training(steps=1, learning_rate=0.5),
         facilities=Facilities(lambda weights, buffers, training, seed: w_aux),

@@ -13,7 +13,7 @@ from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split
 from layers.logic.core.state import ServerState
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -193,7 +193,7 @@ def test_with_nobody_else_it_is_the_mediators_mean() -> None:
     state = after_one_round(clients, FedAimSplit(mediators=1))
     assert biased(state) == [0, 1]
     logic = a_logic(
-        Fixed((split_of(state).mediators[0],)), training=Training(steps=2, learning_rate=0.1)
+        InLanes((split_of(state).mediators[0],)), training=Training(steps=2, learning_rate=0.1)
     )
     alone, _ = run_round(a_state(logic, np.ones(3)), MemoryCarrier(logic, clients), logic)
     assert same_bits(state.weights, alone.weights)
@@ -443,7 +443,7 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
     [("stratum 1", ((0,), (1,)), "'stratum 1'"), (EBS, ((3, 1),), r"\[3, 1\]; .* fedaim")],
 )
 def test_a_group_or_clients_whose_bias_it_does_not_know_are_named(group, lanes, named) -> None:
-    class Grouped(Fixed):
+    class Grouped(InLanes):
         def select(self, context) -> Plan:
             return Plan(self.lanes, groups=(group,) * len(self.lanes))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import Plan
 
 from layers.logic import (
     PRESETS,
@@ -28,8 +29,7 @@ from layers.logic.algorithms.personal import (
     PerFedAvgTrainer,
     PfedMeTrainer,
 )
-from layers.logic.core.mask import Mask, own_tensors
-from layers.logic.core.plan import Plan
+from layers.logic.core.local_tensors import LocalTensors, own_tensors
 from layers.logic.core.state import ClientState
 from layers.logic.core.trainer import Trainer
 from layers.logic.hooks.local_gradients import FedProx
@@ -68,7 +68,7 @@ class Run:
             for one in given["tensors"]
         )
         start = np.array(given["model_0"], np.float32)
-        mask = Mask(tensors, own_tensors(own, tensors)) if own else None
+        local_tensors = LocalTensors(tensors, own_tensors(own, tensors)) if own else None
         self.logic = Logic(
             layout=tensors,
             selector=Scripted(tuple(map(tuple, given["rounds"]))),
@@ -77,7 +77,7 @@ class Run:
             trainer=preset.trainer,
             training=Training(steps=steps, learning_rate=rate, weight_decay=decay),
             max_update=None,
-            mask=mask,
+            local_tensors=local_tensors,
             initial=(start, NO_BUFFERS),
         )
         self.clients = {
@@ -134,7 +134,7 @@ PARTIAL = {
 def test_what_travels_what_stays_and_what_each_client_uses(known, name) -> None:
     wanted = known["expected"][name.replace("-", "_")]
     run = Run(known["inputs"], name, **PARTIAL[name])
-    assert sorted(run.logic.mask.own) == sorted(wanted["own"])
+    assert sorted(run.logic.local_tensors.own) == sorted(wanted["own"])
     for one in wanted["rounds"]:
         run.round()
         assert set(run.sent) == set(one["selected"])
@@ -143,7 +143,7 @@ def test_what_travels_what_stays_and_what_each_client_uses(known, name) -> None:
             assert sent.size == wanted["values_sent"]
             close(sent, client["sent"])
         assert all(task.weights.size == wanted["values_sent"] for task in run.carrier.tasks)
-        close(run.state.weights[run.logic.mask.travels], one["shared_after"])
+        close(run.state.weights[run.logic.local_tensors.travels], one["shared_after"])
         for client, own in one["own_after"].items():
             close(run.memory(int(client))["mask"]["own"], own)
         for client, model in one["personal_models"].items():
@@ -154,7 +154,7 @@ def test_fedrep_of_the_paper_weighs_clients_equally(known) -> None:
     run = Run(known["inputs"], "fedrep", weights="uniform", **PARTIAL["fedrep"])
     for shared in known["expected"]["fedrep_equal_weights"]:
         run.round()
-        close(run.state.weights[run.logic.mask.travels], shared)
+        close(run.state.weights[run.logic.local_tensors.travels], shared)
 
 
 @pytest.mark.parametrize("tune", ["all", "head", "body"])
@@ -337,7 +337,7 @@ def test_a_hook_corrects_the_steps_of_each_part_of_the_model_while_it_trains(
         hooks=(FedProx(MU),),
         training=Training(steps=STEPS, learning_rate=RATE),
         max_update=None,
-        mask=Mask(tensors, frozenset({"head"})),
+        local_tensors=LocalTensors(tensors, frozenset({"head"})),
         initial=(start.astype(np.float32), NO_BUFFERS),
     )
     carrier = MemoryCarrier(logic, {0: Quadratic(np.diag(a), b, 10)})

@@ -35,7 +35,7 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import bowls
-from tests.logic.toys import InPasses
+from tests.logic.toys import InLanes
 from tests.logic.vector_files import CLOSE, quadratics, vectors
 
 KEY = "0:Scaffold"
@@ -154,7 +154,9 @@ def test_a_client_that_takes_part_first_in_a_later_round_corrects_by_c() -> None
 
 
 def test_in_the_second_pass_of_round_1_c_is_zero_and_a_client_corrects_by_its_own_variate() -> None:
-    logic = a_logic(InPasses(), hooks=[Scaffold()], training=Training(steps=1, learning_rate=0.5))
+    logic = a_logic(
+        InLanes(passes=2), hooks=[Scaffold()], training=Training(steps=1, learning_rate=0.5)
+    )
     peers = MemoryCarrier(logic, bowls(1))
     b = peers.clients[0].b
     state, _ = run_round(a_state(logic), peers, logic)
@@ -251,7 +253,7 @@ def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_v
 
 
 def test_a_client_that_is_cut_off_between_two_passes_has_lost_its_variate() -> None:
-    logic = local(InPasses())
+    logic = local(InLanes(passes=2))
     passes = []
 
     def once(update):

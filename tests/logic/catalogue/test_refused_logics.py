@@ -14,7 +14,7 @@ from layers.logic import AGGREGATORS, HOOKS, PRESETS, SELECTORS, LogicError, Tra
 from layers.logic.compression.sides import CodecHook
 from layers.logic.core.declaration import RULES, Condition, Need, Part, Trait, check_together
 from layers.logic.core.hook import Facilities
-from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone
+from tests.logic.memory_carrier import InLanes, MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
 
 BELOW_1 = math.nextafter(1, 0)
@@ -344,12 +344,12 @@ def test_what_cannot_work_is_refused_and_what_is_next_to_it_is_not(name) -> None
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_lanes_of_several_clients_are_for_rules_that_need_no_single_update(name) -> None:
     rule = AGGREGATORS[name](**({"trim": 0.2} if name == "trimmed-mean" else {}))
-    for selector in (Fixed(((0, 1), (2,), (3,), (4,))), alone(0, 1, 2, 3, 4)):
+    for selector in (InLanes(((0, 1), (2,), (3,), (4,))), alone(0, 1, 2, 3, 4)):
         trains = Facilities(auxiliary=lambda weights, *_: weights + 1)  # fltrust
         logic = a_logic(selector, aggregator=rule, min_updates=5, facilities=trains)
         peers = MemoryCarrier(logic, CLIENTS)
         if EACH_CLIENT[name] and selector.lanes[0] == (0, 1):
-            with pytest.raises(LogicError, match=f"{type(rule).__name__} .* Fixed"):
+            with pytest.raises(LogicError, match=f"{type(rule).__name__} .* InLanes"):
                 run_round(a_state(logic), peers, logic)
             assert not peers.tasks, "before anybody is asked"
         else:

@@ -10,7 +10,7 @@ import pytest
 from layers.logic import ClientSide, Hook, LogicError, Rejected, ServerSide, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need
-from tests.logic.memory_carrier import Fixed, MemoryCarrier, a_logic, a_state, alone, same_bits
+from tests.logic.memory_carrier import InLanes, MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
 
 CLIENTS = bowls(3)
@@ -36,9 +36,9 @@ def test_an_aggregator_can_ask_for_the_received_models_loss() -> None:
 
 
 def test_an_aggregator_that_looks_at_each_client_refuses_lanes_of_several() -> None:
-    logic = a_logic(Fixed(((0, 1), (2,))), aggregator=Picky())
+    logic = a_logic(InLanes(((0, 1), (2,))), aggregator=Picky())
     peers = MemoryCarrier(logic, CLIENTS)
-    with pytest.raises(LogicError, match=r"Picky .* Fixed"):
+    with pytest.raises(LogicError, match=r"Picky .* InLanes"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from layers.logic.core.plan import Population, single_lanes
 
 from layers.logic import LogicError, Plan
-from layers.logic.core.plan import Population, single_lanes
 
 REFILLS = {"lanes": (), "enough": 2, "keeps_in_flight": True, "refills": True}
 PAIRS = [

@@ -16,7 +16,7 @@ from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import RoundRobin
 from tests.logic.given_updates import kept, peers_of
 from tests.logic.memory_carrier import a_state, alone, run_rounds
-from tests.logic.toys import InPasses
+from tests.logic.toys import InLanes
 from tests.logic.vector_files import CLOSE, vectors
 
 
@@ -99,7 +99,7 @@ def noisy_round(hook, delta, seed: int = 0, rounds: int = 1):
 def test_a_budget_is_for_one_pass_and_a_second_one_is_refused_before_it_spends_it_again() -> None:
     sent = []
     for hook in (NOISY, replace(NOISY, epsilon=None)):
-        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=InPasses())
+        peers = peers_of(hook, {(1, 0): np.ones(4, np.float32)}, [4], selector=InLanes(passes=2))
         peers.forge = lambda update: [sent.append(update.pass_number) or update]
         if hook is NOISY:
             with pytest.raises(LogicError, match="each time would spend epsilon"):

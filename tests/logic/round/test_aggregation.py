@@ -19,7 +19,7 @@ from layers.logic.aggregators.q_fedavg import QFedAvg
 from layers.logic.core.messages import EMPTY
 from layers.logic.round.exchange import Costs, ReportCosts
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -35,7 +35,7 @@ floats = st.floats(-(2.0**100), 2.0**100, width=32)
 @given(order=st.permutations(range(6)))
 def test_any_order_of_arrival_gives_the_same_bits(order) -> None:
     lanes = ((3,), (0, 5), (1, 2), (4,))
-    logic = a_logic(Fixed(lanes), training=Training(epochs=3), seed=7)
+    logic = a_logic(InLanes(lanes), training=Training(epochs=3), seed=7)
     state, report = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS, order=order), logic)
     again, same = run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
     assert same_bits(state.weights, again.weights)
@@ -140,7 +140,7 @@ def test_a_contribution_of_a_lane_is_what_all_its_clients_did() -> None:
             seen.append(contribution)
             return super().add(total, contribution)
 
-    logic = a_logic(Fixed(((2, 0), (1,))), aggregator=Watch())
+    logic = a_logic(InLanes(((2, 0), (1,))), aggregator=Watch())
     peers = MemoryCarrier(logic, CLIENTS, order=(1, 2, 0))
     start = a_state(logic)
     run_round(start, peers, logic)

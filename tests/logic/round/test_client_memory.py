@@ -14,18 +14,17 @@ from layers.logic import (
     ClientSide,
     ClientState,
     Hook,
-    Plan,
+    Offer,
     Question,
     Selector,
     Task,
     TooFewUpdates,
     Training,
-    Verdict,
     run_round,
 )
 from layers.logic.core.state import NO_ROUND, RoundMemory
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -62,24 +61,27 @@ def test_the_residual_carries_over() -> None:
     np.testing.assert_allclose(state.weights - start.weights, np.sum(deltas, axis=0), atol=1e-5)
 
 
-class Declining(Fixed):
-    def select(self, context) -> Plan:
-        return Plan(self.lanes, offers=True)
-
-    def on_offers(self, pending, so_far):
-        said = [Verdict(offer.round, offer.client, offer.client != 1) for offer in pending.offers]
-        return said, None
+class Declining(InLanes):
+    def run(self, round):
+        for client in round.clients:
+            round.train(client, offer=True)
+        while round.outstanding:
+            match (yield from round.next()):
+                case Offer(client=1) as offer:
+                    round.decline(offer)
+                case Offer() as offer:
+                    round.grant(offer)
 
 
 def missing(how: str) -> tuple:
     """Return a selector and the peers' settings by which client 1's update does not count."""
     lanes = ((0,), (1,), (2,))
     if how == "rejected":
-        return Fixed(lanes), {"forge": lying(1, delta=NAN)}
+        return InLanes(lanes), {"forge": lying(1, delta=NAN)}
     if how == "lost on the way":
-        return Fixed(lanes), {"forge": lambda update: [update] if update.client != 1 else []}
+        return InLanes(lanes), {"forge": lambda update: [update] if update.client != 1 else []}
     if how == "late":
-        return Fixed(lanes), {"order": (0, 2, 1), "deadline": 2}
+        return InLanes(lanes), {"order": (0, 2, 1), "deadline": 2}
     return Declining(lanes), {}
 
 
@@ -187,8 +189,8 @@ def test_ledgers_go_into_a_tree_and_come_back() -> None:
 
 
 def test_the_steps_of_a_round_are_in_the_order_in_which_they_happen() -> None:
-    def asked(moment: str) -> list[tuple[int, int]]:
-        return [Question(f"hooks {moment}", number=one).step for one in (1, 2, 3)]
+    def asked(phase: str) -> list[tuple[int, int]]:
+        return [Question(f"hooks {phase}", number=one).step for one in (1, 2, 3)]
 
     task = Task(1, 0, 3, Training(), NAN, NAN)
     passes = [replace(task, pass_number=one).step for one in (1, 2, 3)]

@@ -14,19 +14,17 @@ from layers.logic import (
     ClientSide,
     Hook,
     LogicError,
-    Plan,
     Question,
     Selector,
     ServerSide,
     TooFewUpdates,
     Training,
     run_round,
-    single_lanes,
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.round.hook_order import keyed
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -35,7 +33,6 @@ from tests.logic.memory_carrier import (
     run_rounds,
 )
 from tests.logic.quadratic import THREE_BOWLS
-from tests.logic.toys import InPasses
 
 
 @dataclass(frozen=True)
@@ -56,16 +53,16 @@ class Masked(Hook):
             self.left = 0.0
             self.folded: list[int] = []
 
-        def ask(self, moment, clients, context):
-            if moment == "cohort":
+        def ask(self, phase, clients, context):
+            if phase == "cohort":
                 return {"ask": "your number"}
             assert not self.folded, "nothing is folded before the answers"
             self.returned = clients
             gone = [number for client, number in self.told.items() if client not in clients]
             return {"gone": np.array(gone, np.int64)}
 
-        def on_answers(self, moment, answers, context):
-            if moment == "cohort":
+        def on_answers(self, phase, answers, context):
+            if phase == "cohort":
                 self.told = {client: int(slot["number"]) for client, slot in answers.items()}
             else:
                 self.left = sum(float(slot["left"]) for slot in answers.values())
@@ -84,8 +81,8 @@ class Masked(Hook):
             return replace(state, weights=state.weights - correction)
 
     class Client(ClientSide):
-        def answer(self, moment, question, context: ClientContext):
-            if moment == "cohort":
+        def answer(self, phase, question, context: ClientContext):
+            if phase == "cohort":
                 return {"number": _number(context.client)}
             mine = _number(context.client)
             return {"left": float(sum(mine - int(other) for other in question["gone"]))}
@@ -120,7 +117,7 @@ def test_no_timer_is_left_after_the_last_update_or_answer(hooks) -> None:
 
 class Counted(Hook):
     class Client(ClientSide):
-        def answer(self, moment, question, context: ClientContext):
+        def answer(self, phase, question, context: ClientContext):
             return {"clients": context.clients}
 
 
@@ -198,15 +195,15 @@ class Discards(Hook):
             super().__init__(hook)
             self.questions = 0
 
-        def ask(self, moment, clients, context):
+        def ask(self, phase, clients, context):
             self.questions += 1
             return {"number": self.questions}
 
-        def on_answers(self, moment, answers, context):
+        def on_answers(self, phase, answers, context):
             return self.questions < 2
 
-        def discard(self, moment, clients, context):
-            assert moment == "returned"
+        def discard(self, phase, clients, context):
+            assert phase == "returned"
             return {one: "odd" for one in (*clients, 99) if one % 2}
 
         def on_accepted(self, update, context):
@@ -217,7 +214,7 @@ class Discards(Hook):
     ("selector", "counted", "reasons"),
     [
         (alone(0, 1, 2), (0, 2), {1: "odd"}),
-        (Fixed(((0, 1), (2,))), (2,), {0: "client 1 of its lane: odd", 1: "odd"}),
+        (InLanes(((0, 1), (2,))), (2,), {0: "client 1 of its lane: odd", 1: "odd"}),
     ],
 )
 def test_an_update_that_a_hook_discards_after_its_questions_is_not_folded(
@@ -242,16 +239,16 @@ class DiscardsLater(Hook):
     class Server(ServerSide):
         asks = frozenset({"returned"})
 
-        def ask(self, moment, clients, context):
+        def ask(self, phase, clients, context):
             return {"number": 1}
 
-        def discard(self, moment, clients, context):
+        def discard(self, phase, clients, context):
             return {1: "odd"} if context.round == 2 else {}
 
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_client_whose_updates_are_discarded_goes_on_from_the_round_before(passes) -> None:
-    selector = InPasses(passes=passes)
+    selector = InLanes(passes=passes)
     logic = a_logic(selector, aggregator=Mean("uniform"), hooks=[DiscardsLater()])
     peers = MemoryCarrier(logic, THREE_BOWLS)
     state, reports = run_rounds(2, a_state(logic), peers)
@@ -285,15 +282,15 @@ class Asked(MemoryCarrier):
 class Inquiring(Selector):
     """Asks for times once, and for losses in each round."""
 
-    def surveys(self):
-        return (Question("times"),)
+    asks = (Question("times"),)
 
-    def inquire(self, context):
-        return ((Question("loss"), tuple(context.clients)),)
-
-    def select(self, context):
-        assert context.population.training.learning_rate == rate_of(context.round)
-        return Plan(single_lanes(context.clients))
+    def run(self, round):
+        yield from round.ask(*self.asks, once=True)
+        yield from round.ask(Question("loss"))
+        assert round.training.learning_rate == rate_of(round.number)
+        for client in round.clients:
+            round.train(client)
+        yield from round.until_all()
 
 
 def rate_of(round: int) -> float:

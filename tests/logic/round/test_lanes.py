@@ -10,7 +10,7 @@ import pytest
 from layers.logic import LogicError, run_round
 from layers.logic.aggregators.mean import Mean
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -35,7 +35,7 @@ def returned(peers: MemoryCarrier, client: int) -> np.ndarray:
 
 
 def test_a_lane_trains_in_sequence() -> None:
-    logic = a_logic(Fixed(((2, 0, 1),)))
+    logic = a_logic(InLanes(((2, 0, 1),)))
     start = a_state(logic, [1, 2, 3])
     peers = MemoryCarrier(logic, CLIENTS)
     state, report = run_round(start, peers, logic)
@@ -50,13 +50,13 @@ def test_a_lane_trains_in_sequence() -> None:
 
 
 def test_a_client_that_falls_out_of_the_middle_is_passed_over() -> None:
-    logic = a_logic(Fixed(((2, 0, 1),)))
+    logic = a_logic(InLanes(((2, 0, 1),)))
     peers = MemoryCarrier(logic, CLIENTS, forge=lying(0, delta=NAN))
     state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (2, 1)
     assert report.of("rejected") == (0,)
     assert same_bits(started_from(peers)[1], started_from(peers)[0])
-    short = a_logic(Fixed(((2, 1),)))
+    short = a_logic(InLanes(((2, 1),)))
     expected, _ = run_round(a_state(logic), MemoryCarrier(short, CLIENTS), short)
     assert same_bits(state.weights, expected.weights)
     assert same_bits(state.buffers, expected.buffers)
@@ -74,7 +74,7 @@ def test_folding_waits_for_the_order_of_the_plan() -> None:
         events.append(f"client {update.client}")
         return [update]
 
-    logic = a_logic(Fixed(((0, 1), (2,), (3, 4))), aggregator=Noting())
+    logic = a_logic(InLanes(((0, 1), (2,), (3, 4))), aggregator=Noting())
     peers = MemoryCarrier(logic, CLIENTS, order=(3, 4, 2, 0, 1), forge=arrive)
     run_round(a_state(logic), peers, logic)
     assert events == [
@@ -84,7 +84,7 @@ def test_folding_waits_for_the_order_of_the_plan() -> None:
 
 
 def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
-    logic = a_logic(Fixed(((0, 1, 2), (3,))))
+    logic = a_logic(InLanes(((0, 1, 2), (3,))))
     peers = MemoryCarrier(logic, CLIENTS, silent=[1])
     state, report = run_round(a_state(logic), peers, logic)
     assert [(c.client, c.status) for c in report.clients] == [
@@ -96,14 +96,14 @@ def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
     assert "not reached" in report.clients[2].reason
     assert report.selected == 4
     assert [task.client for task in peers.tasks] == [0, 3, 1]
-    other = a_logic(Fixed(((0,), (3,))))
+    other = a_logic(InLanes(((0,), (3,))))
     expected, _ = run_round(a_state(logic), MemoryCarrier(other, CLIENTS), other)
     assert same_bits(state.weights, expected.weights)
 
 
 @pytest.mark.parametrize("stranger", [77, 9])
 def test_a_selector_that_names_a_client_that_cannot_be_asked_is_told_so(stranger) -> None:
-    logic = a_logic(Fixed(((0, stranger),)))
+    logic = a_logic(InLanes(((0, stranger),)))
     clients = {**CLIENTS, 9: replace(CLIENTS[0], n=0)}
-    with pytest.raises(LogicError, match=rf"Fixed selected clients \[{stranger}\]"):
+    with pytest.raises(LogicError, match=rf"InLanes.run trains clients \[{stranger}\]"):
         run_round(a_state(logic), MemoryCarrier(logic, clients), logic)

@@ -11,7 +11,6 @@ from layers.logic import Training, run_round
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.hooks.compressors import Stc
 from tests.logic.memory_carrier import (
-    Buffered,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -20,6 +19,7 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import THREE_BOWLS
+from tests.logic.toys import FirstBack
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def test_a_trainer_keeps_a_model_of_the_clients_own() -> None:
 
 
 def test_a_client_keeps_what_it_remembers_when_its_late_update_is_accepted() -> None:
-    logic = a_logic(Buffered(), hooks=[Stc(p_down=None)], trainer=Ditto())
+    logic = a_logic(FirstBack(), hooks=[Stc(p_down=None)], trainer=Ditto())
     peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
     state, _ = run_round(a_state(logic), peers, logic)
     peers.order = (0, 1, 2)

@@ -14,10 +14,12 @@ from layers.logic import (
     ClientLost,
     ClientState,
     LogicError,
-    Plan,
+    OpenRound,
+    Selector,
     StateLost,
     TooFewUpdates,
     Training,
+    Trait,
     Update,
     run_round,
 )
@@ -26,14 +28,14 @@ from layers.logic.core.state import NO_ROUND
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
 from tests.logic.rounded import Rounded
-from tests.logic.toys import InPasses
+from tests.logic.toys import InLanes
 
 CLIENTS = bowls(6, noise=0.2)
 NAN = np.full(3, np.nan, np.float32)
 
 
 def a_run(lanes, passes: int = 2, **peers):
-    logic = a_logic(InPasses(lanes, passes), hooks=[Rounded()], training=Training(epochs=2), seed=3)
+    logic = a_logic(InLanes(lanes, passes), hooks=[Rounded()], training=Training(epochs=2), seed=3)
     return logic, MemoryCarrier(logic, CLIENTS, **peers)
 
 
@@ -48,7 +50,7 @@ def in_pass(number: int, client: int, change):
 
 
 def test_a_lane_is_gone_through_again_from_where_its_last_client_ended() -> None:
-    logic, clients = a_logic(InPasses(((2, 0),), 3)), bowls(6)
+    logic, clients = a_logic(InLanes(((2, 0),), 3)), bowls(6)
     peers = MemoryCarrier(logic, clients)
     state, report = run_round(a_state(logic, [1, 2, 3]), peers, logic)
     assert [task.client for task in peers.tasks] == [2, 0, 2, 0, 2, 0]
@@ -75,12 +77,12 @@ def test_each_pass_of_a_client_draws_anew_and_the_first_one_as_without_passes() 
 
 
 def test_a_lane_weighs_the_samples_of_its_clients_once() -> None:
-    logic = a_logic(InPasses(((0, 1), (2,))))
+    logic = a_logic(InLanes(((0, 1), (2,))))
     peers = MemoryCarrier(logic, CLIENTS)
     state, _ = run_round(a_state(logic), peers, logic)
     ends = []
     for lane in ((0, 1), (2,)):
-        alone = a_logic(InPasses((lane,)))
+        alone = a_logic(InLanes((lane,)))
         ends.append(run_round(a_state(alone), MemoryCarrier(alone, CLIENTS), alone)[0].weights)
     samples = [len(CLIENTS[0]) + len(CLIENTS[1]), len(CLIENTS[2])]
     np.testing.assert_allclose(state.weights, np.average(ends, axis=0, weights=samples), rtol=1e-5)
@@ -235,29 +237,35 @@ def test_a_client_that_comes_back_without_its_memory_does_its_pass_anew() -> Non
     assert peers.memory(1, state).memory["0:Rounded"]["sent"] == 1
 
 
-@pytest.mark.parametrize(
-    "with_what",
-    [{"offers": True}, {"in_turn": True}, {"keeps_in_flight": True}, {"late": (7,)}],
-    ids=lambda given: next(iter(given)),
-)
-def test_what_needs_one_task_of_each_client_is_refused(with_what) -> None:
-    with pytest.raises(LogicError, match="several passes"):
-        Plan(((0,), (1,)), passes=2, **with_what)
-    Plan(((0,), (1,)), passes=1, **with_what)
+@pytest.mark.parametrize("lane", [{"passes": 2}, {"clients": (0, 1)}])
+@pytest.mark.parametrize("kind", ["asynchronous", "in turn"])
+def test_a_round_of_single_tasks_has_no_lanes_of_several(kind: str, lane: dict) -> None:
+    class Several(Selector):
+        provides = {Trait.ASYNCHRONOUS} if kind == "asynchronous" else frozenset()
+        tasks_per_round = 9
+
+        def run(self, round):
+            round.in_turn = kind == "in turn"
+            round.train_lane(**{"clients": (0,), **lane})
+            yield from round.until_all()
+
+    logic = a_logic(Several())
+    with pytest.raises(LogicError, match=r"Several.run trains clients one after the other"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_more_passes_than_a_selector_says_that_clients_answer_are_refused() -> None:
-    class Silent(InPasses):
+    class Silent(InLanes):
         tasks_per_round = 1
 
-    logic = a_logic(Silent(((0,),)))
+    logic = a_logic(Silent(((0,),), 2))
     with pytest.raises(LogicError, match="tasks_per_round"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_no_passes_and_an_aggregator_of_single_updates_are_refused() -> None:
-    with pytest.raises(LogicError, match="passes=0"):
-        Plan(((0,),), passes=0)
-    logic = a_logic(InPasses(((0,), (1,))), aggregator=Median())
+    with pytest.raises(LogicError, match="0 passes"):
+        OpenRound({0: 1}).train_lane([0], passes=0)
+    logic = a_logic(InLanes(((0,), (1,)), 2), aggregator=Median())
     with pytest.raises(LogicError, match="passes"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from layers.logic import RoundReport, TooFewUpdates, Traffic, run_round
 from layers.logic.core.report import ClientReport, Overhead
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -55,7 +55,7 @@ def test_two_reports_are_equal_if_the_same_happened_however_long_it_took_and_wha
             client,
             {"times", "offer", "task_round", "tasks"},
             {"client", "status", "reason", "traceback", "samples", "steps", "metrics", "traffic"}
-            | {"code", "peak", "counted_before", "version", "staleness", "share", "liar"},
+            | {"code", "peak", "counted_before", "version", "staleness", "share", "malicious"},
         ),
     ):
         assert {field.name for field in fields(one)} == costs | seen
@@ -110,14 +110,14 @@ def test_without_any_update_the_model_is_kept_and_the_round_advances() -> None:
 
 @pytest.mark.parametrize("clients", [CLIENTS, {}])
 def test_a_round_that_selects_nobody_ends(clients) -> None:
-    logic = a_logic(Fixed(()), min_updates=0)
+    logic = a_logic(InLanes(()), min_updates=0)
     start = a_state(logic, [1, 2, 3])
     state, report = run_round(start, MemoryCarrier(logic, clients), logic)
     assert report.clients == ()
     assert state.round == 1
     assert same_bits(state.weights, start.weights)
     with pytest.raises(TooFewUpdates, match="0 of the 1"):
-        run_round(start, MemoryCarrier(a_logic(Fixed(())), clients), a_logic(Fixed(())))
+        run_round(start, MemoryCarrier(a_logic(InLanes(())), clients), a_logic(InLanes(())))
 
 
 def test_the_report_gives_traffic_by_client_and_its_sum() -> None:
@@ -154,7 +154,7 @@ def test_the_reported_loss_is_weighted_by_samples() -> None:
 def test_everybody_in_the_plan_is_reported_and_who_counted_contributed(
     lanes, order, lost, silent, deadline
 ) -> None:
-    logic = a_logic(Fixed(lanes), min_updates=0)
+    logic = a_logic(InLanes(lanes), min_updates=0)
     start = a_state(logic)
     peers = MemoryCarrier(logic, CLIENTS, order, lost, silent, deadline=deadline)
     state, report = run_round(start, peers, logic)
@@ -164,7 +164,7 @@ def test_everybody_in_the_plan_is_reported_and_who_counted_contributed(
     assert all(c.reason for c in report.clients if c.status != "accepted")
     # The same as a round whose plan has only those who counted, in their lanes.
     rest = tuple(tuple(c for c in lane if c in counted) for lane in lanes)
-    only = a_logic(Fixed(tuple(lane for lane in rest if lane)), min_updates=0)
+    only = a_logic(InLanes(tuple(lane for lane in rest if lane)), min_updates=0)
     expected, _ = run_round(start, MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
     assert np.isfinite(state.weights).all()

@@ -1,4 +1,4 @@
-"""Opaque updates and several questions at a moment, by a toy of secure aggregation."""
+"""Masked updates and several questions in a phase, by a toy of secure aggregation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.errors import PartFailed
 from layers.logic.hooks.server_optimisers import FedAvgM
 from tests.logic.memory_carrier import (
-    Fixed,
+    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -204,7 +204,7 @@ def test_parts_that_look_at_single_updates_are_refused(settings, says) -> None:
         a_logic(alone(*CLIENTS), **{"hooks": [SecureSum()], **settings})
 
 
-@pytest.mark.parametrize("selector", [Offered(), Fixed(((0, 1), (2,), (3,)))])
+@pytest.mark.parametrize("selector", [Offered(), InLanes(((0, 1), (2,), (3,)))])
 def test_lanes_of_several_clients_and_offers_are_refused_in_the_round(selector) -> None:
     logic = a_logic(selector, hooks=[SecureSum()])
     peers = MemoryCarrier(logic, CLIENTS)

@@ -1,4 +1,4 @@
-"""A mask says which tensors travel; the others are each client's own."""
+"""Local tensors stay on each client; the others travel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import FedAim
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.declaration import Trait
-from layers.logic.core.mask import Mask, own_tensors
+from layers.logic.core.local_tensors import LocalTensors, own_tensors
 from layers.logic.core.messages import EMPTY
 from layers.logic.hooks.compressors import SignSgd, Stc
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
@@ -65,15 +65,15 @@ def tensors(names: Sequence[str]) -> list[Tensor]:
     return [Tensor(name, (1,), place, place + 1) for place, name in enumerate(names)]
 
 
-def masked(**settings):
-    mask = Mask(TENSORS, frozenset({"head"}))
+def with_local_tensors(**settings):
+    local_tensors = LocalTensors(TENSORS, frozenset({"head"}))
     logic = a_logic(alone(0, 1, 2), training=Training(steps=1, learning_rate=0.5), **settings)
     initial = np.zeros(3, np.float32), np.zeros(1, np.float32)
-    return replace(logic, layout=TENSORS, mask=mask, initial=initial)
+    return replace(logic, layout=TENSORS, local_tensors=local_tensors, initial=initial)
 
 
 def test_a_mask_says_which_tensors_travel_and_the_others_stay_with_each_client() -> None:
-    logic = masked(aggregator=Mean("uniform"))
+    logic = with_local_tensors(aggregator=Mean("uniform"))
     peers = MemoryCarrier(logic, THREE_BOWLS)
     sizes = []
     peers.forge = lambda update: sizes.append(update.delta.size) or [update]
@@ -88,29 +88,29 @@ def test_a_mask_says_which_tensors_travel_and_the_others_stay_with_each_client()
 
 def test_a_mask_goes_with_hooks_on_updates_and_not_with_an_encoded_model() -> None:
     state, report = run_round(
-        a_state(logic := masked(hooks=[FedProx(0.1), Stc(p_down=None)])),
+        a_state(logic := with_local_tensors(hooks=[FedProx(0.1), Stc(p_down=None)])),
         MemoryCarrier(logic, THREE_BOWLS),
         logic,
     )
     assert report.of("accepted") == (0, 1, 2)
     assert state.weights[2] == 0
     with pytest.raises(LogicError, match="Stc encodes the whole model"):
-        masked(hooks=[Stc()])
+        with_local_tensors(hooks=[Stc()])
 
 
 def test_a_mask_does_not_go_with_questions_about_the_whole_model() -> None:
-    logic = replace(masked(aggregator=Mean("uniform")), selector=PowerOfChoice(count=1))
+    logic = replace(with_local_tensors(aggregator=Mean("uniform")), selector=PowerOfChoice(count=1))
     peers = MemoryCarrier(logic, THREE_BOWLS)
     with pytest.raises(LogicError, match="PowerOfChoice asks clients about the whole model"):
         run_round(a_state(logic), peers, logic)
     assert not peers.tasks
     with pytest.raises(LogicError, match="FedAim asks clients about the whole model"):
-        masked(aggregator=FedAim())
-    masked(aggregator=FedAim(loss_of="received"))
+        with_local_tensors(aggregator=FedAim())
+    with_local_tensors(aggregator=FedAim(loss_of="received"))
 
 
 def test_the_norm_of_an_offer_is_of_what_travels() -> None:
-    logic = masked()
+    logic = with_local_tensors()
     logic = replace(logic, selector=Offered())
     _, report = run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
     assert report.of("accepted") == (0, 1, 2)
@@ -122,7 +122,7 @@ def test_the_norm_of_an_offer_is_of_what_travels() -> None:
     "hooks", [[Scaffold(option="I")], [Scaffold(option="II")], [SignSgd(down=False)]]
 )
 def test_nothing_of_a_clients_own_tensors_is_in_what_hooks_send(hooks) -> None:
-    logic = masked(hooks=hooks)
+    logic = with_local_tensors(hooks=hooks)
     peers = MemoryCarrier(logic, THREE_BOWLS)
     sent = []
     peers.forge = lambda update: sent.append(update) or [update]
@@ -152,50 +152,50 @@ class Whole(Hook):
 
 
 def test_the_servers_values_of_a_clients_own_tensors_stay_whatever_is_sent() -> None:
-    logic = masked(hooks=[Whole()], aggregator=Mean("uniform"))
+    logic = with_local_tensors(hooks=[Whole()], aggregator=Mean("uniform"))
     state, _ = run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)
     np.testing.assert_array_equal(state.weights, [2, 2, 0])
 
 
 def test_a_mask_is_refused_where_a_sum_of_gradients_goes_up() -> None:
     with pytest.raises(LogicError, match="GradientReply sends gradients"):
-        masked(hooks=[GradientReply()])
+        with_local_tensors(hooks=[GradientReply()])
 
 
 def test_an_update_of_another_number_of_values_than_the_mask_has_is_rejected() -> None:
     buffers = (Tensor("body.mean", (3,), 0, 3), Tensor("head.mean", (2,), 3, 5))
-    mask = Mask(TENSORS, frozenset({"head", "head.mean"}), buffers)
+    local_tensors = LocalTensors(TENSORS, frozenset({"head", "head.mean"}), buffers)
 
     def update(values: int, means: int) -> Update:
         delta, sent = np.ones(values, np.float32), np.ones(means, np.float32)
         return Update(1, 0, 3, 1, delta, sent)
 
-    whole = mask.expand(update(2, 3), np.arange(5, dtype=np.float32))
+    whole = local_tensors.expand(update(2, 3), np.arange(5, dtype=np.float32))
     assert whole.delta.tolist() == [1, 1, 0]
     assert whole.buffers.tolist() == [1, 1, 1, 3, 4]
-    assert mask.expand(update(0, 3), np.zeros(5, np.float32)).delta.size == 0
+    assert local_tensors.expand(update(0, 3), np.zeros(5, np.float32)).delta.size == 0
     for values, means, words in (
-        (3, 3, r"update of shape \(3,\); the mask has 2 values"),
-        (1, 3, r"update of shape \(1,\); the mask has 2 values"),
-        (2, 5, r"buffers of shape \(5,\); the mask has 3 values"),
-        (2, 0, r"buffers of shape \(0,\); the mask has 3 values"),
+        (3, 3, r"update of shape \(3,\); 2 values are"),
+        (1, 3, r"update of shape \(1,\); 2 values are"),
+        (2, 5, r"buffers of shape \(5,\); 3 values are"),
+        (2, 0, r"buffers of shape \(0,\); 3 values are"),
     ):
         with pytest.raises(Rejected, match=words):
-            mask.expand(update(values, means), np.zeros(5, np.float32))
+            local_tensors.expand(update(values, means), np.zeros(5, np.float32))
 
 
 def test_a_client_without_its_own_tensors_needs_the_whole_model() -> None:
-    mask = Mask(TENSORS, frozenset({"head"}))
+    local_tensors = LocalTensors(TENSORS, frozenset({"head"}))
     whole = np.array([1, 2, 3], np.float32)
     cut = Task(2, 0, 7, Training(), whole[:2], EMPTY)
-    assert mask.restore(replace(cut, weights=whole), {}, None).weights is whole
+    assert local_tensors.restore(replace(cut, weights=whole), {}, None).weights is whole
     first = np.array([7, 8, 9], np.float32), EMPTY
-    assert mask.restore(cut, {}, first).weights.tolist() == [1, 2, 9]
-    kept = mask.kept(np.array([4, 5, 6], np.float32), EMPTY)
-    assert mask.restore(cut, kept, first).weights.tolist() == [1, 2, 6]
+    assert local_tensors.restore(cut, {}, first).weights.tolist() == [1, 2, 9]
+    kept = local_tensors.kept(np.array([4, 5, 6], np.float32), EMPTY)
+    assert local_tensors.restore(cut, kept, first).weights.tolist() == [1, 2, 6]
     with pytest.raises(LogicError, match="without the whole model"):
-        mask.restore(cut, {}, None)
-    with_buffers = Mask(
+        local_tensors.restore(cut, {}, None)
+    with_buffers = LocalTensors(
         TENSORS, frozenset({"mean"}), (Tensor("mean", (1,), 0, 1), Tensor("of all", (1,), 1, 2))
     )
     cut = Task(2, 0, 7, Training(), whole, np.array([5], np.float32))
@@ -207,4 +207,4 @@ def test_a_client_without_its_own_tensors_needs_the_whole_model() -> None:
 
 def test_a_mask_of_a_tensor_that_there_is_not_says_which_there_are() -> None:
     with pytest.raises(LogicError, match="no tensor is called tail; there are body, head"):
-        Mask(TENSORS, frozenset({"tail"}))
+        LocalTensors(TENSORS, frozenset({"tail"}))

@@ -1,4 +1,4 @@
-"""A mask: the tensors that are sent; the others belong to a client and never leave it."""
+"""Local tensors: they belong to a client and never leave it; all others are sent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from layers.logic.core.messages import EMPTY, Layout, Task, Update
 from layers.logic.errors import LogicError, Rejected
 
-MASK = "mask"
+LOCAL_TENSORS = "mask"
 """The key of a client's own tensors in `ClientState.memory`."""
 
 Initial: TypeAlias = "tuple[np.ndarray, np.ndarray]"
@@ -68,10 +68,10 @@ def _layer(name: str) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
-    """Which of the model's tensors and buffers are sent between server and clients.
+class LocalTensors:
+    """Which of the model's tensors and buffers stay on each client; the others are sent.
 
-    The server's vectors stay whole: their values outside of the mask are the initial ones. A client
+    The server's vectors stay whole: their values of local tensors are the initial ones. A client
     starts with these and continues with its own. Where clients do not know the initial model
     (`Logic.initial`), the first task of each client brings the whole model.
 
@@ -125,7 +125,7 @@ class Mask:
             buffers: float32 (b,), the server's buffers.
 
         Raises:
-            Rejected: the mask has another number of values.
+            Rejected: another number of values is to be sent.
         """
         delta = update.delta
         if delta.size:
@@ -151,7 +151,7 @@ class Mask:
         sizes = task.weights.size, task.buffers.size
         if sizes == (self.travels.size, self.buffers_travel.size):
             return task
-        own = memory.get(MASK, {})
+        own = memory.get(LOCAL_TENSORS, {})
         start = (None, None) if initial is None else initial
         weights = _joined(task.weights, self.travels, own.get("own"), start[0])
         if not self._own_buffers:
@@ -164,7 +164,7 @@ class Mask:
         own = {"own": weights[~self.travels]}
         if self._own_buffers:
             own["buffers"] = buffers[~self.buffers_travel]
-        return {MASK: own}
+        return {LOCAL_TENSORS: own}
 
     def travelling(self, vector: np.ndarray) -> np.ndarray:
         """Return a vector (d,) with zeros for the tensors that stay on each client."""
@@ -191,7 +191,7 @@ def _expanded(
 ) -> np.ndarray:
     number = int(travels.sum())
     if values.shape != (number,):
-        raise Rejected(f"{what} of shape {values.shape}; the mask has {number} values")
+        raise Rejected(f"{what} of shape {values.shape}; {number} values are to be sent")
     whole = rest.copy()
     whole[travels] = values
     return whole

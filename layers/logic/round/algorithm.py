@@ -1,0 +1,74 @@
+"""An algorithm under way: the generator that `Selector.run` returned, and what it may ask for."""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any
+
+from layers.logic.checks.parts import class_name
+from layers.logic.checks.returned import failure, guarded
+from layers.logic.core.round import Answers, Changed, Next, OpenRound, Wait
+from layers.logic.core.selector import Selector
+from layers.logic.errors import LogicError, PartFailed, reason_of
+
+
+class Algorithm:
+    """The algorithm of one round.
+
+    Args:
+        selector: the part whose `run` it is.
+        round: the round.
+
+    Attributes:
+        wait: what it waits for; None: it has ended.
+        awaited: what the round waits for, in words; empty: the algorithm does not say.
+
+    Raises:
+        PartFailed: `run` failed, or is not a generator.
+    """
+
+    def __init__(self, selector: Selector, round: OpenRound) -> None:
+        self._selector, self._round = selector, round
+        steps: Any = guarded(selector.run, round, round=round.number)
+        if not isinstance(steps, GeneratorType):
+            what = "waits for nothing; write yield from before a call that waits, such as"
+            raise failure(selector.run, f"{what} round.until_all()", round.number)
+        self._steps = steps
+        self.awaited = ""
+        self.wait = self._resumed(None)
+
+    def resume(self, value: Any) -> None:
+        """Go on with what it has waited for.
+
+        Raises:
+            PartFailed: it failed, or waits for nothing.
+        """
+        self.wait = self._resumed(value)
+
+    def close(self) -> None:
+        """End it where it waits, such as at the deadline of the round."""
+        self._steps.close()
+
+    def refused(self, what: str) -> PartFailed:
+        """Return an error about what it has just done, with its file and line."""
+        frame, code = self._steps.gi_frame, self._steps.gi_code
+        line = code.co_firstlineno if frame is None else frame.f_lineno
+        name = f"{class_name(type(self._selector))}.run"
+        return PartFailed(f"{name} {what}", f"{code.co_filename}:{line}", self._round.number)
+
+    def _resumed(self, value: Any) -> Wait | None:
+        try:
+            wait = self._steps.send(value)
+        except StopIteration:
+            return None
+        except (LogicError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:
+            what = f"{class_name(type(self._selector))}.run failed: {reason_of(error)}"
+            raise PartFailed(what, "", self._round.number) from error
+        if not isinstance(wait, Answers | Next | Changed):
+            raise self.refused(
+                f"yields a {type(wait).__name__}; write yield from before a call that waits"
+            )
+        self.awaited = wait.awaited if isinstance(wait, Next) else ""
+        return wait
