@@ -83,12 +83,7 @@ class TrainedModel:
                 memory of the client.
             ExperimentError: the model cannot be built here.
         """
-        experiment = Experiment.parse(
-            folder.experiment_yaml,
-            str(folder.path / "experiment.yaml"),
-            folder=folder.modules_path,
-            modules=modules,
-        )
+        experiment = folder.experiment(modules=modules)
         if client is None:
             assembly = _assembly(folder, experiment)
             round = _load(folder, assembly.engine, group)

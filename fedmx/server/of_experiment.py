@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.doubts import doubts
 from fedmx.errors import ExperimentError
 from fedmx.log import Log
+from fedmx.monitoring.monitor import Monitor
 from fedmx.server.callback import Callback
 from fedmx.server.carrier import RunCarrier
 from fedmx.server.evaluation import Measure
@@ -39,6 +42,10 @@ def server_of(
     scores: Scorer | None = None,
     callbacks: Sequence[Callback] = (),
     memory_of: Callable[[int, ServerState], ClientState] | None = None,
+    *,
+    monitor: Monitor | None = None,
+    metrics: AbstractContextManager[object] | None = None,
+    operated: Callable[[Path], AbstractContextManager[object]] | None = None,
 ) -> Server:
     """Return the server of an experiment.
 
@@ -49,6 +56,7 @@ def server_of(
         callbacks: called after each round; they may end the run.
         memory_of: returns a client's memory after its last accepted update; None: no personal
             model is evaluated.
+        monitor, metrics, operated: see the attributes of `Server`.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
@@ -96,6 +104,9 @@ def server_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.untrusted
         ),
         stop=Stop(**dict(stop)),
+        monitor=monitor,
+        metrics=metrics,
+        operated=operated,
     )
 
 
