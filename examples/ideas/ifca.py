@@ -12,7 +12,7 @@ from fedmx import Question, Selector
 
 @dataclass(frozen=True)
 class Ifca(Selector):
-    """Clients get all models in each round, and train the one with the lowest loss on their samples.
+    """Clients get all models in a round, and train the one with the lowest loss on their samples.
 
     Attributes:
         models: k; each is a group with a fold of its own (the aggregator `by-group`).
@@ -45,7 +45,7 @@ class Ifca(Selector):
 
 
 def two_kinds(users: int = 12) -> dict[str, np.ndarray]:
-    """Digits of `users` writers; every second one writes 9 - d for d: no single model learns that."""
+    """Digits of `users` writers, of whom every second one writes 9 - d for d."""
     digits = load_digits()
     user = np.arange(len(digits.target)) % users
     y = np.where(user % 2, 9 - digits.target, digits.target)

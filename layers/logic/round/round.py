@@ -179,7 +179,7 @@ class RoundMachine:
         round = begin_round(state, port, logic, simulated=not self._untrusted)
         self._algorithm = algorithm = Algorithm(logic.selector, round)
         state = yield from ask_first(algorithm, round, state, port, logic)
-        self.planned = planned = planned_lanes(algorithm, round, logic)
+        self.planned = planned = planned_lanes(algorithm, round, logic, round.in_flight)
         pipeline = logic.server_pipeline(state, round.all_clients, self._trace)
         clients = [client for lane in planned for client in lane.clients]
         excluded = yield from ask_cohort(clients, state, pipeline, port, logic)
@@ -261,6 +261,8 @@ class RoundMachine:
                 collection.news.clear()
                 if round.accepted >= algorithm.wait.accepted:
                     algorithm.resume(False)
+                    if algorithm.wait is not None:
+                        raise algorithm.refused("goes on when its round has enough updates; return")
                     continue
             elif collection.news:
                 algorithm.resume(collection.news.popleft())
