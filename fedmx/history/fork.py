@@ -388,6 +388,8 @@ class Memories:
             one: round for one, round in server["last_accepted"].items() if one not in without
         }
         memory = self.carried(server["memory"])
+        if "models" in server:
+            server = self._with_models(server, without)
         steps_back = {**before["steps_back"], "largest": {}}
         return {
             **before,
@@ -396,6 +398,15 @@ class Memories:
             "reason": "",  # the run may have ended here
             "steps_back": steps_back,  # nor farther than to this state
         }
+
+    def _with_models(self, server: Mapping[str, Any], without: Sequence[int]) -> dict[str, Any]:
+        """Return a server's state with the models of groups if selector and aggregator go on: the
+        one names the groups, the other makes their models."""
+        others = {key: kept for key, kept in server.items() if key not in ("models", "groups")}
+        if not self.keys.keys() >= {SELECT, AGGREGATE}:
+            return others
+        groups = {one: name for one, name in server["groups"].items() if one not in without}
+        return {**others, "models": server["models"], "groups": groups}
 
     def _state(self, state: Mapping[str, Any] | None) -> dict[str, Any] | None:
         """Return one of the memories of a client's ledger."""
