@@ -206,6 +206,7 @@ class RoundMachine:
             collection.begin(planned, excluded)
         yield from self._collect(collection, round, port)
 
+        del round.answer, round.close  # so that the updates are freed with the last reference
         collection.close()
         port.set_timer("deadline", None)
         port.set_timer("offers", None)
