@@ -26,11 +26,13 @@ from layers.logic import (
 )
 from layers.logic.aggregators.collected import VALUES, WORK_BYTES
 from layers.logic.core.declaration import Trait
+from layers.logic.core.round import PlannedLane
 from layers.logic.round.lanes import Lane
 from layers.logic.storage import StoredSlots, UpdateStore
 from tests.logic.given_updates import peers_of
-from tests.logic.memory_carrier import InLanes, MemoryCarrier, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
+from tests.logic.toys import InLanes
 
 BY_SLICES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
 WHOLE = [name for name in AGGREGATORS if name not in BY_SLICES]
@@ -285,7 +287,7 @@ def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_pat
     gone = weakref.ref(message)
     values = np.frombuffer(message, np.float32)
     slots = {"hook": {"scale": values[1200:1201], "rows": values[1300:1310]}}
-    lane = Lane(0, 1, (7,), np.zeros(1000, np.float32), np.zeros(3, np.float32))
+    lane = Lane(0, 1, PlannedLane((7,)), np.zeros(1000, np.float32), np.zeros(3, np.float32))
     with closing(UpdateStore(1 << 20, tmp_path)) as store:
         lane.waiting.clear()
         lane.add(Update(1, 7, 10, 10, values[:1000], values[1000:1003], slots=slots))
