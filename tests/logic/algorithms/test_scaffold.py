@@ -152,7 +152,9 @@ def test_a_client_that_takes_part_first_in_a_later_round_corrects_by_c() -> None
 
 
 def test_in_the_second_pass_of_round_1_c_is_zero_and_a_client_corrects_by_its_own_variate() -> None:
-    logic = a_logic(InLanes(passes=2), hooks=[Scaffold()], training=Training(steps=1, learning_rate=0.5))
+    logic = a_logic(
+        InLanes(passes=2), hooks=[Scaffold()], training=Training(steps=1, learning_rate=0.5)
+    )
     peers = MemoryCarrier(logic, bowls(1))
     b = peers.clients[0].b
     state, _ = run_round(a_state(logic), peers, logic)

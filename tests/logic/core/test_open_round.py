@@ -200,12 +200,12 @@ def test_lanes_have_the_group_the_weight_the_passes_and_the_offers_that_were_sai
 class Telling(Selector):
     """A round as a test writes it."""
 
-    run: Callable[[OpenRound], Run[None]]  # type: ignore[assignment]
+    run: Callable[[OpenRound], Run[None]]
 
 
 class Further(Telling):
     provides = frozenset({Trait.ASYNCHRONOUS})
-    tasks_per_round = 5  # type: ignore[assignment]
+    tasks_per_round = 5
 
 
 def twice(round: OpenRound) -> Run[None]:
@@ -248,7 +248,7 @@ def passes(round: OpenRound) -> Run[None]:
 
 def without_from(round: OpenRound) -> Run[None]:
     round.train(1)
-    yield round.until_all()  # type: ignore[misc]
+    yield round.until_all()
 
 
 def still_training(round: OpenRound) -> Run[None]:

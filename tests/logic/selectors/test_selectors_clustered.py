@@ -22,7 +22,7 @@ class Dealt(OpenRound):
     draw = 0
 
     @property
-    def rng(self):  # type: ignore[override]
+    def rng(self):
         return self
 
     def integers(self, high: int, size: int) -> np.ndarray:

@@ -37,7 +37,7 @@ class Asking(OpenRound):
         super().__init__(samples, deadline_s=60.0, **settings)
         self.questions: list[tuple[str, tuple[int, ...] | None]] = []
 
-    def ask(self, question, clients=None, *, once=False):  # type: ignore[no-untyped-def]
+    def ask(self, question, clients=None, *, once=False):
         self.questions.append((question.name, None if clients is None else tuple(clients)))
         return super().ask(question, clients, once=once)
 
