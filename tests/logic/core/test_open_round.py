@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 
 from layers.logic import (
-    ClientReport,
     LogicError,
-    Offer,
     OpenRound,
     Question,
     Run,
     Selector,
     Trait,
-    Verdict,
     run_round,
 )
-from layers.logic.core.round import Answers, Next, PlannedLane
+from layers.logic.core.round import Answers
 from layers.logic.errors import PartFailed
 from layers.logic.seeds import generator
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state
@@ -159,40 +156,6 @@ def test_a_wait_for_all_closes_nothing_and_ends_at_once_if_nobody_trains() -> No
         assert list(wait) == []
 
 
-def test_the_next_event_or_none_at_its_time_is_what_a_wait_returns() -> None:
-    round, offer = OpenRound(FIVE), Offer(1, 2, 10, 1.0)
-    for event in (offer, ClientReport(2, "lost"), None):
-        steps = round.next(until_s=4.0)
-        assert next(steps) == Next(4.0)
-        with pytest.raises(StopIteration) as end:
-            steps.send(event)
-        assert end.value.value is event
-
-
-def test_an_offer_is_granted_and_a_client_is_declined_with_or_without_one() -> None:
-    round, offer = OpenRound(FIVE), Offer(1, 2, 10, 1.0)
-    said: list[Verdict] = []
-    round.answer = said.append
-    round.grant(offer, dated_s=3.0)
-    round.decline(offer)
-    round.decline(4)
-    assert [(one.client, one.granted, one.dated_s) for one in said] == [
-        (2, True, 3.0),
-        (2, False, None),
-        (4, False, None),
-    ]
-
-
-def test_lanes_have_the_group_the_weight_the_passes_and_the_offers_that_were_said() -> None:
-    round = OpenRound(FIVE)
-    round.train(1, group="a", weight=0.5, offer=True)
-    round.train_lane([0, 2], group="b", weight=2.0, passes=3)
-    assert round.planned == [
-        PlannedLane((1,), "a", 0.5, offer=True),
-        PlannedLane((0, 2), "b", 2.0, passes=3),
-    ]
-
-
 # --- what it cannot say ---------------------------------------------------------------------
 
 
@@ -211,11 +174,6 @@ class Further(Telling):
 def twice(round: OpenRound) -> Run[None]:
     round.train(1)
     round.train_lane([2, 1])
-    yield from round.until_all()
-
-
-def twice_in_a_lane(round: OpenRound) -> Run[None]:
-    round.train_lane([1, 2, 1])
     yield from round.until_all()
 
 
@@ -262,7 +220,6 @@ def still_training(round: OpenRound) -> Run[None]:
     ("selector", "named"),
     [
         (Telling(twice), r"clients \[1\] twice"),
-        (Telling(twice_in_a_lane), r"clients \[1\] twice"),
         (Further(still_training), r"clients \[1\] twice"),
         (Telling(unknown), r"clients \[7, 8\], which are not available .* round.clients"),
         (Telling(later), "further clients after its first wait.* Trait.ASYNCHRONOUS"),
