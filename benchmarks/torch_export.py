@@ -3,8 +3,8 @@
     python benchmarks/torch_export.py
 
 Needs PyTorch, which is not a dependency of fedmx: `pip install torch` first. FEDMX_DATA names the
-folder of the real data sets; without it the benchmark uses digits and random numbers. The exit code
-is 1 if a difference is above 1e-5.
+folder of the real data sets; without it the benchmark uses other digits and random words. The exit
+code is 1 if a difference is above 1e-5.
 """
 
 from __future__ import annotations

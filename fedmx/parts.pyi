@@ -42,6 +42,7 @@ from layers.compute.schedule import Constant as Constant
 from layers.compute.schedule import Cosine as Cosine
 from layers.compute.schedule import Inverse as Inverse
 from layers.compute.schedule import Step as Step
+from layers.logic.aggregators.by_group import ByGroup as ByGroup
 from layers.logic.aggregators.centered_clipping import CenteredClipping as CenteredClipping
 from layers.logic.aggregators.fedfv import FedFV as FedFV
 from layers.logic.aggregators.fednova import FedNova as FedNova

@@ -26,6 +26,7 @@ class Quantity:
         tag: its tag in TensorBoard; empty: it is not there. A list counts as its length.
         label: its name in a report, as "Personal accuracy, mean", where its last value has a row
             and a tile; empty: it has none.
+        parts: key of the values that it is the mean of, by name; empty: none are recorded.
         optional: whether a record has it only if there is a value.
         published: whether it follows from the models and the experiment alone, so that it may leave
             the server of a private run.
@@ -37,6 +38,7 @@ class Quantity:
     unit: Unit = "number"
     tag: str = ""
     label: str = ""
+    parts: str = ""
     optional: bool = False
     published: bool = False
 
@@ -112,6 +114,17 @@ QUANTITIES = (
         optional=True,
     ),
     Quantity("client_loss_mean", tag="client_loss/mean", optional=True),
+    Quantity(
+        "group_accuracy_mean",
+        "only where [groups have models of their own](own-selector.md#groups-with-models): over "
+        "the groups, of their models on the test split; by group",
+        unit="share",
+        tag="group_accuracy/mean",
+        label="Accuracy of the groups' models, mean",
+        parts="group_accuracy",
+        optional=True,
+    ),
+    Quantity("group_accuracy", unit="text", optional=True),
     Quantity(
         "attack_success",
         "only with the attack `back-door`: share of the test images of other classes that the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,25 +39,26 @@ def python_files(*folders: str) -> list[Path]:
     return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def imported(path: Path, root: Path = ROOT) -> Iterator[tuple[str, int]]:
+@cache
+def imported(path: Path, root: Path = ROOT) -> list[tuple[str, int]]:
     """Every module that the file imports, anywhere in it, by its absolute name, and the line."""
     package = path.relative_to(root).parent.parts
+    found = []
     for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
         match node:
             case ast.Import():
-                for alias in node.names:
-                    yield alias.name, node.lineno
+                found += [(alias.name, node.lineno) for alias in node.names]
             case ast.ImportFrom():
                 start = package[: len(package) - node.level + 1] if node.level else ()
                 origin = ".".join([*start, *([node.module] if node.module else [])])
-                yield origin, node.lineno
-                for alias in node.names:
-                    yield f"{origin}.{alias.name}", node.lineno
+                found.append((origin, node.lineno))
+                found += [(f"{origin}.{alias.name}", node.lineno) for alias in node.names]
             case ast.Call(args=[ast.Constant(value=str(name)), *_]) if called(node) in {
                 "import_module",
                 "__import__",
             }:
-                yield name, node.lineno
+                found.append((name, node.lineno))
+    return found
 
 
 def called(node: ast.Call) -> str:

@@ -32,7 +32,7 @@ _SHORT = {
         (Need.BOUNDED, ""),
         (Need.HIDDEN, ""),
         (Trait.MASKED, ""),
-        (Trait.REFILLS, "with asynchronous rounds"),
+        (Trait.ASYNCHRONOUS, "with asynchronous rounds"),
         (Trait.ENCODES_UPDATE, "with a hook that encodes the update"),
         (Trait.SENDS_GRADIENTS, "with a hook that sends gradients"),
         (Need.WHOLE_UPDATES, "with an attack in collusion"),

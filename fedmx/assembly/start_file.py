@@ -26,6 +26,8 @@ from layers.compute.engines.engine import Engine
 from layers.compute.engines.layout import Layout
 from layers.compute.errors import ComputeError
 
+GROUPS = "@"  # before a group's name; no engine has a tensor whose name begins so
+
 Tensors = Mapping[str, NDArray[Any]]
 
 # First bytes of files of torch.save and pickle.
@@ -57,12 +59,18 @@ class Start:
         return {"file": str(self.path.absolute()), "sha256": self.sha256, "kept_sha256": kept}
 
 
-def read_start(path: Path, engine: Engine) -> Start:
+def name_in_group(group: str, name: str) -> str:
+    """Return the name of a tensor of a group's model, in a file that also has the global model."""
+    return f"{GROUPS}{group}/{name}" if group else name
+
+
+def read_start(path: Path, engine: Engine, group: str = "") -> Start:
     """Return the weights in a file, in the engine's order.
 
     Args:
         path: the file, or a run folder.
         engine: the engine with the model.
+        group: the group of clients whose model it is; empty: the global model.
 
     Raises:
         ExperimentError: the file cannot be read, or holds another model; the text names the first
@@ -70,7 +78,7 @@ def read_start(path: Path, engine: Engine) -> Start:
     """
     try:
         file = _file_of(path)
-        tensors = _tensors(file, engine)
+        tensors = _of_group(_tensors(file, engine), group)
         own = _by_own_names(tensors, engine)
         weights = _joined(own, engine.layout)
         buffers = _joined(own, engine.buffers_layout)
@@ -137,6 +145,23 @@ def _tensors(file: Path, engine: Engine) -> Tensors:
     return {name: value for name, value in found.items() if name in model}
 
 
+def _of_group(tensors: Tensors, group: str) -> Tensors:
+    """Return the tensors of one group's model, or of the global one, by their names in the model.
+
+    Raises:
+        ComputeError: the file has no model of this group.
+    """
+    if not group:
+        return {name: one for name, one in tensors.items() if not name.startswith(GROUPS)}
+    start = name_in_group(group, "")
+    found = {name[len(start) :]: one for name, one in tensors.items() if name.startswith(start)}
+    if not found:
+        groups = dict.fromkeys(n[len(GROUPS) :].split("/")[0] for n in tensors if n[0] == GROUPS[0])
+        has = f"it has models of {', '.join(groups)}" if groups else "it has one model for all"
+        raise ComputeError(f"has no model of the group {group!r}; {has}")
+    return found
+
+
 def _check_size(shapes: Mapping[str, Sequence[int]], engine: Engine) -> None:
     """Check by a file's header that it does not hold far more values than the model.
 
@@ -156,15 +181,17 @@ def _of_checkpoint(file: Path, engine: Engine) -> Tensors:
     """Return the tensors of a checkpoint, which holds flat vectors."""
     state = read_checkpoint(file).state["server"]
     tensors: dict[str, NDArray[Any]] = {}
-    for what, layout in (("weights", engine.layout), ("buffers", engine.buffers_layout)):
-        vector, expected = state[what], layout[-1].stop if layout else 0
-        if vector.shape != (expected,):
-            raise ComputeError(
-                f"the checkpoint's {what} are {vector.size} numbers, the model's {expected}; "
-                "give one of the same model"
-            )
-        for tensor in layout:
-            tensors[tensor.name] = vector[tensor.start : tensor.stop].reshape(tensor.shape)
+    for group, model in {"": state, **state.get("models", {})}.items():
+        for what, layout in (("weights", engine.layout), ("buffers", engine.buffers_layout)):
+            vector, expected = model[what], layout[-1].stop if layout else 0
+            if vector.shape != (expected,):
+                raise ComputeError(
+                    f"the checkpoint's {what} are {vector.size} numbers, the model's {expected}; "
+                    "give one of the same model"
+                )
+            for tensor in layout:
+                values = vector[tensor.start : tensor.stop].reshape(tensor.shape)
+                tensors[name_in_group(group, tensor.name)] = values
     return tensors
 
 

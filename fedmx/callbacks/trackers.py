@@ -14,7 +14,6 @@ from fedmx.callbacks.builtin import BEST
 from fedmx.errors import FedmxError
 from fedmx.privacy.published import published
 from fedmx.report.summary import as_text, read_settings
-from fedmx.run.folder import RunFolder
 from fedmx.run.identity import Ending
 from fedmx.server.callback import Callback, Running
 from fedmx.server.round import Round
@@ -25,14 +24,6 @@ def name_of(run: Running) -> str:
     if run.folder is not None:
         return run.folder.name
     return "fedmx" if run.experiment is None else run.experiment.name
-
-
-def id_of(folder: RunFolder) -> str:
-    """Return the id of a run, which a resumed run keeps.
-
-    A run folder of an older fedmx has no id of its own; its name stands in.
-    """
-    return str(folder.facts.get("run", folder.name))
 
 
 def settings_of(run: Running) -> dict[str, str]:
@@ -152,7 +143,7 @@ class MLflowLogger(Tracker):
             raise FedmxError(f"MLflowLogger: {str(error).splitlines()[0]}") from error
         self._run, sent, tags, found = run, 0, {}, []
         if run.folder is not None:
-            tags = {_TAG: id_of(run.folder)}
+            tags = {_TAG: run.folder.facts["run"]}
             wanted = f"tags.`{_TAG}` = '{tags[_TAG]}'"
             found = self._client.search_runs([number], wanted, max_results=1)
         if found:
@@ -231,7 +222,7 @@ class WandbLogger(Tracker):
             self._wandb = wandb.init(
                 project=self.project,
                 name=self.name or name_of(run),
-                id=None if run.folder is None else id_of(run.folder),
+                id=None if run.folder is None else run.folder.facts["run"],
                 resume=None if run.folder is None else "allow",
                 mode=self.mode,
                 dir=None if self.folder is None else str(self.folder),

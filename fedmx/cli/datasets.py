@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from fedmx.cli.output import is_json, say
+from fedmx.cli.output import LogLines, is_live, say
 from fedmx.components.settings import signature_of
 from layers.compute.data.datasets import DATASETS, DataError, Files
 from layers.compute.data.files import Remote
@@ -19,21 +18,22 @@ from layers.compute.data.files import Remote
 
 @contextlib.contextmanager
 def files_with_progress() -> Iterator[Files]:
-    """Yield a finder of data files that shows the progress of downloads.
+    """Yield a finder of data files that shows the progress of downloads, and show log lines.
 
-    A terminal shows a bar, any other output one line.
+    A terminal shows a bar, any other output one line for each download.
     """
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn
 
+    console = Console(stderr=True)
     bar = Progress(
         TextColumn("downloading {task.description}"),
         BarColumn(20),
         DownloadColumn(binary_units=True),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
     )
-    terminal = sys.stderr.isatty() and not is_json()
+    terminal = is_live(console)
     tasks: dict[str, TaskID] = {}
 
     def show(name: str, done: int, total: int) -> None:
@@ -46,7 +46,8 @@ def files_with_progress() -> Iterator[Files]:
         bar.update(tasks[name], completed=done, total=total)
 
     try:
-        yield Files(progress=show)
+        with LogLines():
+            yield Files(progress=show)
     finally:
         if terminal and tasks:
             bar.stop()

@@ -34,7 +34,6 @@ from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
     from fedmx.client.client import Client
-    from fedmx.experiment import Experiment
     from fedmx.experiment.sections import NetworkSection
     from fedmx.run import RunFolder
     from fedmx.server.server import Server
@@ -83,18 +82,15 @@ def server(
             raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
         overrides.append(_path_override("network.tls.crl", crl))
     experiment = permitted(Experiment.read(file, overrides), module, own_modules)
-    restart_on(experiment.compute.bits)
     check_network(experiment.network)
 
-    # Not before: this imports MXNet, and a wrong file is reported at once.
     from fedmx.assembly.assembly import Assembly
     from fedmx.assembly.run_folder import new_run_folder
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.deployment.serve import serve
 
     run = uuid.uuid4().hex
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         assembly = Assembly(experiment, files)
         deployed = serve(assembly, run, any_version=allow_version)
 
@@ -102,12 +98,10 @@ def server(
         own = file.resolve().parent
         return new_run_folder(assembly, "server", own, run=run, address=deployed.address)
 
-    run_deployed(deployed, make_folder, experiment)
+    run_deployed(deployed, make_folder)
 
 
-def run_deployed(
-    server: Server, folder: RunFolder | Callable[[], RunFolder], experiment: Experiment
-) -> None:
+def run_deployed(server: Server, folder: RunFolder | Callable[[], RunFolder]) -> None:
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
     from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.rounds import run_loop
@@ -115,12 +109,13 @@ def run_deployed(
     from fedmx.deployment.serve import relax_gc
 
     assert isinstance(server.network, RemoteClients)
+    assert server.experiment is not None
+    tls = server.experiment.network.tls
     begin_log()
-    warn_of_open_key(None if experiment.network.tls is None else experiment.network.tls.key)
+    warn_of_open_key(None if tls is None else tls.key)
     relax_gc()
     with on_hangup(server.network.listener.renew_certificates):
-        # A deployed client keeps the state of its last round only.
-        run_loop(server, folder, experiment, every=1)
+        run_loop(server, folder)
 
 
 def check_network(network: NetworkSection) -> None:
@@ -219,10 +214,8 @@ def client(
                 f"{os.getcwd()}; start from the folder that holds it"
             )
 
-    # Not before: this imports MXNet, and wrong arguments are reported at once.
     from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.client.policy import Policy
     from fedmx.deployment.join import OwnPart, join
     from fedmx.deployment.token import read_token
@@ -230,7 +223,7 @@ def client(
 
     limits = policy is not None or max_epsilon is not None
     own_policy = Policy.of(policy, max_epsilon) if limits else None
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         own = OwnPart(
             data=data,
             part=part,

@@ -1,4 +1,8 @@
-"""The table of commands, and the output of their errors."""
+"""The table of commands, and the output of their errors.
+
+A command imports MXNet and what needs it when its words and its files are checked, so that a wrong
+one is reported at once.
+"""
 
 from __future__ import annotations
 

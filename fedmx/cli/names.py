@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fedmx.components.component import Component
     from fedmx.components.settings import Setting
     from fedmx.components.user_code import NamedCode
+    from fedmx.experiment import Experiment
     from layers.logic import Preset
     from layers.logic.core.declaration import Part
 
@@ -185,30 +186,39 @@ def explain(
 ) -> None:
     """Explain a name or key, or what a file would run and reveal."""
     file = Path(name)
-    named_file = file.suffix in (".yaml", ".yml") or file.is_file()
-    if as_json:
-        typer.echo(json.dumps(_code(file, set_ or ()) if named_file else _document(name)))
+    if file.suffix not in (".yaml", ".yml") and not file.is_file():
+        if as_json:
+            typer.echo(json.dumps(_document(name)))
+        else:
+            show_text(explanation(name))
         return
-    show_text(_file_lines(file, set_ or ()) if named_file else explanation(name))
-
-
-def _file_lines(file: Path, overrides: Sequence[str]) -> list[str]:
-    """Return what an experiment lets others see, and whose code it would run."""
     from fedmx.experiment import Experiment
     from fedmx.privacy.seen import seen
 
-    return [*seen(Experiment.read(file, overrides)), "", *whose_code(file, overrides)]
+    experiment = Experiment.read(file, set_ or ())
+    shown, code = seen(experiment), _code_of(experiment)
+    if as_json:
+        typer.echo(json.dumps({"file": str(file), "code": _documents(code), "seen": shown}))
+    else:
+        show_text([*shown, "", *whose_code(code)])
 
 
-def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
-    """Return the lines about the code that an experiment would run; none of it is imported.
+Code = Sequence[tuple["Component", "NamedCode | None"]]
+"""The components that a file names; with code that is not fedmx's, if they have it."""
 
-    Raises:
-        ExperimentError: the file cannot be read, or something in it is wrong.
-    """
+
+def _code_of(experiment: Experiment) -> Code:
+    from fedmx.components.user_code import named_code
+
+    components = experiment.components
+    code = {one.component.where: one for one in named_code(components)}
+    return [(one, code.get(one.where)) for one in components if one.source.name]
+
+
+def whose_code(named: Code) -> list[str]:
+    """Return the lines about the code that an experiment would run; none of it is imported."""
     from fedmx.components.text import dotted
 
-    named = _named_components(file, overrides)
     rows = [
         (dotted(one.where), one.name, "fedmx" if code is None else place(code))
         for one, code in named
@@ -227,33 +237,18 @@ def whose_code(file: Path, overrides: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def _named_components(
-    file: Path, overrides: Sequence[str]
-) -> list[tuple[Component, NamedCode | None]]:
-    """Return the components that a file names; with code that is not fedmx's, if they have it."""
-    from fedmx.components.user_code import named_code
-    from fedmx.experiment import Experiment
-
-    components = Experiment.read(file, overrides).components
-    code = {one.component.where: one for one in named_code(components)}
-    return [(one, code.get(one.where)) for one in components if one.source.name]
-
-
-def _code(file: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    """Return the content of `whose_code` as a document."""
+def _documents(named: Code) -> list[dict[str, str]]:
+    """Return the content of `whose_code` as documents."""
     from fedmx.components.text import dotted
-    from fedmx.experiment import Experiment
-    from fedmx.privacy.seen import seen
 
-    code = [
+    return [
         {
             "where": dotted(one.where),
             "name": one.name,
             "owner": "fedmx" if code is None else code.owner,
         }
-        for one, code in _named_components(file, overrides)
+        for one, code in named
     ]
-    return {"file": str(file), "code": code, "seen": seen(Experiment.read(file, overrides))}
 
 
 def _document(name: str) -> dict[str, Any]:

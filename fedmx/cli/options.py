@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedmx.cli.process import USER_ERROR
+from fedmx.cli.process import USER_ERROR, restart_on
 from fedmx.components.text import shown
 from fedmx.errors import FedmxError
 
@@ -23,6 +23,7 @@ ExperimentFile = Annotated[
     Path,
     typer.Argument(metavar="FILE", help="The experiment file (YAML).", show_default=False),
 ]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -131,9 +132,12 @@ def permitted(
 ) -> Experiment:
     """Return an experiment that may import the code that it names; see `allowed_modules`.
 
+    The command is restarted if the experiment needs other CPU instructions.
+
     Raises:
         ExperimentError: it names code that is not allowed; the text says where the code is.
     """
+    restart_on(experiment.compute.bits)
     return experiment.allowing(allowed_modules(experiment, modules, own_modules))
 
 
@@ -177,14 +181,23 @@ def allowed_modules(
 
 
 def modules_of_run(
-    folder: RunFolder, modules: Sequence[str] | None, own_modules: bool
+    folder: RunFolder,
+    modules: Sequence[str] | None,
+    own_modules: bool,
+    overrides: Sequence[str] = (),
 ) -> frozenset[str]:
-    """Return the modules that the experiment of a run may import; see `allowed_modules`."""
-    from fedmx.experiment import Experiment
+    """Return the modules that the experiment of a run may import, with and without overrides.
 
-    source = folder.path / "experiment.yaml"
-    experiment = Experiment.read(source, folder=folder.modules_path)
-    return allowed_modules(experiment, modules, own_modules)
+    The command is restarted if the experiment needs other CPU instructions.
+
+    Raises:
+        ExperimentError: see `allowed_modules`; or an override is wrong.
+    """
+    experiment = folder.experiment()
+    changed = folder.experiment(overrides) if overrides else experiment
+    restart_on(experiment.compute.bits)
+    allowed = allowed_modules(experiment, modules, own_modules)
+    return allowed | allowed_modules(changed, [*(modules or ()), *allowed], own_modules)
 
 
 def place(code: NamedCode) -> str:

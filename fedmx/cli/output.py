@@ -169,6 +169,11 @@ def is_json() -> bool:
     return _format == "json"
 
 
+def is_live(console: Console) -> bool:
+    """Return whether stderr, which the console writes to, can show lines that change."""
+    return sys.stderr.isatty() and not is_json() and not console.is_dumb_terminal
+
+
 def timed(text: str, time_s: float | None = None) -> str:
     """Return a line of stderr, after its time (UTC) if the format is ``timed``.
 

@@ -26,14 +26,13 @@ from rich.table import Table
 from rich.text import Text
 
 from fedmx.cli.options import options
-from fedmx.cli.output import LogLines, error_text, is_json, say, show_text, timed
+from fedmx.cli.output import LogLines, error_text, is_json, is_live, say, show_text, timed
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.report.formats import duration, mebibytes, percent, plain
 from fedmx.report.summary import document_of
 from fedmx.run import RunFolder
-from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain as plain_record
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
@@ -62,9 +61,6 @@ class Result:
 def run_loop(
     server: Server,
     folder: RunFolder | Callable[[], RunFolder],
-    experiment: Experiment,
-    *,
-    every: int,
     show: Callable[[Result], None] | None = None,
 ) -> None:
     """Run, record and show all rounds of a server, and print the result.
@@ -72,14 +68,14 @@ def run_loop(
     Args:
         server: the server, simulated or deployed.
         folder: the run folder, or a function that creates it when the first round starts.
-        experiment: the server's experiment.
-        every: the number of rounds between checkpoints.
         show: prints the result; None: print it as lines.
 
     Raises:
         Interrupted: a signal ended the run.
         FedmxError: the run cannot continue; the text says how to resume it.
     """
+    experiment = server.experiment
+    assert experiment is not None
     opened: list[RunFolder] = []
     progress = RoundProgress(
         server.last_round, server.state.round, may_end_early=experiment.stop.is_set
@@ -90,13 +86,7 @@ def run_loop(
         progress.say("run_folder", f"run folder: {opened[0].path}", path=str(opened[0].path))
         return opened[0]
 
-    kept = experiment.run.checkpoint.keep
-    rounds = recorded(
-        server,
-        open_folder if callable(folder) else open_folder(),
-        every=every,
-        keep=Keep(kept.last, kept.every),
-    )
+    rounds = recorded(server, open_folder if callable(folder) else open_folder())
     last: Round | None = None
     try:
         with progress:
@@ -244,7 +234,7 @@ class RoundProgress:
         self._logs = LogLines(self._console)
         self._live: Live | None = None
         self._breakpoint = sys.breakpointhook
-        if sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal:
+        if is_live(self._console):
             self._live = Live(
                 self._line, console=self._console, refresh_per_second=4, transient=True
             )
@@ -402,8 +392,7 @@ class ProgressLine:
         columns["down"] = (f"down {mebibytes(self._down_bytes)}", "")
         left_s = self._left_s()
         if left_s is not None:
-            known = f"{left_s:.0f} s" if left_s < 60 else duration(left_s)
-            columns["left"] = (time_left(known, at_most=self._may_end_early), "")
+            columns["left"] = (time_left(left_s, at_most=self._may_end_early), "")
         return columns
 
     def history(self, width: int) -> str:
@@ -433,8 +422,9 @@ class ProgressLine:
         return max(0.0, (self._last - self._round) * each_s - since_s)
 
 
-def time_left(known: str, *, at_most: bool) -> str:
+def time_left(seconds: float, *, at_most: bool) -> str:
     """Return the text of the remaining time; `at_most`: a target can end the run early."""
+    known = f"{seconds:.0f} s" if seconds < 60 else duration(seconds)
     return f"at most {known} left" if at_most else f"{known} left"
 
 

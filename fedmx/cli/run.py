@@ -18,11 +18,11 @@ from fedmx.cli.options import (
     Modules,
     Overrides,
     OwnModules,
+    RunPath,
     executor_override,
     permitted,
 )
 from fedmx.cli.output import say
-from fedmx.cli.process import restart_on
 from fedmx.shell_line import shell_line
 from fedmx.version import __version__, fits
 
@@ -54,36 +54,31 @@ def run(
     overrides = [*(set_ or []), *executor_override(executor)]
     own = (beside or file.parent).resolve()
     experiment = permitted(Experiment.read(file, overrides, folder=own), module, own_modules)
-    restart_on(experiment.compute.bits)
     if dry_run:
         _show_estimate(experiment, as_json)
         return
 
-    # Not before: this imports MXNet, and a wrong file should be shown at once.
     from fedmx.assembly.assembly import Assembly
     from fedmx.assembly.run_folder import new_run_folder
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.cli.rounds import print_document, run_loop
     from fedmx.simulation.simulate import simulate
 
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         assembly = Assembly(experiment, files)
         server = simulate(assembly)
 
     def make_folder() -> RunFolder:
         return new_run_folder(assembly, "simulation", own)
 
-    every = experiment.run.checkpoint.every
-    show = print_document if as_json else None
-    run_loop(server, make_folder, experiment, every=every, show=show)
+    run_loop(server, make_folder, print_document if as_json else None)
 
 
 def _show_estimate(experiment: Experiment, as_json: bool) -> None:
     """Check all parts of an experiment, and print the estimated cost of its simulation."""
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines, show_text
+    from fedmx.cli.output import show_text
     from fedmx.simulation.estimate import estimate
     from fedmx.simulation.simulate import simulate
     from fedmx.simulation.workers import require_portable
@@ -91,7 +86,7 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
     if experiment.executor.name != "serial":
         require_portable(experiment)
     serial = experiment.with_overrides(["executor=serial"])
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         assembly = Assembly(serial, files)
         with simulate(assembly):
             found = estimate(assembly)
@@ -102,7 +97,7 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
 
 
 def resume(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     executor: ExecutorName = None,
     patience: Annotated[
         float | None,
@@ -116,7 +111,6 @@ def resume(
     allow_version: AllowVersion = False,
 ) -> None:
     """Continue an interrupted run; the result is the same."""
-    from fedmx.experiment import Experiment
     from fedmx.run import RunError, RunFolder
     from fedmx.run.folder import kept_start
 
@@ -136,54 +130,40 @@ def resume(
         )
     with folder.lock():
         pass  # report a run in use at once, not after all imports
-    address, own = folder.facts.get("address"), folder.modules_path
-    source = folder.path / "experiment.yaml"
-    experiment = Experiment.parse(
-        folder.experiment_yaml,
-        str(source),
-        # The address that its clients know; the system may have chosen the port.
+    address = folder.facts.get("address")
+    experiment = folder.experiment(
         [
+            # The address that its clients know; the system may have chosen the port.
             *([f"network.address={json.dumps(address)}"] if isinstance(address, str) else []),
             *executor_override(executor),
             *([] if patience is None else [f"network.patience_s={patience!r}"]),
-        ],
-        folder=own,
+        ]
     )
     experiment = permitted(experiment, module, own_modules)
-    if experiment.digest() != folder.facts.get("digest"):
-        raise RunError(
-            f"{source}: this is not the experiment that the run began with; "
-            "restore the file, or start a new run"
-        )
+    folder.check_experiment(experiment)
     start = kept_start(folder)
-    restart_on(experiment.compute.bits)
     deployed = folder.facts.get("mode") == "server"
     if patience is not None and not deployed:
         raise RunError(f"{path}: --patience is for a deployed run, and this one is a simulation")
     if deployed:
         check_network(experiment.network)
 
-    # As above.
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.cli.rounds import run_loop
     from fedmx.deployment.serve import serve
     from fedmx.simulation.simulate import simulate
 
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         assembly = Assembly(experiment, files, start_file=start)
         folder.check_data(assembly.data.dataset.name, assembly.data.sha256)
         if deployed:
             server = serve(assembly, str(folder.facts["run"]), any_version=allow_version)
         else:
             server = simulate(assembly)
-    _tell_other_versions(folder)
+    _tell_other_versions(folder, experiment)
     _tell_other_code(folder)
-    if deployed:
-        run_deployed(server, folder, experiment)
-    else:
-        run_loop(server, folder, experiment, every=experiment.run.checkpoint.every)
+    (run_deployed if deployed else run_loop)(server, folder)
 
 
 def _tell_other_code(folder: RunFolder) -> None:
@@ -200,12 +180,12 @@ def _tell_other_code(folder: RunFolder) -> None:
         )
 
 
-def _tell_other_versions(folder: RunFolder) -> None:
+def _tell_other_versions(folder: RunFolder, experiment: Experiment) -> None:
     """Log what decides bits and has changed since the run began, and keep it in the folder."""
     from fedmx.history.recorded import facts_here, other_versions
 
     facts = {name: fact for name, fact in folder.facts.items() if name != "code"}
-    found = other_versions(facts, facts_here(folder))
+    found = other_versions(facts, facts_here(experiment))
     if found:
         with folder.lock():
             folder.note_resumed(found)

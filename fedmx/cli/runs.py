@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fedmx.cli.options import AsJson, Modules, OwnModules, modules_of_run
+from fedmx.cli.options import AsJson, Modules, OwnModules, RunPath, modules_of_run
 from fedmx.cli.output import show_table, show_text
 from fedmx.display import same_keys
 from fedmx.output_file import check_output
@@ -241,11 +241,11 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
     reason = f": {status['reason']}" if status["reason"] else ""
-    paused = " (paused)" if status.get("paused") and state == "running" else ""
+    paused = " (paused)" if status["paused"] and state == "running" else ""
     found = [("run", f"{status['run']}"), ("state", f"{state}{paused}{process}{reason}")]
     done, last = status["rounds_done"], status["rounds"]
     text = f"{done} of {last} done"
-    in_flight = status.get("in_flight")  # a server of an earlier version does not have it
+    in_flight = status["in_flight"]
     unit = "round" if in_flight is None else "version"
     if status["round"] is not None and state == "running":
         text += f", {unit} {status['round']} is under way"
@@ -254,7 +254,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(
             ("model", f"accuracy {percent(status['accuracy'])}, loss {status['loss']:.4f}")
         )
-    if status.get("epsilon") is not None:
+    if status["epsilon"] is not None:
         found.append(("privacy", f"epsilon {status['epsilon']:.4f} is spent"))
     if state == "interrupted" and status["time"] is not None:
         found.append(("last seen", f"{status['time']}; the lines below are from that time"))
@@ -263,11 +263,11 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         ready = status["ready"]
         who = f": {listing(set(ready))}" if ready else ""
         found.append(("clients", f"{len(ready)}{of} are ready{who}"))
-    if status.get("excluded"):
+    if status["excluded"]:
         found.append(("excluded", f"clients {listing(set(status['excluded']))}"))
     for client, since in status["away"].items():
         found.append(("away", f"client {client}, since {_since(since, now)}"))
-    for client, left_s in status.get("suspended", {}).items():
+    for client, left_s in status["suspended"].items():
         text = f"client {client} is not asked for {duration(left_s)} after round {done}"
         found.append(("suspended", text))
     waiting = status["waiting"]
@@ -290,7 +290,7 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     if status["refused_connections"] is not None:
         text = f"{status['refused_connections']} refused, {status['reconnections']} came back"
         found.append(("connections", text))
-    for one in status.get("certificates", ()):  # a server of an earlier version has none
+    for one in status["certificates"]:
         if one["warning"] is not None:
             found.append(("certificate", one["warning"]))
     if status["memory_bytes"] is not None:
@@ -429,7 +429,7 @@ _FILES = {
 
 
 def export(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     to: Annotated[
         str,
         typer.Option(
@@ -455,6 +455,13 @@ def export(
             help="Export the personal model of this client, from a simulation.",
         ),
     ] = None,
+    group: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Export the model of this group of clients, where groups have their own.",
+        ),
+    ] = "",
     module: Modules = None,
     own_modules: OwnModules = False,
 ) -> None:
@@ -466,6 +473,8 @@ def export(
 
     if to not in NAMES:
         raise FedmxError(unknown("format", to, NAMES))
+    if group and client is not None:
+        raise FedmxError("--client and --group name two models; leave one of them out")
     if out is not None:
         check_output(out, *_FILES[to])
         if to == "torch":
@@ -473,11 +482,10 @@ def export(
     folder = RunFolder.open(path)
     modules = modules_of_run(folder, module, own_modules)
 
-    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.export import FORMATS, TrainedModel
     from fedmx.run.durable import write_bytes_durably
 
-    model = TrainedModel.of(folder, modules, client)
+    model = TrainedModel.of(folder, modules, client, group)
     ending, make = FORMATS[to]
     file = out or Path(f"{model.name}{ending}")
     check_output(file, *_FILES[to])
@@ -491,7 +499,7 @@ def export(
         typer.echo(
             f"the run has not finished: this is its model after round {model.round}", err=True
         )
-    of = "" if client is None else f", of client {client}"
+    of = f", of group {group}" if group else "" if client is None else f", of client {client}"
     typer.echo(f"model:  {file}, of round {model.round}{of}", err=bool(exported.source))
     if exported.source:
         typer.echo(f"module: {file.with_suffix('.py')}", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -15,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fedmx.cli.output import is_json, printable, say, show_table, show_text
-from fedmx.cli.rounds import time_left
-from fedmx.report.formats import NOTHING, duration, percent
+from fedmx.cli.output import is_live, printable, say, show_table, show_text
+from fedmx.cli.rounds import BAR_COLUMNS, time_left
+from fedmx.report.formats import NOTHING, percent
 from fedmx.report.metrics import METRICS, SHOWN, Show
 from fedmx.report.statistics import FEWEST_SEEDS
 from fedmx.report.summary import as_text
@@ -25,7 +24,6 @@ from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.processes import RunProgress, SweepProgress
 from fedmx.sweeps.result import SweepResult
 
-BAR_COLUMNS = 20
 WIDE = 100  # columns from which the bar is shown
 MEDIUM = 70  # columns from which the best accuracy is shown
 
@@ -37,7 +35,7 @@ class SweepLines:
         self._console = Console(stderr=True, highlight=False)
         self._cells: CellLines | None = None
         self._live: Live | None = None
-        self._is_live = sys.stderr.isatty() and not is_json() and not self._console.is_dumb_terminal
+        self._is_live = is_live(self._console)
 
     def __enter__(self) -> SweepLines:
         return self
@@ -136,7 +134,7 @@ def total_text(progress: SweepProgress) -> str:
     parts += [f"{states.count(one)} {one}" for one in ("failed", "running") if one in states]
     left_s = progress.left_s()
     if left_s:
-        parts.append(time_left(_left(left_s), at_most=progress.may_end_early))
+        parts.append(time_left(left_s, at_most=progress.may_end_early))
     return ", ".join(parts)
 
 
@@ -159,10 +157,6 @@ def _ended_text(one: RunProgress) -> str:
         return printable(f"{one.run}: {one.state} after round {one.rounds}")
     best = "not evaluated" if one.best is None else f"best accuracy {percent(one.best)}"
     return printable(f"{one.run}: {best} in {one.rounds} rounds")
-
-
-def _left(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else duration(seconds)
 
 
 MOST_SEEDS = 10_000  # more than anyone runs

@@ -15,12 +15,12 @@ from fedmx.cli.options import (
     Modules,
     Overrides,
     OwnModules,
-    allowed_modules,
+    RunPath,
     executor_override,
     modules_of_run,
 )
 from fedmx.cli.output import one_line, say, show_text
-from fedmx.cli.process import NOT_RUN, OTHER_BITS, restart_on
+from fedmx.cli.process import NOT_RUN, OTHER_BITS
 from fedmx.shell_line import shell_line
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from fedmx.history.replay import Part, ReplayedRound, Step
 
 
-RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")]
 HEADS = ("end", "step", "values", "norm", "zeros", "largest", "NaN/inf", "bytes")
 
 
@@ -69,18 +68,15 @@ def replay(
         )
     modules = modules_of_run(folder, module, own_modules)
 
-    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.history import replay as run_again
     from fedmx.history.recorded import RecordedRun
     from fedmx.history.replay import SERIAL
     from fedmx.run.records import plain
 
     overrides = SERIAL if alone else executor_override(executor)
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         run = RecordedRun.open(folder, modules=modules, overrides=overrides, files=files)
-        restart_on(run.experiment.compute.bits)
         tell = None if as_json else _show_round
         report = run_again(run, round, client, stop_at=stop_at, on_round=tell)
     if as_json:
@@ -202,20 +198,16 @@ def diff(
     folders = RunFolder.open(path), RunFolder.open(other)
     allowed = [modules_of_run(folder, module, own_modules) for folder in folders]
 
-    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.cli.output import LogLines
     from fedmx.history import RecordedRun
     from fedmx.history import diff as told_apart
     from fedmx.history.replay import SERIAL
 
-    with LogLines(), files_with_progress() as files:
+    with files_with_progress() as files:
         runs = [
             RecordedRun.open(folder, modules=modules, overrides=SERIAL, files=files)
             for folder, modules in zip(folders, allowed, strict=True)
         ]
-        for run in runs:
-            restart_on(run.experiment.compute.bits)
         report = told_apart(*runs)
     if as_json:
         typer.echo(json.dumps(report.record()))
@@ -226,7 +218,7 @@ def diff(
 
 
 def fork(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     round: Annotated[
         int | None,
         typer.Option(
@@ -248,20 +240,13 @@ def fork(
     own_modules: OwnModules = False,
 ) -> None:
     """Start a new run from a round of an existing one."""
-    from fedmx.experiment import Experiment
     from fedmx.run import RunFolder
 
     folder = RunFolder.open(path)
     overrides = [*(set_ or []), *executor_override(executor)]
-    text, source = folder.experiment_yaml, str(folder.path / "experiment.yaml")
     # The fork also needs the code of the run, even if its experiment no longer names it.
-    experiment = Experiment.parse(text, source, folder=folder.modules_path)
-    changed = Experiment.parse(text, source, overrides, folder=folder.modules_path)
-    modules = allowed_modules(experiment, module, own_modules)
-    modules |= allowed_modules(changed, module, own_modules)
-    restart_on(experiment.compute.bits)
+    modules = modules_of_run(folder, module, own_modules, overrides)
 
-    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import run_loop
     from fedmx.history import fork as make
@@ -278,13 +263,7 @@ def fork(
         found = {**document_of(result.folder), "fork": made.origin.record()}
         typer.echo(json.dumps(plain(found, "the result")))  # a loss may be NaN
 
-    run_loop(
-        made.server,
-        made.folder,
-        made.experiment,
-        every=made.experiment.run.checkpoint.every,
-        show=print_json if as_json else None,
-    )
+    run_loop(made.server, made.folder, print_json if as_json else None)
 
 
 PackPath = Annotated[
@@ -293,7 +272,7 @@ PackPath = Annotated[
 
 
 def pack(
-    path: Annotated[Path, typer.Argument(metavar="RUN", help="The run folder.")],
+    path: RunPath,
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="FILE", help="The file to write.", show_default=False),
@@ -303,17 +282,11 @@ def pack(
     as_json: AsJson = False,
 ) -> None:
     """Pack a finished run into one file that anyone can verify."""
-    from fedmx.experiment import Experiment
     from fedmx.run import RunFolder
 
     folder = RunFolder.open(path)
-    experiment = Experiment.parse(
-        folder.experiment_yaml, str(folder.path / "experiment.yaml"), folder=folder.modules_path
-    )
-    modules = allowed_modules(experiment, module, own_modules)
-    restart_on(experiment.compute.bits)
+    modules = modules_of_run(folder, module, own_modules)
 
-    # Not before: this imports MXNet, and a wrong folder is reported at once.
     from fedmx.cli.datasets import files_with_progress
     from fedmx.history import pack as make
 

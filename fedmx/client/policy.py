@@ -13,8 +13,8 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from fedmx.components.build import build
-from fedmx.components.component import Component, Source, component_at
-from fedmx.components.section import Count, NotNegative, Positive, Section, Share
+from fedmx.components.component import Component, Source
+from fedmx.components.section import Count, NotNegative, Positive, Section, Share, component_at
 from fedmx.components.text import shown
 from fedmx.components.user_code import is_allowed, named_code
 from fedmx.errors import FedmxError

@@ -130,6 +130,34 @@ def build(
     return made
 
 
+_ONLY_SETTINGS = ("data set", "devices", "uploads", "availability")
+"""The kinds of which only the settings are checked early: to make one may take long."""
+
+
+def problems_of(reference: Component) -> list[str]:
+    """Return what is wrong with a component and those in its settings, as far as they are known.
+
+    A model is not built, a data set not loaded, and a user's own module not imported; they are
+    checked when they are needed.
+    """
+    problems: dict[str, None] = {}
+    for one in (reference, *reference.all_inner()):
+        if one.kind == "model" or not all(map(_is_known, (one, *one.all_inner()))):
+            continue
+        try:
+            (bind if one.kind in _ONLY_SETTINGS else build)(one.kind, one)
+        except ExperimentError as error:
+            problems |= dict.fromkeys(error.problems)
+    return list(problems)
+
+
+def _is_known(component: Component) -> bool:
+    """Return whether a component is an object, or one of fedmx by its name."""
+    if component.object is not None:
+        return component.kind != "data set"  # a function may load a data set
+    return component.is_of_fedmx
+
+
 _CHECKED = {"hook": Hook, "selector": Selector, "aggregator": Aggregator}
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from pydantic import PlainValidator, ValidationInfo
-
-from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue, unknown_name
+from fedmx.components.catalogue import KINDS, NOUNS, read_catalogue
 from fedmx.components.settings import noun_of_part
 from fedmx.components.text import Where, dotted, shown
 
@@ -124,6 +122,11 @@ class Component:
         return self.source.problem(self.where, text)
 
     @property
+    def is_of_fedmx(self) -> bool:
+        """Whether its name is not that of a user's own code."""
+        return ":" not in self.name and not self.name.startswith("<")
+
+    @property
     def kind(self) -> str:
         """The noun of its kind, by its place in the experiment."""
         return self.noun or NOUNS[tuple(str(key) for key in self.where if not isinstance(key, int))]
@@ -207,26 +210,6 @@ class Component:
             given = _fields(self.object)
         settings = {key: plain(value) for key, value in given.items()}
         return {"name": self.name, **settings} if settings else self.name
-
-
-def component_at(kind: str) -> PlainValidator:
-    """Return a pydantic validator that reads a component of a kind, and refuses an unknown name."""
-    where, names = KINDS[kind].place, KINDS[kind].plural
-
-    def validate(value: Any, info: ValidationInfo) -> Component:
-        found = Component.of(value, where, (info.context or {}).get("source"))
-        known = read_catalogue()[names]
-        named = found.object is None and ":" not in found.name and not found.name.startswith("<")
-        if named and found.name not in known:
-            raise ValueError(unknown_name(kind, found.name, known))
-        return found
-
-    return PlainValidator(validate)
-
-
-def default_at(kind: str, name: str) -> Component:
-    """Return a component of fedmx as the default of the key that takes its kind."""
-    return Component(name, where=KINDS[kind].place)
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+)
 
-from fedmx.components.text import in_words, shown, takes_bool
+from fedmx.components.catalogue import KINDS, read_catalogue, unknown_name
+from fedmx.components.component import Component
+from fedmx.components.text import Where, in_words, shown, takes_bool
 
 MAX_COUNT = 2**31 - 1
 
@@ -68,6 +78,71 @@ _NotEmpty = Annotated[str, Field(min_length=1)]
 PathText = Annotated[
     Path, BeforeValidator(_check_path, json_schema_input_type=_NotEmpty), Takes("path")
 ]
+
+
+class WrongParts(ValueError):
+    """A component, or one in its settings, is wrong.
+
+    Attributes:
+        problems: a line for each problem, with its place.
+    """
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class _Item:
+    index: int
+    value: Any
+
+
+def numbered(most: int) -> BeforeValidator:
+    """Return a pydantic validator that lets each component of a list know its index.
+
+    Args:
+        most: the most components of a list; one with more is refused, and none of them is made.
+    """
+
+    def validate(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        if len(value) > most:
+            raise ValueError(f"must have at most {most} items")
+        return [_Item(index, item) for index, item in enumerate(value)]
+
+    return BeforeValidator(validate)
+
+
+def component_at(kind: str) -> PlainValidator:
+    """Return a pydantic validator that reads a component of a kind and refuses a wrong one.
+
+    What is wrong is known here as far as `fedmx.components.build.problems_of` says.
+    """
+    place, names = KINDS[kind].place, KINDS[kind].plural
+
+    def validate(value: Any, info: ValidationInfo) -> Component:
+        where: Where = place
+        if isinstance(value, _Item):
+            where, value = (*place, value.index), value.value
+        found = Component.of(value, where, (info.context or {}).get("source"))
+        known = read_catalogue()[names]
+        if found.is_of_fedmx and found.object is None and found.name not in known:
+            raise ValueError(unknown_name(kind, found.name, known))
+        # Not at the top: it imports the layers, and a file that cannot be read needs no parts.
+        from fedmx.components.build import problems_of
+
+        if problems := problems_of(found):
+            raise WrongParts(problems)
+        return found
+
+    return PlainValidator(validate)
+
+
+def default_at(kind: str, name: str) -> Component:
+    """Return a component of fedmx as the default of the key that takes its kind."""
+    return Component(name, where=KINDS[kind].place)
 
 
 class _SectionType(ModelMetaclass):

@@ -100,17 +100,23 @@ def serve(
         patience=_patience(assembly),
         wait_limit_s=network.wait_limit_s,
     )
-    server = server_of(assembly, clients, callbacks=callbacks)
-    server.monitor = monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)
-    server.operated = clients.orders.listening
+    monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)
+    metrics = None
     if network.metrics is not None:
         # Not at the top: only this setting needs an HTTP server and the library of Prometheus.
         from fedmx.monitoring.endpoint import MetricsEndpoint, pages_of
 
-        server.metrics = MetricsEndpoint(
+        metrics = MetricsEndpoint(
             network.metrics, pages_of(monitor), read_token(network.metrics_token_file)
         )
-    return server
+    return server_of(
+        assembly,
+        clients,
+        callbacks=callbacks,
+        monitor=monitor,
+        metrics=metrics,
+        operated=clients.orders.listening,
+    )
 
 
 def _most_message_bytes(assembly: Assembly) -> int:

@@ -157,6 +157,7 @@ Selector: TypeAlias = SelectorName | Mapping[str, Any] | object
 
 AggregatorName: TypeAlias = Literal[
     "bucketing",
+    "by-group",
     "centered-clipping",
     "fedaim",
     "fedasync",

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from fedmx.components.component import Component, Source
-from fedmx.components.section import Rules, Section, Takes
+from fedmx.components.section import Rules, Section, Takes, WrongParts
 from fedmx.components.text import (
     LIMITS,
     Where,
@@ -161,14 +161,18 @@ def experiment_error(
     error: ValidationError, root: type[Section], source: Source
 ) -> ExperimentError:
     """Return one ExperimentError with all problems of ``error``, in the order of the schema."""
-    problems: dict[Where, str] = {}
+    problems: dict[Where, Sequence[str]] = {}
     for details in error.errors(include_url=False)[:_MAX_PROBLEMS]:
         cause = details.get("ctx", {}).get("error")
         if isinstance(cause, PlacedError):
-            lines = {where: source.problem(where, text) for where, text in cause.problems.items()}
-            problems = lines | problems
+            problems |= {
+                where: [source.problem(where, text)] for where, text in cause.problems.items()
+            }
             continue
         where = _place(details["loc"], root)
+        if isinstance(cause, WrongParts):
+            problems.setdefault(where, cause.problems)
+            continue
         section = _section_at(where, root)
         if details["type"] == "extra_forbidden":
             text = unknown_key(where, section, root)
@@ -178,8 +182,8 @@ def experiment_error(
         else:
             text = value_problem(details)
         # A union reports a problem for each of its branches, in the same words.
-        problems.setdefault(where, source.problem(where, text))
-    return ExperimentError.of(source.name, list(problems.values()))
+        problems.setdefault(where, [source.problem(where, text)])
+    return ExperimentError.of(source.name, [line for lines in problems.values() for line in lines])
 
 
 def _section_at(where: Where, root: type[Section]) -> type[Section]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
-from fedmx.components.component import Component, Source, component_at
-from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber
+from fedmx.components.component import Component, Source
+from fedmx.components.section import Count, Rules, Section, Takes, WholeNumber, component_at
 from fedmx.components.text import Where, shown
 from fedmx.display import card
 from fedmx.errors import ExperimentError
@@ -112,10 +112,6 @@ class Experiment(Section):
 
     def __init__(self, **values: Unpack[ExperimentKeys]) -> None:
         self._fill(values, Source())
-        # Not at the top: a file's components are not imported before they are used.
-        from fedmx.experiment.early import check_parts
-
-        check_parts(self.components, self.compute, self.logic, self.clients, self.seed)
 
     @classmethod
     def read(
@@ -207,12 +203,17 @@ class Experiment(Section):
         return tree_of(self, lambda component: component)
 
     def to_yaml(self) -> str:
-        """Return the whole experiment, defaults included, as the text of an equal file."""
-        return to_yaml(self)
+        """Return the whole experiment, defaults included, as the text of an equal file.
+
+        If a file cannot hold some component, the text says ``portable: false``.
+        """
+        tree = tree_of(self, Component.reference)
+        return yaml_of(tree if self.portable else {**tree, "portable": False})
 
     def digest(self) -> str:
         """Return the SHA-256 (hex) of all keys but name, executor, network and run."""
-        return digest(self)
+        text = json.dumps(_deciding(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()
 
     @property
     def portable(self) -> bool:
@@ -277,6 +278,7 @@ class Experiment(Section):
             *self._client_counts(),
             *self._without_devices(),
             *self._not_measured(),
+            *self._given_data(),
         ):
             problems.setdefault(where, text)
         if problems:
@@ -322,6 +324,13 @@ class Experiment(Section):
             text = "needs all test samples; leave compute.evaluate.sample out"
             yield ("compute", "evaluate", "per_client"), text
 
+    def _given_data(self) -> Iterator[tuple[Where, str]]:
+        if self.compute.data.object is not None:
+            # Not at the top: only an object of Python code needs the layers for this.
+            from fedmx.experiment.given_data import data_problems
+
+            yield from data_problems(self.compute, self.logic, self.clients, self.seed)
+
     @classmethod
     def _of(
         cls,
@@ -351,10 +360,6 @@ class Experiment(Section):
             experiment._fill(values, source)
         except ExperimentError as error:
             problems += error.problems
-        # Not at the top, since it takes long, and a file that cannot be read needs no parts.
-        from fedmx.experiment.early import part_problems
-
-        problems += [one for one in part_problems(values, source) if one not in problems]
         if problems:
             raise ExperimentError.of(source.name, problems)
         return experiment
@@ -417,25 +422,6 @@ def _replaced(section: _Section, change: Callable[[Component], Component]) -> _S
     return section.model_copy(
         update={name: changed(getattr(section, name)) for name in type(section).model_fields}
     )
-
-
-def to_yaml(experiment: BaseModel) -> str:
-    """Return the whole experiment as YAML, defaults included.
-
-    If a file cannot hold some component, the text says ``portable: false``.
-    """
-    tree = tree_of(experiment, Component.reference)
-    if not all(component.portable for component in components_of(experiment)):
-        tree["portable"] = False
-    return yaml_of(tree)
-
-
-def digest(experiment: Experiment) -> str:
-    """Return the SHA-256 (hex) of the keys that determine the result."""
-    text = json.dumps(
-        _deciding(experiment), sort_keys=True, separators=(",", ":"), ensure_ascii=True
-    )
-    return hashlib.sha256(b"fedmx experiment 1\n" + text.encode("ascii")).hexdigest()
 
 
 def _deciding(section: Section) -> dict[str, Any]:

@@ -8,7 +8,6 @@ its text for ``fedmx explain``, for editors and for docs/experiment-file.md, whi
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import pkgutil
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedmx.components.component import Component, component_at, default_at
+from fedmx.components.component import Component
 from fedmx.components.engines import DeviceName, EngineName
 from fedmx.components.section import (
     MAX_COUNT,
@@ -39,6 +38,9 @@ from fedmx.components.section import (
     Share,
     Takes,
     WholeNumber,
+    component_at,
+    default_at,
+    numbered,
 )
 from fedmx.components.text import shown, unknown
 
@@ -51,13 +53,6 @@ def _check_partition_or_count(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MAX_COUNT:
         return value
     raise ValueError(f"must be partition, null or a whole number from 1, not {shown(value)}")
-
-
-def _with_indices(hooks: tuple[Component, ...]) -> tuple[Component, ...]:
-    """Return the hooks, each with its index in its place."""
-    return tuple(
-        dataclasses.replace(hook, where=(*hook.where, index)) for index, hook in enumerate(hooks)
-    )
 
 
 def _check_address(value: str) -> str:
@@ -238,9 +233,7 @@ class LogicSection(Section):
     aggregator: Annotated[Component, component_at("aggregator")] | None = None
     """How the updates become the next model; null: the preset's."""
     hooks: Annotated[
-        tuple[Annotated[Component, component_at("hook")], ...],
-        Field(max_length=MOST_HOOKS),
-        AfterValidator(_with_indices),
+        tuple[Annotated[Component, component_at("hook")], ...], numbered(MOST_HOOKS)
     ] = ()
     """Further changes of models and updates, before the preset's hooks."""
     trainer: Annotated[

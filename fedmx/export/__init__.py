@@ -67,6 +67,7 @@ class TrainedModel:
         folder: RunFolder,
         modules: Collection[str] | None = (),
         client: int | None = None,
+        group: str = "",
     ) -> TrainedModel:
         """Return the last model of a run folder, or the model of its newest checkpoint.
 
@@ -75,21 +76,17 @@ class TrainedModel:
             modules: the modules whose code its experiment may name; None: all.
             client: the client of a simulation whose personal model it is, after the round of the
                 newest checkpoint; None: the global model.
+            group: the group of clients whose model it is; empty: the global model.
 
         Raises:
             RunError: the run has trained nothing yet, its folder is incomplete, or it has no
                 memory of the client.
             ExperimentError: the model cannot be built here.
         """
-        experiment = Experiment.parse(
-            folder.experiment_yaml,
-            str(folder.path / "experiment.yaml"),
-            folder=folder.modules_path,
-            modules=modules,
-        )
+        experiment = folder.experiment(modules=modules)
         if client is None:
             assembly = _assembly(folder, experiment)
-            round = _load(folder, assembly.engine)
+            round = _load(folder, assembly.engine, group)
         else:
             assembly = Assembly(experiment, start_file=kept_start(folder))
             round = _load_personal(folder, assembly, client)
@@ -104,6 +101,7 @@ class TrainedModel:
             "round": str(round),
             "fedmx": __version__,
             **({} if client is None else {"client": str(client)}),
+            **({"group": group} if group else {}),
         }
         name = re.sub(r"\W", "_", model.name.rpartition(":")[2], flags=re.ASCII)
         name = f"model_{name}" if name[:1].isdigit() else name
@@ -113,11 +111,11 @@ class TrainedModel:
         return cls(folder.name, name, round, last, own_module, graph, engine.values(), notes)
 
 
-def _load(folder: RunFolder, engine: Engine) -> int:
+def _load(folder: RunFolder, engine: Engine, group: str) -> int:
     """Load the newest weights into the engine; return their round."""
     path, round = _weights_of(folder)
     try:
-        weights = read_start(path, engine)
+        weights = read_start(path, engine, group)
     except ExperimentError as error:
         raise RunError(str(error).removeprefix("compute.start: ")) from None
     engine.load(weights.weights, weights.buffers)

@@ -22,6 +22,7 @@ from fedmx.history.divergence import (
     other_records,
 )
 from fedmx.history.recorded import NoPart, RecordedRun, other_versions, rerun
+from fedmx.history.records import CheckedRecords
 from fedmx.history.replay import SERIAL, Part, all_same, replay_parts
 from fedmx.history.values import OtherValues, first_other
 from fedmx.journal.chain import CHAIN, model_hash
@@ -82,7 +83,7 @@ def diff(
             for name, word in OF_DATA.items()
             if name in facts[0] and name in facts[1] and facts[0][name] != facts[1][name]
         ),
-        last_rounds=(max(mine.round_records()), max(theirs.round_records())),
+        last_rounds=(mine.records.last, theirs.records.last),
         rounds=rounds,
         divergence=found,
         step=step,
@@ -123,7 +124,7 @@ def divergence_of(one: RecordedRun, other: RecordedRun) -> tuple[Divergence | No
     Raises:
         RunError: the records of a run have no hashes.
     """
-    records = _records(one), _records(other)
+    records = _rounds(one.records), _rounds(other.records)
     common = sorted(records[0].keys() & records[1].keys())
 
     def differs(round: int) -> bool:
@@ -137,7 +138,7 @@ def divergence_of(one: RecordedRun, other: RecordedRun) -> tuple[Divergence | No
     first = common[place]
     later = (number for number in common[place:] if _models_differ(records, number))
     until = next(later, common[-1])
-    clients = _clients(one, first, until), _clients(other, first, until)
+    clients = one.records.clients(first, until), other.records.clients(first, until)
 
     def versions(round: int) -> tuple[RoundRecords, RoundRecords]:
         mine, theirs = (
@@ -156,31 +157,15 @@ def divergence_of(one: RecordedRun, other: RecordedRun) -> tuple[Divergence | No
     return None, len(common)
 
 
-def _records(run: RecordedRun) -> dict[int, dict[str, Any]]:
-    records = run.round_records()
-    for number, record in records.items():
-        if not record.get(CHAIN):
-            raise RunError(
-                f"{run.folder.path}: the record of round {number} has no hashes to compare; "
-                "an earlier version of fedmx wrote it"
-            )
-    if not records:
-        raise RunError(f"{run.folder.path}: no round is recorded; give another run")
-    return records
+def _rounds(records: CheckedRecords) -> dict[int, dict[str, Any]]:
+    if not records.last:
+        raise records.error("no round is recorded; give another run")
+    return {number: records.hashed(number) for number in records.rounds}
 
 
 def _models_differ(records: Sequence[Mapping[int, Mapping[str, Any]]], round: int) -> bool:
     one, other = (kept[round]["model_sha256"] for kept in records)
     return bool(one != other)
-
-
-def _clients(run: RecordedRun, first: int, last: int) -> dict[int, list[dict[str, Any]]]:
-    """Return the records of clients by round."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    for record in run.folder.clients():
-        if first <= record["round"] <= last:
-            found.setdefault(record["round"], []).append(record)
-    return found
 
 
 MOST = 5  # settings in the sentence
@@ -239,18 +224,12 @@ class DiffReport:
     def record(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return {
-            "runs": list(self.runs),
+            "runs": self.runs,
             "same": self.same,
             "sentence": self.sentence,
-            "settings": list(self.settings),
-            "versions": list(self.versions),
-            "data": list(self.data),
-            "last_rounds": list(self.last_rounds),
-            "rounds": self.rounds,
+            **vars(self),
             "divergence": None if self.divergence is None else self.divergence.record(),
             "step": None if self.step is None else self.step.record(),
-            "not_replayed": self.not_replayed,
-            "engines": list(self.engines),
         }
 
     def _found(self) -> str:
@@ -395,7 +374,7 @@ def fold_of(one: RecordedRun, other: RecordedRun, round: int) -> OtherStep:
     models: list[dict[str, np.ndarray]] = []
     agrees: list[bool | None] = []
     for run in (one, other):
-        recorded = run.round_records()[round]["model_sha256"]
+        recorded = run.records.rounds[round]["model_sha256"]
         with rerun(run, round) as server:
             next(iter(server))
             state = server.state

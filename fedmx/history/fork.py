@@ -19,17 +19,16 @@ from fedmx.experiment import Experiment
 from fedmx.experiment.keys import keys_of
 from fedmx.experiment.model import tree_of
 from fedmx.history.recorded import RecordedRun, rerun
-from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
+from fedmx.history.records import CheckedRecords
+from fedmx.journal.chain import model_hash
 from fedmx.privacy.account import PRIVACY
 from fedmx.report.fork import Origin
 from fedmx.run import RunError, RunFolder
-from fedmx.run.checkpoint import Keep
 from fedmx.run.folder import kept_start
 from fedmx.run.released import Released
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
-from fedmx.server.step_back import StepsBack
 from fedmx.simulation.simulate import simulate
 from layers.compute.data.datasets import Files
 from layers.logic import SELECT, SURVEY, Hook, Preset, ServerState
@@ -62,9 +61,7 @@ class Fork:
 
     def rounds(self) -> Generator[Round, None, None]:
         """Run the rounds of the fork that are left, record them in its folder, and yield each."""
-        checkpoint = self.experiment.run.checkpoint
-        keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
-        return recorded(self.server, self.folder, every=checkpoint.every, keep=keep)
+        return recorded(self.server, self.folder)
 
 
 def fork(
@@ -111,7 +108,7 @@ def fork(
     gone = tuple(one for one in experiment.without if one not in parent.without)
     before_it = Origin.of(folder.facts)
     dependence = _dependence(parent, old.assembly.preset, before_it)
-    removal = Removal.of(folder, gone, dependence) if gone else None
+    removal = Removal(gone, first_rounds(folder, gone), dependence) if gone else None
     if round is None:
         if removal is None:
             raise RunError(f"{folder.path}: say after which round the fork begins, with --round")
@@ -121,7 +118,7 @@ def fork(
             f"{folder.path}: this is a fork, and round {round} is of the run before it; fork that "
             f"run: {before_it.folder}"
         )
-    records = _records_before(folder, round, experiment)
+    records = _records_before(old.records, round, experiment)
     check_held_back(old.assembly.preset, new.preset)
     memories = Memories.of(old.assembly.preset, new.preset)
     _ = new.logic  # what does not fit together is refused before anything is run again
@@ -204,7 +201,7 @@ def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Map
         with rerun(run, round + 1) as server:
             state = server.checkpoint()
     found = model_hash(state["server"]["weights"], state["server"]["buffers"])
-    if found != record.get("model_sha256", found):
+    if found != record["model_sha256"]:
         raise RunError(
             f"{run.folder.path}: run again, round {round} ended in another model than was "
             "recorded, so that the fork would not be one; fork it on the machine and with the "
@@ -213,51 +210,23 @@ def _state_after(run: RecordedRun, round: int, record: Mapping[str, Any]) -> Map
     return state
 
 
-def _records_before(folder: RunFolder, round: int, experiment: Experiment) -> list[dict[str, Any]]:
+def _records_before(
+    records: CheckedRecords, round: int, experiment: Experiment
+) -> list[dict[str, Any]]:
     """Return the records of the rounds that a run and its fork have.
 
     Raises:
         RunError: the run has no such round, a record is damaged, or no round is left to run.
     """
-    records = folder.rounds()
-    last = records[-1]["round"] if records else 0
-    if not 0 <= round <= last:
-        raise RunError(f"{folder.path}: a fork can begin after round 0 to {last}, not {round}")
+    if not 0 <= round <= records.last:
+        raise records.error(f"a fork can begin after round 0 to {records.last}, not {round}")
     if round >= experiment.rounds:
-        raise RunError(
-            f"{folder.path}: round {round} is the last one of the fork's {experiment.rounds}, so "
-            f"that nothing is left to run; set rounds to more, as --set rounds={2 * round}"
+        raise records.error(
+            f"round {round} is the last one of the fork's {experiment.rounds}, so that nothing is "
+            f"left to run; set rounds to more, as --set rounds={2 * round}"
         )
-    kept = [record for record in records if record["round"] <= round]
-    clients = [record for record in folder.clients() if record["round"] <= round]
-    if [record["round"] for record in kept] != list(range(1, round + 1)) or folder.damage:
-        raise RunError(
-            f"{folder.path}: its records are damaged, so that a fork would not be whole: "
-            f"{'; '.join(folder.damage) or 'rounds are missing'}"
-        )
-    _check_chain(folder, kept, clients)
-    return kept
-
-
-def _check_chain(
-    folder: RunFolder, rounds: Sequence[Mapping[str, Any]], clients: Sequence[Mapping[str, Any]]
-) -> None:
-    """Check that the records which a fork takes over fit the chain; those of old have none.
-
-    Raises:
-        RunError: those of a round do not.
-    """
-    updates, link = updates_of(clients), START
-    for record in rounds:
-        if CHAIN not in record:
-            continue
-        link = link_of(link, record, updates.get(record["round"], {}))
-        if link != record[CHAIN]:
-            raise RunError(
-                f"{folder.path}: the records of round {record['round']} do not fit the chain: the "
-                "run ended while they were written, or they were changed; resume the run if it is "
-                "not done, or fork it after an earlier round"
-            )
+    records.check_chain(round)
+    return [records.rounds[number] for number in range(1, round + 1)]
 
 
 def _same_but_without(parent: Experiment, experiment: Experiment) -> bool:
@@ -419,7 +388,7 @@ class Memories:
             one: round for one, round in server["last_accepted"].items() if one not in without
         }
         memory = self.carried(server["memory"])
-        steps_back = {**before.get("steps_back", StepsBack().tree()), "largest": {}}
+        steps_back = {**before["steps_back"], "largest": {}}
         return {
             **before,
             "server": {**server, "memory": memory, "last_accepted": accepted},
@@ -468,19 +437,14 @@ class Removal:
 
     Attributes:
         clients: the clients.
-        first: by client, the first round in which it was selected; None: it never was.
+        first: the first round in which each was selected, if it ever was.
         dependence: why every round of the run depended on all of its clients; empty: these clients
             have decided about nothing before they were selected.
     """
 
     clients: tuple[int, ...]
-    first: Mapping[int, int | None]
+    first: Mapping[int, int]
     dependence: str
-
-    @classmethod
-    def of(cls, run: RunFolder, clients: Sequence[int], dependence: str) -> Removal:
-        """Return the removal of clients from a run; see the attributes."""
-        return cls(tuple(clients), first_rounds(run, clients), dependence)
 
     @property
     def round(self) -> int:
@@ -491,20 +455,19 @@ class Removal:
         """
         if self.dependence:
             return 0
-        rounds = [round for round in self.first.values() if round is not None]
-        if not rounds:
+        if not self.first:
             raise RunError(
                 f"{_clients(self.clients)} took part in no round, so the run is already the one "
                 "without; give --round to go on from one of its rounds"
             )
-        return min(rounds) - 1
+        return min(self.first.values()) - 1
 
     def is_exact(self, round: int) -> bool:
         """Return whether a fork that begins after a round has nothing of the clients."""
-        if not round:
-            return True
-        took_part = any(first is not None and first <= round for first in self.first.values())
-        return not self.dependence and not took_part
+        return not round or not (self.dependence or self._selected_until(round))
+
+    def _selected_until(self, round: int) -> dict[int, int]:
+        return {client: at for client, at in self.first.items() if at <= round}
 
     def note(self, round: int, same_settings: bool) -> str:
         """Return the note about a fork that begins after a round.
@@ -513,25 +476,20 @@ class Removal:
             round: the round; 0: it begins from the initial model.
             same_settings: whether its other settings are those of the run.
         """
-        who = _clients(self.clients)
-        if self.is_exact(round):
-            return f"Exact removal of {who}: {self._why_exact(round, same_settings)}"
-        took_part = {
-            client: first
-            for client, first in self.first.items()
-            if first is not None and first <= round
-        }
-        if took_part:
-            when = ", ".join(f"client {one} from round {at} on" for one, at in took_part.items())
-            they = "it" if len(took_part) == 1 else "they"
-            why = f"the model after round {round} holds what {they} sent ({when})"
-        else:
+        who, selected = _clients(self.clients), self._selected_until(round)
+        they, them = ("it", "it") if len(self.clients) == 1 else ("they", "them")
+        if not self.is_exact(round):
             rounds = "round 1" if round == 1 else f"rounds 1 to {round}"
             why = f"{self.dependence}, so that {rounds} depended on {who}"
-        better = self.round
-        return f"No exact removal of {who}: {why}. A fork after round {better} is exact."
-
-    def _why_exact(self, round: int, same_settings: bool) -> str:
+            if selected:
+                when = ", ".join(f"client {one} from round {at} on" for one, at in selected.items())
+                they = "it" if len(selected) == 1 else "they"
+                why = f"the model after round {round} holds what {they} sent ({when})"
+            return f"No exact removal of {who}: {why}. A fork after round {self.round} is exact."
+        why = (
+            f"no round up to {round} selected {them}, and the cohorts were drawn by the clients' "
+            f"numbers alone, so that {they} had no influence on the selection."
+        )
         if not round:
             why = "the fork begins before round 1."
             if self.dependence:
@@ -539,36 +497,27 @@ class Removal:
                     f" It has to, since {self.dependence}, so that every round depended on all "
                     "clients."
                 )
-            return why
-        they, them = ("it", "it") if len(self.clients) == 1 else ("they", "them")
-        why = (
-            f"no round up to {round} selected {them}, and the cohorts were drawn by the clients' "
-            f"numbers alone, so that {they} had no influence on the selection."
-        )
-        if same_settings:
+        elif same_settings:
             why += (
                 f" So this is the run that never had {them}: the same experiment with this setting "
                 "of without, run from the beginning, has the same bits."
             )
-        return why
+        return f"Exact removal of {who}: {why}"
 
 
-def first_rounds(run: RunFolder, clients: Sequence[int]) -> dict[int, int | None]:
-    """Return the first round in which each of these clients was selected; None: it never was.
+def first_rounds(run: RunFolder, clients: Sequence[int]) -> dict[int, int]:
+    """Return the first round in which each of these clients was selected, if it ever was.
 
     A run that stepped back has forgotten the records of rounds, not what followed from them. So all
     clients may have taken part in what came after its first step back.
     """
-    first: dict[int, int | None] = dict.fromkeys(clients)
-    for record in run.clients():
-        client, round = record.get("client"), record.get("round")
-        selected = record.get("status") != "not-selected"
-        if client in first and selected and isinstance(round, int):
-            first[client] = min(first[client] or round, round)
     back = [step["to"] + 1 for one in run.rounds() for step in one.get("stepped_back", ())]
-    if back:
-        first = {one: min(back if at is None else [*back, at]) for one, at in first.items()}
-    return first
+    found = dict.fromkeys(clients, min(back)) if back else {}
+    for record in run.clients():
+        client, round = record["client"], record["round"]
+        if client in clients and record["status"] != "not-selected":
+            found[client] = min(found.get(client, round), round)
+    return {client: found[client] for client in clients if client in found}
 
 
 def _clients(clients: Sequence[int]) -> str:

@@ -8,10 +8,9 @@ import hashlib
 import importlib.metadata
 import os
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -37,10 +36,11 @@ from fedmx.history.pack import (
     roots_of,
 )
 from fedmx.history.recorded import RecordedRun
-from fedmx.journal.chain import CHAIN, START, link_of, model_hash, updates_of
+from fedmx.history.records import CheckedRecords
+from fedmx.journal.chain import CHAIN, model_hash
 from fedmx.output_file import check_output
 from fedmx.privacy.published import is_confidential
-from fedmx.run import CheckpointError, RunFolder
+from fedmx.run import CheckpointError, RunError, RunFolder
 from fedmx.run.checkpoint import read_checkpoint
 from fedmx.run.durable import document_text, write_bytes_durably
 from fedmx.run.identity import FORMAT, Identity
@@ -122,10 +122,7 @@ def pack(
     )
     content = packed(manifest, members)
     made = PackFile.of_bytes(content)
-    try:
-        check_records(made, folder)
-    except PackError as error:
-        raise PackError(f"{folder.path}: {error}") from None
+    check_records(made, recorded.records)
     try:
         write_bytes_durably(Path(path), content)
     except OSError as error:
@@ -287,41 +284,43 @@ class Recorded:
     model_sha256: str
 
 
-def check_records(pack: PackFile, folder: RunFolder) -> Recorded:
+def check_records(pack: PackFile, records: CheckedRecords) -> Recorded:
     """Check that the records in a pack fit together, and that its model is the last round's.
 
     Args:
         pack: the pack.
-        folder: the run folder that was packed, or that the pack was unpacked to.
+        records: those of the run folder that was packed, or that the pack was unpacked to.
 
     Raises:
-        PackError: they do not; the text has no file's name.
+        PackError: they do not.
     """
-    rounds, clients = folder.rounds(), list(folder.clients())
-    if folder.damage:
-        raise PackError(f"its records are damaged: {folder.damage[0]}")
+    try:
+        return _checked(pack, records)
+    except RunError as error:
+        raise PackError(str(error)) from None
+    except PackError as error:
+        raise PackError(str(records.error(str(error)))) from None
+
+
+def _checked(pack: PackFile, records: CheckedRecords) -> Recorded:
+    folder, last = records.folder, records.last
     if folder.status != "done":
         raise PackError(f"its run is not done ({folder.status})")
     forked_after = fork_round(folder.facts)
     if not isinstance(folder.facts.get("builds"), dict):
         raise PackError("its run.json does not say which builds of libraries it ran on")
-    if not rounds:
+    records.check_chain(last)
+    if not last:
         raise PackError("its run has no rounds")
-    _check_clients(clients)
-    updates, link = updates_of(clients), START
-    for number, record in enumerate(rounds, start=1):
-        if record.get("round") != number:
-            raise PackError(f"the record of round {number} is missing")
-        link = _checked_link(link, record, updates.get(number, {}))
     if forked_after:
-        _check_begin(folder, forked_after, rounds)
-    model = rounds[-1]["model_sha256"]
-    if _model_in(pack) != model:
-        raise PackError(f"{MODEL} is not the model after round {len(rounds)}")
-    return Recorded(len(rounds), link, model)
+        _check_begin(folder, forked_after, records)
+    end = records.rounds[last]
+    if _model_in(pack) != end["model_sha256"]:
+        raise PackError(f"{MODEL} is not the model after round {last}")
+    return Recorded(last, end[CHAIN], end["model_sha256"])
 
 
-def _check_begin(folder: RunFolder, round: int, rounds: Sequence[Mapping[str, Any]]) -> None:
+def _check_begin(folder: RunFolder, round: int, records: CheckedRecords) -> None:
     """Check that a fork begins with the recorded model.
 
     Raises:
@@ -330,55 +329,12 @@ def _check_begin(folder: RunFolder, round: int, rounds: Sequence[Mapping[str, An
     try:
         server = read_checkpoint(folder.checkpoint_path(round)).state["server"]
         found = model_hash(server["weights"], server["buffers"])
-        recorded = rounds[round - 1]["model_sha256"] if round < len(rounds) else None
+        recorded = records.rounds[round]["model_sha256"] if round < records.last else None
     except (CheckpointError, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise PackError(f"its fork has no checkpoint of round {round} ({reason})") from None
     if found != recorded:
         raise PackError(f"its fork does not begin with the model after round {round}")
-
-
-def _checked_link(
-    previous: str, record: Mapping[str, Any], updates: Mapping[int, Sequence[str]]
-) -> str:
-    """Return a round's link of the chain.
-
-    Raises:
-        PackError: it differs from the record, or no record exists.
-    """
-    number = record["round"]
-    if not isinstance(record.get("model_sha256"), str) or CHAIN not in record:
-        raise PackError(
-            f"the record of round {number} has no hashes: a fedmx from before there were any wrote "
-            "it; run the experiment again"
-        )
-    counted = record.get("participants")
-    if not isinstance(counted, list) or not all(isinstance(one, int) for one in counted):
-        raise PackError(f"the record of round {number} does not say who took part")
-    try:
-        link = link_of(previous, record, updates)
-    except (ValueError, RecursionError):  # such as half of a surrogate pair, or lists in lists
-        raise PackError(f"the records of round {number} hold what no run writes") from None
-    if link != record[CHAIN]:
-        raise PackError(
-            f"the records of round {number} do not fit the chain: they, or those of its clients, "
-            "are not what was recorded"
-        )
-    return link
-
-
-def _check_clients(clients: list[dict[str, Any]]) -> None:
-    """Check that each record of a client has its round, its client and hashes.
-
-    Raises:
-        PackError: one has not.
-    """
-    for record in clients:
-        match record:
-            case {"round": int(), "client": int(), "update_blake3": [*hashes]}:
-                if all(isinstance(one, str) for one in hashes):
-                    continue
-        raise PackError("a record of clients.jsonl has no hash of the client's update")
 
 
 def _model_in(pack: PackFile) -> str:

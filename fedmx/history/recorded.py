@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.components.engines import MXNET
 from fedmx.components.user_code import own_code
 from fedmx.experiment import Experiment
 from fedmx.history.carrier import JournalClients
+from fedmx.history.records import CheckedRecords
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal, UpdateArrived, journals_of
 from fedmx.log import Log
-from fedmx.privacy.account import PRIVACY
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.folder import kept_start
 from fedmx.run.identity import DECIDING
@@ -75,19 +74,8 @@ class RecordedRun:
             ExperimentError: the experiment cannot be read, or names code that is not allowed.
         """
         folder = run if isinstance(run, RunFolder) else RunFolder.open(run)
-        source = folder.path / "experiment.yaml"
-        experiment = Experiment.parse(
-            folder.experiment_yaml,
-            str(source),
-            overrides,
-            folder=folder.modules_path,
-            modules=modules,
-        )
-        if experiment.digest() != folder.facts.get("digest"):
-            raise RunError(
-                f"{source}: this is not the experiment that the run began with; "
-                "restore the file, or give another run"
-            )
+        experiment = folder.experiment(overrides, modules=modules)
+        folder.check_experiment(experiment)
         return cls(folder, experiment, files or Files())
 
     @cached_property
@@ -109,9 +97,10 @@ class RecordedRun:
         """Whether its clients were on other machines; otherwise they were simulated."""
         return self.folder.facts.get("mode") == "server"
 
-    def round_records(self) -> dict[int, dict[str, Any]]:
-        """Return the records of all rounds, by round."""
-        return {record["round"]: record for record in self.folder.rounds()}
+    @cached_property
+    def records(self) -> CheckedRecords:
+        """Its records, as they are when they are first read."""
+        return CheckedRecords(self.folder)
 
     @cached_property
     def journals(self) -> Mapping[int, Journal]:
@@ -126,9 +115,9 @@ class RecordedRun:
 BUILD = " build"
 
 
-def facts_here(folder: RunFolder) -> dict[str, Any]:
-    """Return the facts that a run on the engine of a recorded run has in this process."""
-    engine = folder.facts.get("engine", MXNET)  # runs of earlier versions do not have it
+def facts_here(experiment: Experiment) -> dict[str, Any]:
+    """Return the facts that a run on the engine of an experiment has in this process."""
+    engine = experiment.compute.engine
     return gather_facts(seed=0, mode="simulation", digest="", engine=engine)
 
 
@@ -157,19 +146,11 @@ def _deciding_facts(facts: Mapping[str, Any]) -> dict[str, str]:
         elif name == "code":
             code = facts.get(name) or {}
             found |= {file: str(sha256)[:16] for file, sha256 in code.items()}
-        elif name == "variables":
-            found |= _variables(facts)
+        elif name == "variables" and isinstance(given := facts.get(name), Mapping):
+            found[name] = " ".join(f"{key}={given[key]}" for key in sorted(given)) or "none"
         elif name in facts:
             found[name] = str(facts[name])
     return found
-
-
-def _variables(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Return the recorded environment variables as one text; runs of earlier versions have none."""
-    given = facts.get("variables")
-    if not isinstance(given, Mapping):
-        return {}
-    return {"variables": " ".join(f"{name}={given[name]}" for name in sorted(given)) or "none"}
 
 
 def rerun(
@@ -211,8 +192,7 @@ def rerun(
     """
     if not isinstance(run, RecordedRun):
         run = RecordedRun.open(run, modules=modules, overrides=overrides, files=files)
-    folder, records = run.folder, run.round_records()
-    last = max(records, default=0)
+    folder, last = run.folder, run.records.last
     if not 1 <= round <= last + 1:
         raise RunError(
             f"{folder.path}: there is no round {round} to replay; give one from "
@@ -231,7 +211,6 @@ def rerun(
     server = _server(run, strict)
     if checkpoint is not None:
         server.restore(checkpoint.state)
-        server.steps_back = RecordedSteps(**vars(server.steps_back), journals=run.journals)
     if server.state.round < round - 1:
         with ExitStack() as stack:
             stack.push(server)  # its workers end if the rounds in between fail
@@ -239,7 +218,7 @@ def rerun(
                 if one.round == round - 1:
                     break
             stack.pop_all()
-        _warn_of_other_model(server, records, folder)
+        _warn_of_other_model(server, run.records.rounds, folder)
     if round in run.journals:
         _step_back_before(server, round, run.journals)
         server.reason = ""
@@ -318,13 +297,10 @@ def _step_back_before(server: Server, round: int, journals: Mapping[int, Journal
 
 
 def _server(run: RecordedRun, strict: bool) -> Server:
-    last = max(run.round_records(), default=0)
-    server = following(run.assembly, run.journals, last, untrusted=run.deployed, strict=strict)
-    if run.deployed:
-        server.secret = run.folder.secret
-    if server.account is not None:
-        facts, begun = run.folder.facts.get(PRIVACY), run.folder.forked_after
-        server.account = server.account.after(facts, begun)
+    server = following(
+        run.assembly, run.journals, run.records.last, untrusted=run.deployed, strict=strict
+    )
+    server.belong_to(run.folder)
     return server
 
 
@@ -430,7 +406,7 @@ def _clients_keep_memory(run: RecordedRun) -> bool:
 def _warn_of_differences(run: RecordedRun) -> None:
     """Log a warning for each difference to the recorded run that can decide bits."""
     folder, assembly = run.folder, run.assembly
-    found = other_versions(folder.facts, facts_here(folder))
+    found = other_versions(folder.facts, facts_here(run.experiment))
     if found:
         log.warning(
             "other_bits_possible",

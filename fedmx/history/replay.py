@@ -15,8 +15,9 @@ import numpy as np
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
 from fedmx.history.recorded import RecordedRun, rerun, run_part
+from fedmx.history.records import CheckedRecords, ClientRecords
 from fedmx.history.values import VectorNumbers, arrays_of, flat, payload_bytes, vector_of
-from fedmx.journal.chain import CHAIN, START, chained, link_of, message_hash, updates_of
+from fedmx.journal.chain import CHAIN, chained, message_hash, updates_of
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunError, RunFolder
 from fedmx.server.round import Round
@@ -110,7 +111,8 @@ def replay(
         run = RecordedRun.open(run, modules=modules, overrides=overrides, files=files)
     name = run.folder.name
     if round is not None and client is not None:
-        check_part(run, round, client)
+        records = run.records
+        records.check_participants(round, records.clients(round, round), [client])
         return ReplayReport(name, parts=replay_parts(run, round, client, stop_at=stop_at))
     rounds: dict[int, ReplayedRound] = {}  # the last one of each number, after steps back
     with stopping_at(run.assembly.logic, stop_at, round or 0):
@@ -168,111 +170,36 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
     Raises:
         RunError: the round does not exist, its records have no hashes, or it cannot be run here.
     """
-    records = run.round_records()
-    last = max(records, default=0) if round is None else round
-    if last not in records:
-        raise RunError(f"{run.folder.path}: round {last} is not recorded; give another one")
+    records = run.records
+    last = records.last if round is None else round
+    if last not in records.rounds:
+        raise records.error(f"round {last} is not recorded; give another one")
     first = round or run.folder.forked_after + 1
-    _check_whole(run, records, max(first - 1, 1), last)
-    for number, record in records.items():
-        if first <= number <= last and not record.get(CHAIN):
-            raise RunError(
-                f"{run.folder.path}: the record of round {number} has no hashes to compare with; "
-                "an earlier version of fedmx wrote it"
-            )
-    clients = list(run.folder.clients(round))
-    updates = updates_of(clients)
-    recorded = {(one.get("round"), one.get("client")) for one in clients}
+    if first > 1:
+        records.round(first - 1)  # its link comes before the first one
+    clients = records.clients(first, last)
     for number in range(first, last + 1):
-        counted = records[number]["participants"]
-        _check_clients(run, number, counted, updates.get(number, {}), recorded)
+        records.hashed(number)
+        records.check_participants(number, clients)
     with rerun(run, first) as server:
         for one in server:
-            yield _compared(one, records, updates.get(one.round, {}))
+            yield _compared(one, records, clients)
             if one.round >= last:
                 return
 
 
-def check_part(run: RecordedRun, round: int, client: int) -> None:
-    """Check that the record of a client's part in a round is not lost.
-
-    Raises:
-        RunError: it is, or those of all clients are.
-    """
-    counted = run.round_records().get(round, {}).get("participants", ())
-    clients = list(run.folder.clients(round))
-    recorded = {(one.get("round"), one.get("client")) for one in clients}
-    wanted = [one for one in counted if one == client or not clients]
-    _check_clients(run, round, wanted, updates_of(clients).get(round, {}), recorded)
-
-
-def _check_whole(
-    run: RecordedRun, records: Mapping[int, Mapping[str, Any]], first: int, last: int
-) -> None:
-    """Check that the records of rounds are there, and the one before them for its link.
-
-    Raises:
-        RunError: one is missing.
-    """
-    for number in range(first, last + 1):
-        if number not in records:
-            damage = "; ".join(run.folder.damage) or "it is missing"
-            raise RunError(
-                f"{run.folder.path}: there is no sound record of round {number} to compare with "
-                f"({damage}); restore the file, or replay other rounds one by one with --round"
-            )
-
-
-def _check_clients(
-    run: RecordedRun,
-    number: int,
-    wanted: Collection[int],
-    updates: Mapping[int, tuple[str, ...]],
-    recorded: Collection[tuple[Any, Any]],
-) -> None:
-    """Check that no record of a round's participants is lost.
-
-    Args:
-        run: the run.
-        number: of the round.
-        wanted: the participants whose records are needed.
-        updates: the recorded hashes of its counted updates, by client.
-        recorded: round and client of each record of a client.
-
-    Raises:
-        RunError: one is.
-    """
-    damage = run.folder.damage
-    if damage and any(client not in updates for client in wanted):
-        raise RunError(
-            f"{run.folder.path}: there is no sound record of the clients of round "
-            f"{number} to compare with ({'; '.join(damage)}); restore the file, or "
-            "replay other rounds one by one with --round"
-        )
-    lost = [str(one) for one in wanted if (number, one) not in recorded]
-    if lost:
-        raise RunError(
-            f"{run.folder.path}: the records of round {number} are not whole, since there are none "
-            f"of clients {', '.join(lost)}: the run ended while they were written, or they were "
-            "removed; resume the run if it is not done, or replay other rounds one by one with "
-            "--round"
-        )
-
-
-def _compared(
-    round: Round, records: Mapping[int, Mapping[str, Any]], updates: Mapping[int, tuple[str, ...]]
-) -> ReplayedRound:
-    record = records[round.round]
+def _compared(round: Round, records: CheckedRecords, clients: ClientRecords) -> ReplayedRound:
+    number, record = round.round, records.rounds[round.round]
     found = {client: tuple(sent) for client, sent in round.update_blake3.items()}
-    before = records.get(round.round - 1, {}).get(CHAIN) or START
+    updates = updates_of(clients.get(number, ())).get(number, {})
     sent = [one for hashes in found.values() for one in hashes]
     return ReplayedRound(
-        round=round.round,
+        round=number,
         model_sha256=round.model_sha256,
         recorded_model_sha256=record["model_sha256"],
-        chain=chained(before, round.record(), sent, round.model_sha256),
+        chain=chained(records.link_before(number), round.record(), sent, round.model_sha256),
         recorded_chain=record[CHAIN],
-        record_holds=link_of(before, record, updates) == record[CHAIN],
+        record_holds=records.link(number, clients) == record[CHAIN],
         updates=len(round.participants),
         differing=tuple(
             client

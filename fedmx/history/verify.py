@@ -31,9 +31,9 @@ from fedmx.history.divergence import (
 from fedmx.history.pack import MODULES, Data, PackError, PackFile, roots_of
 from fedmx.history.packing import Recorded, check_records, data_facts
 from fedmx.history.recorded import RecordedRun, facts_here, other_versions, rerun
+from fedmx.history.records import CheckedRecords
 from fedmx.journal.journal import JournalError
 from fedmx.run import RunFolder
-from fedmx.run.checkpoint import Keep
 from fedmx.run.records import plain
 from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
@@ -93,16 +93,9 @@ class Verification:
             "pack": self.pack,
             "sha256": self.sha256,
             "run": self.run,
-            "rounds": self.recorded.rounds,
-            "chain": self.recorded.chain,
-            "model_sha256": self.recorded.model_sha256,
-            "outcome": self.outcome,
-            "reason": self.reason,
+            **vars(self.recorded),
+            **{name: value for name, value in vars(self).items() if name != "recorded"},
             "divergence": None if self.divergence is None else self.divergence.record(),
-            "code": list(self.code),
-            "versions": list(self.versions),
-            "ended": self.ended,
-            "shared": self.shared,
         }
 
 
@@ -134,9 +127,9 @@ def verify(
     with tempfile.TemporaryDirectory(prefix="fedmx-verify-") as temporary:
         try:
             folder = pack.unpack(Path(temporary) / "run")
-            recorded = check_records(pack, folder)
         except PackError as error:
             raise PackError(f"{path}: {error}") from None
+        recorded = check_records(pack, CheckedRecords(folder, str(path)))
         modules = folder.path / MODULES
         modules.mkdir(exist_ok=True)
         experiment = Experiment.parse(
@@ -153,7 +146,7 @@ def verify(
             recorded=recorded,
             outcome="not run",
             code=tuple(_code_lines(pack, code)),
-            versions=tuple(_versions(folder, facts_here(folder))),
+            versions=tuple(other_versions(folder.facts, facts_here(experiment))),
         )
         if found.code and not trust:
             return replace(
@@ -196,7 +189,7 @@ def _run_again(
     for said in _told_by(folder, file, environment):
         match said:
             case {"facts": dict(facts)}:
-                found = replace(found, versions=tuple(_versions(folder, facts)))
+                found = replace(found, versions=tuple(other_versions(folder.facts, facts)))
             case {"round": int(round)}:
                 on_round(round, found.recorded.rounds)
             case {"error": str(text)}:
@@ -247,11 +240,6 @@ def _executor(experiment: Experiment) -> str:
     return "serial" if experiment.executor.name == "serial" else "processes"
 
 
-def _versions(folder: RunFolder, here: Mapping[str, Any]) -> list[str]:
-    """Return what decides bits and differs between a pack and here."""
-    return other_versions(folder.facts, here)
-
-
 def _code_lines(pack: PackFile, code: Sequence[NamedCode]) -> Iterator[str]:
     """Yield the code that is not fedmx's own, and its place."""
     inside = roots_of(pack.members)
@@ -291,7 +279,7 @@ def main() -> None:
                 modules=None if options["trust"] else (),
                 overrides=options["overrides"],
             )
-            here = facts_here(run.folder)
+            here = facts_here(run.experiment)
             tell({"facts": here})
             data = Data.model_validate(options["data"], strict=False)
             divergence = run_again(run, data, tell)
@@ -320,7 +308,7 @@ def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:
     here = _data_here(run, data)
     if (here.partition_sha256, here.sizes) != (data.partition_sha256, data.sizes):
         return Divergence(1, "run", "the partition divides the same data in another way here")
-    records, clients, steps = run.round_records(), _by_round(run), 0
+    records, clients, steps = run.records.rounds, run.records.clients(), 0
     with contextlib.closing(_rounds_of(server := _server(run), run)) as rounds:
         for number, record in records.items():
             if number <= run.folder.forked_after:
@@ -339,9 +327,15 @@ def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:
                 return Divergence(number, "run", text, differing)
             except (TooFewUpdates, BrokenModel) as error:
                 return Divergence(number, "run", f"here it failed: {error}")
-            divergence = divergence_of(record, clients.get(number, []), round, run.deployed)
-            if divergence is not None:
-                return divergence
+            recorded = RoundRecords.of(record, clients.get(number, ()))
+            again = RoundRecords.of(
+                plain(round.record(), "record"), plain(round.client_records(), "record")
+            )
+            left_out = OF_THE_NETWORK if run.deployed else ()
+            if found := other_bits(number, recorded, again) or other_records(
+                number, recorded, again, left_out
+            ):
+                return found
             tell({"round": number})
     return None
 
@@ -369,9 +363,7 @@ def _rounds_of(server: Server, run: RecordedRun) -> Generator[Round, None, None]
     shutil.copytree(run.folder.path, again)
     folder = RunFolder.open(again)
     folder.truncate_after(run.folder.forked_after)
-    checkpoint = run.experiment.run.checkpoint
-    keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
-    yield from recorded(server, folder, every=checkpoint.every, keep=keep)
+    yield from recorded(server, folder)
 
 
 def _data_here(run: RecordedRun, data: Data) -> Data:
@@ -390,33 +382,3 @@ def _data_here(run: RecordedRun, data: Data) -> Data:
     if here.sha256 != data.sha256:
         raise PackError(f"{needed}; {here.name} here has {here.sha256} ({place})")
     return here
-
-
-def _by_round(run: RecordedRun) -> dict[int, list[dict[str, Any]]]:
-    found: dict[int, list[dict[str, Any]]] = {}
-    for record in run.folder.clients():
-        found.setdefault(record["round"], []).append(record)
-    return found
-
-
-def divergence_of(
-    record: Mapping[str, Any],
-    clients: Sequence[Mapping[str, Any]],
-    round: Round,
-    deployed: bool = False,
-) -> Divergence | None:
-    """Return how a round differs from its records; None: it does not.
-
-    Updates are compared first, then the model, then all other records without times.
-
-    Args:
-        record: the round's record.
-        clients: the records of its clients.
-        round: the round as it was run again.
-        deployed: whether the recorded round went over a network.
-    """
-    recorded = RoundRecords.of(record, clients)
-    here = RoundRecords.of(plain(round.record(), "record"), plain(round.client_records(), "record"))
-    return other_bits(round.round, recorded, here) or other_records(
-        round.round, recorded, here, OF_THE_NETWORK if deployed else ()
-    )

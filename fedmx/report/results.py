@@ -214,7 +214,9 @@ def cards(run: RunSummary, targets: Targets) -> Html:
         tiles.append(_card(label, percent(by_client.client_accuracy_mean), spread))
     for one in QUANTITIES:
         if one.label and (value := run.last(one.key)) is not None:
-            tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value)))
+            parts = (run.last(one.parts) or {}) if one.parts else {}
+            note = ", ".join(f"{name}: {SHOW[one.unit](part)}" for name, part in parts.items())
+            tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value), note))
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
         tiles.append(_card(label, number(run.final_loss)))

@@ -16,8 +16,9 @@ from fedmx.report.html import Html, element
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import INK, PANEL, QUIET, RUN, captioned, html_of, new_figure, style_axes
 from fedmx.run import RunError
+from fedmx.run.checkpoint import keeps
 from layers.logic.algorithms.fedsso import NOISE as NOISE
-from layers.logic.algorithms.fedsso import Clustering
+from layers.logic.algorithms.fedsso import STRATA, Clustering
 from layers.logic.core.selector import SELECT
 from layers.logic.errors import LogicError
 
@@ -59,9 +60,9 @@ class Strata:
 
 def strata_of(run: RunSummary) -> Strata | None:
     """Return the clusters of a run; None: it has none, or no readable checkpoint."""
-    # A checkpoint can be large: read it only if the selector may have clusters.
-    named = (run.settings.get(path) for path in ("logic.preset", "logic.selector"))
-    if not any("fedsso" in str(name).lower() for name in named):
+    # A checkpoint can be large: read it only if the selector keeps clusters.
+    paths = map(run.folder.checkpoint_path, run.folder.checkpoint_rounds)
+    if not any(keeps(path, "server", "memory", SELECT, STRATA) for path in paths):
         return None
     try:
         checkpoint = run.folder.latest_checkpoint()

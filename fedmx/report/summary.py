@@ -95,7 +95,7 @@ class Point:
     elapsed_s: float
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
-    measured: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     clock_elapsed_s: float | None = None
     clock_s: float | None = None
     virtual: bool = False
@@ -150,6 +150,11 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                     one.key: value
                     for one in QUANTITIES
                     if (one.optional or one.label) and (value := row.get(one.key)) is not None
+                }
+                | {
+                    one.parts: parts
+                    for one in QUANTITIES
+                    if one.parts and (parts := _finite_parts(record.get(one.parts)))
                 },
                 clock_elapsed_s=clock_s if clocked else None,
                 clock_s=row.get("clock_s"),
@@ -159,6 +164,13 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
             )
         )
     return points
+
+
+def _finite_parts(values: object) -> dict[str, float]:
+    """Return the finite numbers of a quantity that is recorded by name."""
+    given = values.items() if isinstance(values, dict) else ()
+    found = ((str(name), finite(value)) for name, value in given)
+    return {name: value for name, value in found if value is not None}
 
 
 def _wholes(values: object) -> tuple[int, ...] | None:
@@ -243,14 +255,14 @@ class Curve:
         return next((p for p in reversed(self.points) if p.client_accuracy_mean is not None), None)
 
     @property
-    def last_measured(self) -> Mapping[str, float]:
+    def last_measured(self) -> Mapping[str, Any]:
         """The last value of each quantity that not every round has (`Point.measured`)."""
         found = {key: value for point in self.points for key, value in point.measured.items()}
         if (by_client := self.final_by_client) is not None:
             found["client_accuracy_mean"] = by_client.client_accuracy_mean or 0.0
         return found
 
-    def last(self, key: str) -> float | None:
+    def last(self, key: str) -> Any:
         """The last value of a quantity that some evaluations measure (`Point.measured`)."""
         return next((p.measured[key] for p in reversed(self.points) if key in p.measured), None)
 

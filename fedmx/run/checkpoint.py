@@ -144,6 +144,22 @@ def read_checkpoint(path: Path) -> Checkpoint:
     raise CheckpointError(f"{path}: not a checkpoint of fedmx; give another file")
 
 
+def keeps(path: Path, *keys: str | int) -> bool:
+    """Return whether the state in a checkpoint has a value under these keys.
+
+    Its arrays are not read, so that this is quick, and its digest is not checked.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            _, _, content = (file.metadata() or {})[METADATA_KEY].partition("\n")
+        node = json.loads(json.loads(content)["tree"])
+        for key in keys:
+            node = dict(node["dict"])[key]
+    except (OSError, SafetensorError, ValueError, LookupError, TypeError, RecursionError):
+        return False
+    return True
+
+
 def checkpoints_in(folder: Path) -> list[tuple[int, Path]]:
     """Return the round and the path of each checkpoint, the newest first."""
     found = [

@@ -32,9 +32,9 @@ import contextlib
 import datetime
 import hashlib
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedmx.display import card
 from fedmx.run import lock
@@ -62,6 +62,9 @@ from fedmx.run.identity import (
 from fedmx.run.records import RunRecords, plain
 from fedmx.run.secret_file import SECRET, kept_key, read_key
 from layers.logic.secrets import Secret
+
+if TYPE_CHECKING:
+    from fedmx.experiment import Experiment
 
 EXPERIMENT = "experiment.yaml"
 
@@ -135,6 +138,37 @@ class RunFolder(RunRecords):
         modules = self.facts.get("modules")
         return (self.path / modules).absolute() if isinstance(modules, str) else None
 
+    def experiment(
+        self, overrides: Sequence[str] = (), *, modules: Collection[str] | None = ()
+    ) -> Experiment:
+        """Return the experiment of the run.
+
+        Args:
+            overrides: ``PATH=VALUE`` texts, as after ``--set``.
+            modules: the modules whose code it may name; None: all.
+
+        Raises:
+            ExperimentError: it cannot be read, or an override is wrong.
+        """
+        from fedmx.experiment import Experiment  # not at the top: most readers need no schema
+
+        source = str(self.path / EXPERIMENT)
+        return Experiment.parse(
+            self.experiment_yaml, source, overrides, folder=self.modules_path, modules=modules
+        )
+
+    def check_experiment(self, experiment: Experiment) -> None:
+        """Check that an experiment gives the result of the run.
+
+        Raises:
+            RunError: it gives another.
+        """
+        if experiment.digest() != self.facts.get("digest"):
+            raise RunError(
+                f"{self.path / EXPERIMENT}: this is not the experiment that the run began with; "
+                "restore the file, or start a new run"
+            )
+
     def fork_lost(self, what: str) -> RunError:
         """Return the error of a fork whose initial state is lost."""
         fork = self.facts["fork"]
@@ -159,8 +193,7 @@ class RunFolder(RunRecords):
     def secret(self) -> Secret:
         """The secret of the server that made the folder.
 
-        A draw raises an error where the file is gone, as in a copy without it, and for runs of
-        before there were secrets.
+        A draw raises an error where the file is gone, as in a copy without it.
         """
         path = self.path / SECRET
         if path.exists():
@@ -176,7 +209,7 @@ class RunFolder(RunRecords):
         kept_key(self.path / SECRET)
 
     def has_data(self, sha256: str) -> bool:
-        """Return whether the run began with these data; True for old runs without a record."""
+        """Return whether the run began with these data; True if its facts do not say it."""
         return bool(self.facts.get("data_sha256", sha256) == sha256)
 
     def check_data(self, name: str, sha256: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,8 @@ from layers.logic import ServerState
 
 Rows = npt.NDArray[np.integer]
 
-Measure: TypeAlias = "Callable[[ServerState, Scores], Mapping[str, float]]"
-"""Returns numbers for a round's record, of the state after it and of its model's scores."""
+Measure: TypeAlias = "Callable[[ServerState, Scores], Mapping[str, Any]]"
+"""Returns values for a round's record, of the state after it and of its model's scores."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +28,14 @@ class Evaluation:
         client_accuracy_mean: mean over the clients of the accuracy on a client's own test samples,
             with equal weights; None if it was not evaluated.
         client_accuracy_variance: population variance of these accuracies (divided by their number).
-        measured: further numbers for the round's record, by name.
+        measured: further values for the round's record, by name.
     """
 
     accuracy: float
     loss: float
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
-    measured: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
 
 def evaluate(scores: Scores, clients: Sequence[Rows] | None = None) -> Evaluation:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.doubts import doubts
 from fedmx.errors import ExperimentError
 from fedmx.log import Log
+from fedmx.monitoring.monitor import Monitor
 from fedmx.server.callback import Callback
 from fedmx.server.carrier import RunCarrier
 from fedmx.server.evaluation import Measure
@@ -35,6 +42,10 @@ def server_of(
     scores: Scorer | None = None,
     callbacks: Sequence[Callback] = (),
     memory_of: Callable[[int, ServerState], ClientState] | None = None,
+    *,
+    monitor: Monitor | None = None,
+    metrics: AbstractContextManager[object] | None = None,
+    operated: Callable[[Path], AbstractContextManager[object]] | None = None,
 ) -> Server:
     """Return the server of an experiment.
 
@@ -45,6 +56,7 @@ def server_of(
         callbacks: called after each round; they may end the run.
         memory_of: returns a client's memory after its last accepted update; None: no personal
             model is evaluated.
+        monitor, metrics, operated: see the attributes of `Server`.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
@@ -70,7 +82,7 @@ def server_of(
             "does not have its clients' samples and models, only those of its own partition; leave "
             "it out, and measure it in a simulation"
         )
-    measures = _of_attack(assembly)
+    measures: list[Measure] = [*_of_attack(assembly), partial(_of_groups, assembly)]
     if evaluate.personal and memory_of is not None:
         measures.append(PersonalModels(assembly, memory_of).measure)
     return Server(
@@ -92,6 +104,9 @@ def server_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.untrusted
         ),
         stop=Stop(**dict(stop)),
+        monitor=monitor,
+        metrics=metrics,
+        operated=operated,
     )
 
 
@@ -106,6 +121,17 @@ def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:
     if assembly.logic.needs(Need.BOUNDED) and relative:
         rule = Need.BOUNDED, Condition.RELATIVE_PATIENCE
         raise ExperimentError(f"privacy: {refusal(*rule, '', '')}")
+
+
+def _of_groups(assembly: Assembly, state: ServerState, scores: Scores) -> Mapping[str, Any]:
+    """Return the accuracy of each group's model on the test split; nothing without such models."""
+    found = {}
+    for group, model in state.models.items():
+        assembly.engine.load(*model)
+        found[group] = assembly.engine.evaluate(assembly.data.test_samples).accuracy
+    if not found:
+        return {}
+    return {"group_accuracy": found, "group_accuracy_mean": float(np.mean(list(found.values())))}
 
 
 def _of_attack(assembly: Assembly) -> list[Measure]:

@@ -65,13 +65,14 @@ class PersonalModels:
         """Load the model that a client uses with this memory into the engine."""
         assembly = self.assembly
         logic = assembly.logic
+        weights, buffers = state.model_of(client)
         task = Task(
             round=max(state.round, 1),
             client=client,
             seed=derive(logic.seed, "personal", state.round, client),
             training=logic.training_of(max(state.round, 1)),
-            weights=state.weights,
-            buffers=state.buffers,
+            weights=weights,
+            buffers=buffers,
         )
         samples = assembly.samples_of(client)
         assets = assembly.asset_samples

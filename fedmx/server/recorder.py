@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedmx.errors import FedmxError
+from fedmx.experiment.sections import CheckpointSection
 from fedmx.journal.chain import CHAIN, START, chained, model_hash
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
-from fedmx.privacy.account import PRIVACY
 from fedmx.privacy.published import published
 from fedmx.report import write_report
 from fedmx.report.live import LivePage
@@ -109,8 +109,8 @@ def recorded(
     server: Server,
     folder: RunFolder | Callable[[], RunFolder],
     *,
-    every: int = 1,
-    keep: Keep = Keep(),  # noqa: B008 - it is frozen
+    every: int | None = None,
+    keep: Keep | None = None,
 ) -> Generator[Round, None, None]:
     """Run `server` from the last checkpoint in its folder, and record it; yield each round.
 
@@ -121,8 +121,9 @@ def recorded(
         server: the server to run.
         folder: the run's folder; or a function that makes it when the server listens, so that a
             server that cannot listen leaves no folder behind.
-        every: rounds between checkpoints.
-        keep: which checkpoints are kept.
+        every: rounds between checkpoints; None: as the experiment says, and in a deployment 1,
+            since a deployed client keeps the state of its last round only.
+        keep: which checkpoints are kept; None: as the experiment says.
 
     Raises:
         RunError: no checkpoint can be read, what a fork begins with is lost, or the folder cannot
@@ -139,22 +140,18 @@ def recorded(
             stack.enter_context(server)
         released = _released(server, folder)
         folder.truncate_after(server.state.round)
-        server.folder = folder
-        if server.network.untrusted:
-            if server.state.round == 0:
-                folder.draw_secret()
-            server.secret = folder.secret
-        server.remember(folder.rounds())
-        if server.account is not None:
-            server.account = server.account.after(folder.facts.get(PRIVACY), folder.forked_after)
-        server.keep_assets(folder.assets_path)
-        server.keep_updates(folder.path)
+        if server.network.untrusted and server.state.round == 0:
+            folder.draw_secret()
+        events = stack.enter_context(EventLog(folder.events_path, server.state.round))
+        given = _checkpoints(server)
+        kept = keep or Keep(given.keep.last, given.keep.every)
+        every = every or (1 if server.network.untrusted else given.every)
+        recorder = FolderRecorder(folder, events, server.last_round, every, kept, released)
+        server.record_in(folder, recorder)
         if server.operated is not None:
             stack.enter_context(server.operated(folder.path))
         if server.monitor is not None:
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
-        events = stack.enter_context(EventLog(folder.events_path, server.state.round))
-        server.recorder = FolderRecorder(folder, events, server.last_round, every, keep, released)
         try:
             stack.enter_context(server.calling())
             page = LivePage(lambda: write_report([folder], folder.report_path), _page_every(server))
@@ -198,6 +195,10 @@ def _released(server: Server, folder: RunFolder) -> Released | None:
         model = model_hash(server.state.weights, server.state.buffers)
         released.note(round, model, server.account.epsilon(round))
     return released
+
+
+def _checkpoints(server: Server) -> CheckpointSection:
+    return CheckpointSection() if server.experiment is None else server.experiment.run.checkpoint
 
 
 def _page_every(server: Server) -> int | None:

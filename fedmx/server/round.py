@@ -34,7 +34,7 @@ class Round:
         client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
             where it was not evaluated.
         client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
-        measured: the numbers of other measurements, such as of personal models, by name.
+        measured: the values of other measurements, such as of personal models, by name.
         epsilon: what the run has spent of its privacy up to this round; None: it is not private.
         stepped_back: the steps back after which this round was run.
         model_sha256: the SHA-256 (hex) of the model after the round.
@@ -50,7 +50,7 @@ class Round:
     virtual: bool = False
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
-    measured: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)
     epsilon: float | None = None
     stepped_back: tuple[StepBack, ...] = ()
     model_sha256: str = ""

@@ -18,7 +18,7 @@ from fedmx.experiment import Experiment
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal
 from fedmx.monitoring.monitor import Monitor
-from fedmx.privacy.account import Account
+from fedmx.privacy.account import PRIVACY, Account
 from fedmx.privacy.published import is_confidential
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
@@ -59,7 +59,6 @@ class Server(Shown):
         measures: further measurements of each evaluated round.
         scores: evaluates a model on the same samples elsewhere, if that is faster.
         stop: the conditions that end the run sooner.
-        recorder: records rounds; None: rounds are not recorded.
         monitor: shows the server's activity to an operator; None: nothing is shown.
         metrics: exports the monitor while the server listens; None: nothing is exported.
         operated: lets an operator tell the server what to do, in the run's folder; None: nothing
@@ -67,7 +66,6 @@ class Server(Shown):
         store: keeps updates on disk until they are folded; None: they are in memory.
         callbacks: are called after each round, and may end the run.
         experiment: the experiment; None: the server was made of parts by hand.
-        folder: the run's folder; None: the run is not recorded.
         secret: the server's secret; None: it follows the seed.
         account: what the run spends of its privacy; None: it is not private.
         initial_state: the state before the first round; None: the initial model is drawn from the
@@ -79,6 +77,8 @@ class Server(Shown):
         reason: why the run has ended; empty: it has not.
         steps_back: how often the run has stepped back to an earlier model, and why.
         records: of each round until now, what `Round.record` says, without lists.
+        folder: the run's folder; None: the run is not recorded.
+        recorder: records rounds; None: rounds are not recorded.
     """
 
     network: RunCarrier
@@ -91,23 +91,23 @@ class Server(Shown):
     measures: Sequence[Measure] = ()
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
-    recorder: Recorder | None = None
     monitor: Monitor | None = None
     metrics: AbstractContextManager[object] | None = None
     operated: Callable[[Path], AbstractContextManager[object]] | None = None
     store: UpdateStore | None = None
     callbacks: Sequence[Callback] = ()
     experiment: Experiment | None = None
-    folder: RunFolder | None = None
     secret: Secret | None = None
     account: Account | None = None
     initial_state: InitVar[ServerState | None] = None
     state: ServerState = field(init=False)
-    elapsed_s: float = 0.0
-    clock_s: float = 0.0
-    reason: str = ""
-    steps_back: StepsBack = field(default_factory=StepsBack)
+    elapsed_s: float = field(default=0.0, init=False)
+    clock_s: float = field(default=0.0, init=False)
+    reason: str = field(default="", init=False)
+    steps_back: StepsBack = field(default_factory=StepsBack, init=False)
     records: list[Mapping[str, Any]] = field(default_factory=list, init=False)
+    folder: RunFolder | None = field(default=None, init=False)
+    recorder: Recorder | None = field(default=None, init=False)
 
     def __post_init__(self, initial_state: ServerState | None) -> None:
         self._entered = 0
@@ -178,14 +178,34 @@ class Server(Shown):
         """The global model, float32 (d,)."""
         return self.state.weights
 
+    def belong_to(self, folder: RunFolder) -> None:
+        """Take the secret of the run in a folder, and count what it has spent of its privacy."""
+        if self.network.untrusted:
+            self.secret = folder.secret
+        if self.account is not None:
+            self.account = self.account.after(folder.facts.get(PRIVACY), folder.forked_after)
+
+    def record_in(self, folder: RunFolder, recorder: Recorder) -> None:
+        """Record the run in its folder from now on, and keep what needs a place there.
+
+        Raises:
+            LogicError: the folder does not take updates that are to be kept on disk.
+        """
+        self.belong_to(folder)
+        self.folder, self.recorder = folder, recorder
+        self.remember(folder.rounds())
+        self.network.keep_assets(folder.assets_path)
+        if self.store is not None:
+            self.store.folder = folder.path
+            self.store.open()
+
     def restore(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on from a checkpoint that `Recorder.record` was given."""
         self.state = ServerState.of_tree(checkpoint["server"])
         self.elapsed_s = checkpoint["elapsed_s"]
         self.clock_s = checkpoint["clock_s"]
         self.reason = checkpoint["reason"]
-        if "steps_back" in checkpoint:
-            self.steps_back = StepsBack.of_tree(checkpoint["steps_back"])
+        self.steps_back.restore(checkpoint["steps_back"])
         self._callbacks.warn_unless(checkpoint.get("callbacks", []))
         self.network.restore(checkpoint["clients"])
         if self.monitor is not None:
@@ -285,11 +305,12 @@ class Server(Shown):
                 self.reason = self.account.reason(self.state.round) or ""
             if self.recorder is not None:
                 self.recorder.record(round, self.checkpoint())
+            record = round.record()
             if self.monitor is not None:
-                self.monitor.concluded(round.record(), self.reason)
+                self.monitor.concluded(record, self.reason)
             if self.reason:
                 self.finish(self.reason)
-            self.note(round.record())
+            self.note(record)
             self._callbacks.on_round(round)
             yield round
 
@@ -340,20 +361,6 @@ class Server(Shown):
         """Tell the clients that the run is over, so that they end as well."""
         self.reason = reason
         self.network.finish(reason)
-
-    def keep_assets(self, folder: Path) -> None:
-        """Keep the files of the assets in `folder`, if the clients receive files."""
-        self.network.keep_assets(folder)
-
-    def keep_updates(self, folder: Path) -> None:
-        """Keep updates in `folder`, if they are folded from disk.
-
-        Raises:
-            LogicError: the folder does not take them.
-        """
-        if self.store is not None:
-            self.store.folder = folder
-            self.store.open()
 
     def evaluate(self) -> tuple[float, float]:
         """Return the accuracy and the mean loss of the global model on the server's samples."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedmx.assembly.start_file import name_in_group
 from fedmx.display import card, frame_of, scalars
 from fedmx.report.formats import duration, mebibytes, number, percent
 from fedmx.run import RunFolder, export_weights
@@ -77,13 +78,21 @@ class Shown:
     def save_model(self, path: Path) -> None:
         """Write the global model, one named tensor for each parameter, with the non-trainable ones.
 
+        The models of groups come after it, with the group before each name.
+
         Raises:
             RunError: it cannot be written.
         """
-        engine = self.compute.engine
-        tensors = (*engine.layout, *engine.buffers_layout)
-        layout = [(tensor.name, tensor.shape) for tensor in tensors]
-        export_weights(path, layout, np.concatenate([self.state.weights, self.state.buffers]))
+        engine, state = self.compute.engine, self.state
+        models = {"": (state.weights, state.buffers), **state.models}
+        layout = [
+            (name_in_group(group, tensor.name), tensor.shape)
+            for group in models
+            for tensor in (*engine.layout, *engine.buffers_layout)
+        ]
+        export_weights(
+            path, layout, np.concatenate([one for both in models.values() for one in both])
+        )
 
     def __repr__(self) -> str:
         parts = [f"round {self.state.round} of {self.last_round}"]

@@ -114,12 +114,11 @@ class StepsBack:
         steps = {str(place): step.record() for place, step in enumerate(self.steps)}
         return {"steps": steps, "largest": dict(self.largest)}
 
-    @classmethod
-    def of_tree(cls, tree: Mapping[str, Any]) -> StepsBack:
-        """Return what `tree` was made from."""
+    def restore(self, tree: Mapping[str, Any]) -> None:
+        """Become what `tree` was made from."""
         steps = tree["steps"]
-        ordered = [StepBack.of(steps[str(place)]) for place in range(len(steps))]
-        return cls(ordered, {round: dict(kept) for round, kept in tree["largest"].items()})
+        self.steps = [StepBack.of(steps[str(place)]) for place in range(len(steps))]
+        self.largest = {round: dict(kept) for round, kept in tree["largest"].items()}
 
 
 def summary(steps: Sequence[StepBack]) -> str:

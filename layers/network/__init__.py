@@ -4,7 +4,6 @@ Nothing of the other layers or of fedmx comes in, and no model: a message is byt
 From outside it imports numpy, msgpack and cryptography.
 """
 
-from layers.network.address import Address
 from layers.network.certificates import (
     make_ca,
     make_client_certificate,
@@ -19,17 +18,13 @@ from layers.network.errors import (
     AddressError,
     AuthenticationFailed,
     CertificateError,
-    IdentityTaken,
     LimitExceeded,
     MalformedFrame,
     MalformedMessage,
     MessageTypeError,
     NetworkError,
     NotConnected,
-    ProtocolError,
     TransferError,
-    UnexpectedFile,
-    VersionMismatch,
 )
 from layers.network.events import (
     CertificatesRefused,
@@ -53,65 +48,9 @@ from layers.network.events import (
     Sent,
 )
 from layers.network.expiry import CertificateExpires
-from layers.network.frames import CHUNK_BYTES, ConnectionTraffic, wire_size
+from layers.network.frames import CHUNK_BYTES, wire_size
 from layers.network.limits import Limits
 from layers.network.listener import Listener
 from layers.network.payload import Payload
 from layers.network.tls import ClientTLS, ServerTLS
 from layers.network.transfers import ExpectedFile
-
-__all__ = [
-    "Address",
-    "AddressError",
-    "AuthenticationFailed",
-    "Backoff",
-    "CHUNK_BYTES",
-    "CertificateError",
-    "CertificateExpires",
-    "CertificatesRefused",
-    "CertificatesRenewed",
-    "ClientTLS",
-    "Connected",
-    "ConnectionRejected",
-    "ConnectionTraffic",
-    "Connector",
-    "Contested",
-    "Crowded",
-    "Disconnected",
-    "Event",
-    "ExpectedFile",
-    "FileFailed",
-    "FileReceived",
-    "FileSent",
-    "GaveUp",
-    "IdentityTaken",
-    "Joined",
-    "Left",
-    "LimitExceeded",
-    "Limits",
-    "Listener",
-    "MalformedFrame",
-    "MalformedMessage",
-    "MessageCodec",
-    "MessageTypeError",
-    "NetworkError",
-    "NotConnected",
-    "Payload",
-    "ProtocolError",
-    "Received",
-    "Replaced",
-    "Retrying",
-    "RoomAgain",
-    "Sent",
-    "ServerTLS",
-    "TransferError",
-    "UnexpectedFile",
-    "VersionMismatch",
-    "file_wire_size",
-    "make_ca",
-    "make_client_certificate",
-    "make_crl",
-    "make_server_certificate",
-    "revoke",
-    "wire_size",
-]

@@ -36,7 +36,7 @@ PRELOADED = (
     "fedmx.cli.main",
     "fedmx.cli.rounds",
     "fedmx.deployment.join",
-    "fedmx.experiment.early",
+    "fedmx.components.build",
     "fedmx.history",
     "fedmx.report.page",
     "fedmx.server.recorder",

@@ -13,7 +13,6 @@ import pytest
 
 from fedmx import Assembly, Experiment, RunFolder, recorded, simulate
 from fedmx.run import gather_facts
-from fedmx.run.checkpoint import Keep
 from fedmx.run.records import JsonLines
 from fedmx.simulation.executors.parallel import Backend
 from tests.fedmx import kinds
@@ -54,10 +53,8 @@ def record(
         **assembly.facts(),
     )
     folder = RunFolder.create(runs, given.name, given.to_yaml(), facts, assembly.kept())
-    checkpoint = given.run.checkpoint
-    keep = Keep(checkpoint.keep.last, checkpoint.keep.every)
     with no_page():
-        list(recorded(server, folder, every=checkpoint.every, keep=keep))
+        list(recorded(server, folder, every=given.run.checkpoint.every))
     return folder
 
 

@@ -9,12 +9,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-from layers.logic.core.plan import Plan, single_lanes
 from mxnet.gluon import nn
 
 from fedmx import RemoteClients, Server
@@ -23,7 +22,7 @@ from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.engine import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
-from layers.logic import Logic, PendingOffers, Task, Update, Verdict
+from layers.logic import Logic, OpenRound, Run, Task, Update
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
 from layers.network import ClientTLS, Listener, MessageCodec
@@ -235,14 +234,16 @@ class Least(Selector):
 
     grants: int = 2
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(context.clients), offers=True)
-
-    def on_offers(self, pending: PendingOffers, so_far: Any) -> tuple[Sequence[Verdict], Any]:
-        if pending.waiting:
-            return [], None
-        best = sorted(pending.offers, key=lambda offer: offer.norm)[: self.grants]
-        return [Verdict(o.round, o.client, granted=o in best) for o in pending.offers], None
+    def run(self, round: OpenRound) -> Run[None]:
+        for client in round.clients:
+            round.train(client, offer=True)
+        yield from round.next()
+        while round.offers_due:
+            yield from round.next()
+        best = sorted(round.offers.values(), key=lambda offer: offer.norm)[: self.grants]
+        for offer in list(round.offers.values()):
+            (round.grant if offer in best else round.decline)(offer)
+        yield from round.until_all()
 
 
 def tiny() -> Any:

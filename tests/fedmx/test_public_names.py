@@ -22,8 +22,7 @@ WRITTEN_WITH = {
     "Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
     "codecs": "Codec CodecHook",
-    "selectors": "Selector SelectorContext Plan Population PendingOffers Offer Verdict Question "
-    "single_lanes",
+    "selectors": "Selector OpenRound Run Offer Verdict Question ClientReport",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
     "training": "Trainer Job LocalSgd LocalTensors",
     "presets": "Preset settings_of_parts",

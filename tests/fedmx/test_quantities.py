@@ -22,7 +22,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run in which everything is measured that a simulation can measure."""
     compute = {**TREE["compute"], "evaluate": EVALUATE}
     attack = {"name": "back-door", "clients": 0.5}
-    tree = {**TREE, "rounds": 2, "compute": compute, "attack": attack}
+    logic = {"selector": {"name": "fedsso", "beta": 1.0}, "aggregator": "by-group"}
+    tree = {**TREE, "rounds": 2, "compute": compute, "attack": attack, "logic": logic}
     return record(Experiment(**tree), tmp_path_factory.mktemp("runs"))
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ from layers.network.events import Arrived, SessionEvent
 from layers.network.handshake import ClientSession
 from layers.network.inbox import FEATURE, LEAST_FILLED_BYTES
 from tests.network.conftest import Certificates
-from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, dial, drained
+from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, dial, drained, until
 
 SLOW = Backoff(first_s=60, longest_s=60)
 WEIGHTS = np.random.default_rng(1).standard_normal(1_500_000).astype(np.float32)
@@ -79,13 +80,21 @@ class Ends:
 
 @contextlib.contextmanager
 def broken(
-    way: str, cuts: list[int], *, silent: bool = False, limits: Limits | None = None
+    way: str,
+    cuts: list[int],
+    *,
+    silent: bool = False,
+    tls: Certificates | None = None,
+    backoff: Backoff = QUICK,
+    limits: Limits | None = None,
 ) -> Iterator[Ends]:
+    of_server, of_client = (tls.server, tls.client("client-1")) if tls else (None, None)
+    both: dict[str, Any] = {"token": b"secret", "limits": limits}
     with (
-        Listener("127.0.0.1:0", CODEC, token=b"secret", limits=limits) as listener,
+        Listener("127.0.0.1:0", CODEC, tls=of_server, **both) as listener,
         CuttingProxy(listener, [(way, cut) for cut in cuts], silent) as proxy,
         Connector(
-            proxy.address, "client-1", CODEC, token=b"secret", backoff=QUICK, limits=limits
+            proxy.address, "client-1", CODEC, tls=of_client, backoff=backoff, **both
         ) as connector,
     ):
         yield Ends(way, proxy, connector)
@@ -221,20 +230,14 @@ def test_a_small_message_in_between_changes_nothing() -> None:
 
 
 def test_it_is_continued_over_tls(certificates: Certificates) -> None:
-    with Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener:
-        tls = certificates.client("client-1")
-        with (
-            CuttingProxy(listener, [("up", 3_000_000)]) as proxy,
-            Connector(proxy.address, "client-1", CODEC, tls=tls, backoff=QUICK) as connector,
-        ):
-            ends = Ends("up", proxy, connector)
-            ends.break_off()
-            ends.send(Task(1, WEIGHTS))
-            assert np.array_equal(await_event(listener, Received).message.weights, WEIGHTS)
-            ends.send(Note("the end"))
-            await_event(listener, Received)
-            # TLS adds some bytes to each record, and drops the record that was cut.
-            assert ends.passed(1) <= (WHOLE - 3_000_000) * 1.01 + 16 * 1024 + REST
+    with broken("up", [3_000_000], tls=certificates) as ends:
+        ends.break_off()
+        ends.send(Task(1, WEIGHTS))
+        assert np.array_equal(await_event(ends.listener, Received).message.weights, WEIGHTS)
+        ends.send(Note("the end"))
+        await_event(ends.listener, Received)
+        # TLS adds some bytes to each record, and drops the record that was cut.
+        assert ends.passed(1) <= (WHOLE - 3_000_000) * 1.01 + 16 * 1024 + REST
 
 
 def test_an_expired_part_is_dropped() -> None:
@@ -246,20 +249,11 @@ def test_an_expired_part_is_dropped() -> None:
 
 
 def test_a_part_that_is_not_continued_is_freed() -> None:
-    with Listener("127.0.0.1:0", CODEC, limits=Limits(keep_s=0.2)) as listener:
-        with (
-            CuttingProxy(listener, [("up", 3_000_000)]) as proxy,
-            Connector(
-                proxy.address, "client-1", CODEC, backoff=Backoff(first_s=60, longest_s=60)
-            ) as connector,
-        ):
-            await_event(connector, Connected)
-            connector.send(Task(1, WEIGHTS))
-            await_event(listener, Left)
-        ends = time.monotonic() + 20
-        while listener._partials.kept_bytes and time.monotonic() < ends:
-            time.sleep(0.01)
-        assert listener._partials.kept_bytes == 0
+    with broken("up", [3_000_000], backoff=SLOW, limits=Limits(keep_s=0.2)) as ends:
+        ends.opened()
+        ends.send(Task(1, WEIGHTS))
+        ends.cut()
+        until(lambda: not ends.listener._partials.kept_bytes)
 
 
 @dataclass

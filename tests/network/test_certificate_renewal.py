@@ -40,9 +40,7 @@ from layers.network.certificates import Newest, next_updates, read_crl, replace
 from layers.network.errors import NotConnected
 from layers.network.tls import Renewed, serial_number
 from tests.network.conftest import Authority, Certificates
-from tests.network.test_floods import until
-from tests.network.test_memory import tls_session
-from tests.network.wire_messages import CODEC, QUICK, Note, await_event, joined
+from tests.network.wire_messages import CODEC, QUICK, Note, await_event, joined, raw_session, until
 
 
 @pytest.fixture
@@ -235,7 +233,7 @@ def test_revoking_an_old_certificate_drops_no_message_of_the_new_one(
     new = ClientTLS(folder / "client-1.pem", folder / "client-1.key", old.ca)
     limits = Limits(linger_s=3600)  # the older connection stays until its client closes it
     with Listener("127.0.0.1:0", CODEC, tls=authority.server, limits=limits) as listener:
-        raw = tls_session(listener, old, "client-1")
+        raw = raw_session(listener, "client-1", tls=old)
         with Connector(listener.address, "client-1", CODEC, tls=new) as connector:
             await_event(connector, Connected)
             connector.send(Note("with the new certificate"))

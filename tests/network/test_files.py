@@ -36,8 +36,16 @@ from layers.network.files import Outgoing
 from layers.network.frames import FrameReader, Kind, frame
 from tests.network.conftest import Certificates
 from tests.network.socket_bytes import count_sockets, socket_bytes
-from tests.network.test_floods import raw_session, until
-from tests.network.wire_messages import CODEC, QUICK, Note, await_event, expected, joined
+from tests.network.wire_messages import (
+    CODEC,
+    QUICK,
+    Note,
+    await_event,
+    expected,
+    joined,
+    raw_session,
+    until,
+)
 
 SIZE = 5 * CHUNK_BYTES + 17
 

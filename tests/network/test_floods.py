@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,31 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layers.network import FileFailed, Joined, Left, Limits, Listener, Received
+from layers.network import FileFailed, Left, Limits, Listener, Received
 from layers.network.connection import LINGER_BYTES, SLICE_BYTES, UNREAD_BYTES, Connection, Hold
-from layers.network.control import CONTROL, FileAccept, FileOffer, Hello
+from layers.network.control import CONTROL, FileAccept, FileOffer
 from layers.network.event_queue import PEER_SHARE, VALUE_BYTES
 from layers.network.files import Outgoing
 from layers.network.frames import HEADER_BYTES, SIZE, Kind, frame
-from tests.network.wire_messages import CODEC, Note, Task, await_event, joined
+from tests.network.wire_messages import CODEC, Note, Task, await_event, joined, raw_session, until
 
 DEADLINE_S = 60.0  # only to fail
-
-
-def raw_session(listener: Listener, identity: str = "raw", buffer: int = 0) -> socket.socket:
-    """A bare socket with an open session; `buffer`: its receive buffer in bytes."""
-    host, port = listener.address.rsplit(":", 1)
-    raw = socket.socket()
-    if buffer:
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-    raw.settimeout(DEADLINE_S)
-    raw.connect((host, int(port)))
-    assert raw.recv(1 << 16)
-    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
-    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
-    assert raw.recv(1 << 16)
-    await_event(listener, Joined)
-    return raw
 
 
 def notes(number: int, first: int = 1) -> bytes:
@@ -46,13 +29,6 @@ def notes(number: int, first: int = 1) -> bytes:
         frame(Kind.MESSAGE, stream, SIZE.pack(len(data))) + frame(Kind.DATA, stream, data)
         for stream in range(first, first + number)
     )
-
-
-def until(happened: Callable[[], object]) -> None:
-    ends = time.monotonic() + DEADLINE_S
-    while not happened():
-        assert time.monotonic() < ends
-        time.sleep(0.005)
 
 
 def connection(listener: Listener, peer: str) -> Connection:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
-import ssl
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,6 @@ import numpy as np
 import pytest
 
 from layers.network import (
-    ClientTLS,
     Connected,
     Connector,
     Joined,
@@ -28,13 +25,11 @@ from layers.network import (
 )
 from layers.network import connection as connections
 from layers.network.connection import MOST_BYTES, WRITE_BUFFER_BYTES, Hold, bytes_at_a_time
-from layers.network.control import CONTROL, Hello
 from layers.network.frames import CHUNK_BYTES, SIZE, Kind, frame
 from layers.network.memory import usable_memory_bytes
 from layers.network.securing import _Securing
 from tests.network.conftest import Certificates
-from tests.network.test_floods import raw_session, until
-from tests.network.wire_messages import CODEC, Note, Task, await_event
+from tests.network.wire_messages import CODEC, Note, Task, await_event, joined, raw_session, until
 
 MIB = 1 << 20
 
@@ -152,18 +147,6 @@ def without_collector() -> Iterator[None]:
     gc.enable()
 
 
-def tls_session(listener: Listener, tls: ClientTLS, identity: str) -> ssl.SSLSocket:
-    host, _, port = listener.address.rpartition(":")
-    bare = socket.create_connection((host, int(port)), 20)
-    raw = tls.context().wrap_socket(bare, server_hostname=host)
-    assert raw.recv(1 << 16)
-    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
-    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
-    assert raw.recv(1 << 16)
-    await_event(listener, Joined)
-    return raw
-
-
 def what_is_held(listener: Listener) -> list[weakref.ref[object]]:
     """References to the listener's only connection, its session, TLS and message memory."""
     (connection,) = listener._connections
@@ -186,12 +169,6 @@ def expire(listener: Listener) -> None:
     listener._soon(connection._tick)
 
 
-def session_of(listener: Listener, certificates: Certificates, secure: bool) -> socket.socket:
-    if secure:
-        return tls_session(listener, certificates.client("client-1"), "client-1")
-    return raw_session(listener, "client-1")
-
-
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize("how", ["closes", "breaks off", "is refused", "is sent away", "stalls"])
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
@@ -199,9 +176,10 @@ def test_a_closed_connection_is_freed_without_the_cycle_collector(
     certificates: Certificates, secure: bool, how: str
 ) -> None:
     server_tls = certificates.server if secure else None
+    client_tls = certificates.client("client-1") if secure else None
     limits = Limits(linger_s=0.05)
     with Listener("127.0.0.1:0", CODEC, tls=server_tls, limits=limits, heartbeat_s=60) as listener:
-        raw = session_of(listener, certificates, secure)
+        raw = raw_session(listener, "client-1", tls=client_tls)
         raw.sendall(announced(32 * MIB, chunks=2))
         remains = what_is_held(listener)
         match how:
@@ -223,11 +201,7 @@ def test_a_closed_connection_is_freed_without_the_cycle_collector(
 
 @pytest.mark.usefixtures("without_collector")
 def test_a_taken_message_is_freed_when_the_caller_drops_it() -> None:
-    with (
-        Listener("127.0.0.1:0", CODEC) as listener,
-        Connector(listener.address, "client-1", CODEC) as connector,
-    ):
-        await_event(connector, Connected)
+    with joined() as (listener, connector):
         connector.send(Task(1, np.ones(MIB, np.float32)))
         received = await_event(listener, Received)
         array = weakref.ref(received.message.weights)
@@ -293,8 +267,9 @@ def test_usable_memory_is_the_minimum_of_machine_and_control_groups(tmp_path: Pa
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
 def test_the_write_buffer_of_a_deaf_peer_is_small(certificates: Certificates, secure: bool) -> None:
     server_tls = certificates.server if secure else None
+    client_tls = certificates.client("client-1") if secure else None
     with Listener("127.0.0.1:0", CODEC, tls=server_tls, heartbeat_s=60) as listener:
-        raw = session_of(listener, certificates, secure)
+        raw = raw_session(listener, "client-1", tls=client_tls)
         (connection,) = listener._connections
         listener.send("client-1", Task(1, np.ones(16 * MIB, np.float32)))
         until(lambda: connection._writing_paused)

@@ -17,7 +17,6 @@ from layers.network import (
     Connected,
     ConnectionRejected,
     Connector,
-    Joined,
     Left,
     Limits,
     Listener,
@@ -36,9 +35,18 @@ from layers.network.securing import (
 )
 from tests.network.conftest import Certificates
 from tests.network.test_admission import HERE, THERE
-from tests.network.test_floods import notes, until
-from tests.network.test_memory import tls_session
-from tests.network.wire_messages import CODEC, QUICK, Note, Task, await_event, joined
+from tests.network.test_floods import notes
+from tests.network.wire_messages import (
+    CODEC,
+    QUICK,
+    Note,
+    Task,
+    await_event,
+    dial,
+    joined,
+    raw_session,
+    until,
+)
 
 AT_ONCE = 4
 STRANGERS = 20
@@ -57,13 +65,9 @@ HELLO = hello()
 
 
 @contextlib.contextmanager
-def connected(address: str, number: int, content: bytes) -> Iterator[list[socket.socket]]:
-    host, port = address.split(":")
+def connected(listener: Listener, number: int, content: bytes) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        opened = [
-            stack.enter_context(socket.create_connection((host, int(port)), timeout=20))
-            for _ in range(number)
-        ]
+        opened = [stack.enter_context(dial(listener)) for _ in range(number)]
         for one in opened:
             one.sendall(content)
         yield opened
@@ -86,12 +90,13 @@ def handshakes(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def test_few_handshakes_do_tls_at_a_time_each_with_a_small_buffer_and_a_client_joins(
-    certificates: Certificates, handshakes: list[Any]
+    certificates: Certificates, handshakes: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, most = handshakes
+    monkeypatch.setattr(acceptor, "PRESSED_S", 0.3)  # each stranger before it has its turn
     with (
         Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener,
-        connected(listener.address, STRANGERS, HELLO),
+        connected(listener, STRANGERS, HELLO),
     ):
         until(lambda: len(listener._acceptor._admission) == STRANGERS)
         tls = certificates.client("client-1")
@@ -113,7 +118,7 @@ def test_strangers_that_have_left_leave_nothing_and_memory_is_returned(
     monkeypatch.setattr(acceptor, "return_memory", lambda: returned.append(1))
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener:
         known = listener._acceptor
-        with connected(listener.address, STRANGERS, HELLO):
+        with connected(listener, STRANGERS, HELLO):
             until(lambda: known._peak == STRANGERS)
             assert len(known._securing) == AT_ONCE
             assert returned == []
@@ -130,7 +135,7 @@ def test_the_bytes_before_a_verified_certificate_are_limited(certificates: Certi
     record += bytes(5 + 16_384 - len(record))
     with (
         Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=PATIENT) as listener,
-        connected(listener.address, 1, record) as (raw,),
+        connected(listener, 1, record) as (raw,),
     ):
         with contextlib.suppress(ConnectionError):
             for _ in range(6):
@@ -191,13 +196,7 @@ def test_openssl_gets_small_parts_of_large_messages_where_connections_are_many(
     at_a_time = bytes_at_a_time(connections)
     monkeypatch.setattr("layers.network.endpoint.bytes_at_a_time", lambda _: at_a_time)
     weights = np.random.default_rng(5).standard_normal(3 << 20).astype(np.float32)
-    tls = certificates.client("client-1")
-    with (
-        Listener("127.0.0.1:0", CODEC, tls=certificates.server) as listener,
-        Connector(listener.address, "client-1", CODEC, tls=tls) as connector,
-    ):
-        await_event(connector, Connected)
-        await_event(listener, Joined)
+    with joined(tls=certificates) as (listener, connector):
         (connection,) = listener._connections
         protocol: Any = connection._transport._ssl_protocol  # type: ignore[attr-defined]
         sealed = protocol._sslobj = Watched(protocol._sslobj)
@@ -247,7 +246,7 @@ def test_messages_right_before_the_end_of_tls_are_received(certificates: Certifi
     tls = certificates.client("client-1")
     limits = Limits(max_queued_events=10_000)
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, limits=limits) as listener:
-        raw = tls_session(listener, tls, "client-1")
+        raw = raw_session(listener, "client-1", tls=tls)
         with contextlib.suppress(OSError):  # the other end may close before its answer is read
             raw.sendall(notes(2000))
             raw.unwrap()
@@ -265,7 +264,7 @@ def test_the_last_bytes_that_waited_are_written_when_the_socket_takes_bytes_agai
     note = Note("x" * (3 * WRITTEN_FOR_READ * LEAST_BYTES - 100))
     tls = certificates.client("client-1")
     with Listener("127.0.0.1:0", CODEC, tls=certificates.server, heartbeat_s=3600) as listener:
-        raw = tls_session(listener, tls, "client-1")
+        raw = raw_session(listener, "client-1", tls=tls)
         (connection,) = listener._connections
         protocol: Any = connection._transport._ssl_protocol  # type: ignore[attr-defined]
         small = connection._transport.get_extra_info("socket")

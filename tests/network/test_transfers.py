@@ -33,8 +33,15 @@ from layers.network.control import CONTROL, FileAccept, FileFrame, FileOffer
 from layers.network.files import BLOCK_BYTES, PART, Incoming, Outgoing
 from layers.network.frames import Kind, frame
 from layers.network.transfers import MAX_WAITING, PeerFiles, Transfers
-from tests.network.test_floods import raw_session, until
-from tests.network.wire_messages import CODEC, Note, await_event, expected, joined
+from tests.network.wire_messages import (
+    CODEC,
+    Note,
+    await_event,
+    expected,
+    joined,
+    raw_session,
+    until,
+)
 
 
 @pytest.mark.parametrize("what", ["name", "size", "digest"])

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, Union
@@ -15,6 +15,7 @@ import numpy as np
 
 from layers.network import (
     Backoff,
+    ClientTLS,
     Connected,
     Connector,
     Event,
@@ -23,7 +24,9 @@ from layers.network import (
     Listener,
     MessageCodec,
 )
+from layers.network.control import CONTROL, Hello
 from layers.network.events import Ended, SessionEvent, Verified
+from layers.network.frames import Kind, frame
 from layers.network.handshake import ClientSession, ServerSession
 from layers.network.session import Session
 from tests.network.conftest import Certificates
@@ -124,9 +127,41 @@ def drained(session: Session, now: float = 0.0) -> bytes:
     )
 
 
-def dial(listener: Listener) -> socket.socket:
+def until(happened: Callable[[], object]) -> None:
+    ends = time.monotonic() + 60.0  # only to fail
+    while not happened():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+
+
+def dial(listener: Listener, timeout_s: float = 20.0, buffer: int = 0) -> socket.socket:
+    """Connect a bare socket; `buffer`: its receive buffer in bytes."""
     host, port = listener.address.rsplit(":", 1)
-    return socket.create_connection((host, int(port)), timeout=20)
+    raw = socket.socket()
+    if buffer:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    raw.settimeout(timeout_s)
+    try:
+        raw.connect((host, int(port)))
+    except OSError:
+        raw.close()
+        raise
+    return raw
+
+
+def raw_session(
+    listener: Listener, identity: str = "raw", buffer: int = 0, tls: ClientTLS | None = None
+) -> Any:
+    """Open a session by a bare socket, or by one with TLS."""
+    raw = dial(listener, 60.0, buffer)
+    if tls:
+        raw = tls.context().wrap_socket(raw, server_hostname=listener.address.rpartition(":")[0])
+    assert raw.recv(1 << 16)
+    hello = Hello(1, identity, [], bytes(32), 1 << 30, 8, b"")
+    raw.sendall(frame(Kind.HELLO, 0, bytes(CONTROL.encode(hello))))
+    assert raw.recv(1 << 16)
+    await_event(listener, Joined)
+    return raw
 
 
 def raw_connection(listener: Listener) -> socket.socket:

@@ -9,7 +9,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from layers.logic.core.plan import Plan
 
 from layers.compute.engines.engine import Compute
 from layers.compute.scores import Scores
@@ -17,6 +16,7 @@ from layers.logic import Contribution, Hook, Logic, Question, ServerState, Train
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.aggregator import Aggregator
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.selector import Selector
 from layers.logic.hooks.compressors import Stc, TopK
 from layers.logic.hooks.server_optimisers import FedAvgM
@@ -71,9 +71,10 @@ class Engine(QuadraticEngine):
 class InTurn(Selector):
     """Lanes of two clients; the second starts from the first one's weights."""
 
-    def select(self, context: Any) -> Plan:
-        clients = context.clients
-        return Plan(tuple(tuple(clients[i : i + 2]) for i in range(0, len(clients), 2)))
+    def run(self, round: OpenRound) -> Run[None]:
+        for place in range(0, len(round.clients), 2):
+            round.train_lane(round.clients[place : place + 2])
+        yield from round.until_all()
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,11 @@ class Chain(Aggregator):
 class Asking(Uniform):
     """Asks all clients for labels first."""
 
-    def surveys(self) -> tuple[Question, ...]:
-        return (Question("labels", classes=3),)
+    asks = (Question("labels", classes=3),)
+
+    def run(self, round: OpenRound) -> Run[None]:
+        yield from round.ask(*self.asks, once=True)
+        yield from super().run(round)
 
 
 @cache

@@ -11,8 +11,6 @@ from layers.compute.losses.labels import Focal, LabelSmoothing, LogitAdjustment
 from layers.compute.losses.loss import Loss
 from layers.compute.losses.references import Distillation, FedProto, Moon
 
-__all__ = ["CROSS_ENTROPIES", "LOSSES", "CrossEntropy", "Loss", "Sigmoid", "Softmax"]
-
 CROSS_ENTROPIES: dict[str, type[CrossEntropy]] = {one.name: one for one in (Softmax, Sigmoid)}
 """The losses that a model can have of its own."""
 

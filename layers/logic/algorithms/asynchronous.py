@@ -75,10 +75,10 @@ class Concurrent(Selector):
 
     def run(self, round: OpenRound) -> Run[None]:
         while (yield from round.until_changed(accepted=self.buffer)):
-            for client in self._idle(round):
+            for client in self.draw(round):
                 round.train(client)
 
-    def _idle(self, round: OpenRound) -> list[int]:
+    def draw(self, round: OpenRound) -> list[int]:
         """Draw a client for each open place, if as many as `refill_at` are open."""
         busy, ids = np.sort(np.fromiter(round.in_flight, np.int64)), round.sizes.ids
         places = self.concurrency - busy.size

@@ -98,6 +98,7 @@ class OpenRound:
         survey: the answers to questions that are asked once, by question, then by client; `run` may
             replace an answer by a digest of it, such as an empty one.
         weights: float32 (d,), the global model; a selector may replace it before the first task.
+        buffers: float32 (b,), its non-trainable state.
         models: the models of groups that have one of their own, each as weights (d,) and buffers
             (b,), by group; a selector may add one before the first task.
         training: how the clients will train in this round.
@@ -121,6 +122,8 @@ class OpenRound:
         offers: the offers without a verdict, by client, in order of arrival (see `Offer.at_s`).
         offers_due: the clients that have a task and have neither offered nor been lost.
         planned: the lanes that begin at the next wait.
+        answer: takes verdicts; `nothing` outside of a machine, as `close`.
+        close: declines who is left of a group, or of all groups.
     """
 
     def __init__(
@@ -131,6 +134,7 @@ class OpenRound:
         memory: Mapping[str, Any] | None = None,
         survey: Mapping[str, Mapping[int, Slot]] | None = None,
         weights: np.ndarray = EMPTY,
+        buffers: np.ndarray = EMPTY,
         models: Mapping[str, tuple[np.ndarray, np.ndarray]] | None = None,
         training: Training | None = None,
         deadline_s: float | None = None,
@@ -146,6 +150,7 @@ class OpenRound:
         self.memory = dict(memory or {})
         self.survey = {name: dict(given) for name, given in (survey or {}).items()}
         self.weights = weights
+        self.buffers = buffers
         self.models = dict(models or {})
         self.training = training or Training()
         self.deadline_s = deadline_s
@@ -161,9 +166,8 @@ class OpenRound:
         self.offers: dict[int, Offer] = {}
         self.offers_due: dict[int, None] = {}
         self.planned: list[PlannedLane] = []
-        # The machine that carries out the round replaces these two.
-        self.answer: Callable[[Verdict], None] = lambda verdict: None
-        self.close: Callable[[str | None], None] = lambda group: None
+        self.answer: Callable[[Verdict], None] = nothing
+        self.close: Callable[[str | None], None] = nothing
         self._task = number  # the number of the next tasks, by which draws are seeded
         self._rng: np.random.Generator | None = None
 
@@ -341,6 +345,10 @@ class OpenRound:
     def next_tasks(self, number: int) -> None:
         """Draw for the tasks of this number from now on."""
         self._task, self._rng = number, None
+
+
+def nothing(given: object) -> None:
+    """Do nothing."""
 
 
 def _numbers(clients: Iterable[int]) -> tuple[int, ...]:

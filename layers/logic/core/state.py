@@ -27,6 +27,7 @@ class ServerState:
         buffers: float32 (b,), its non-trainable state.
         models: the models of groups that have one of their own, by group, each as weights (d,) and
             buffers (b,).
+        groups: by client, the group of its last accepted update, while groups have models.
         memory: the memory of selector, aggregator, surveys and hooks, by their keys.
         last_accepted: by client, the last round in which its update was accepted.
         in_flight: tasks of earlier rounds, without vectors, whose updates may still be accepted.
@@ -47,6 +48,7 @@ class ServerState:
     buffers: np.ndarray
     memory: Mapping[str, Memory] = field(default_factory=dict)
     models: Mapping[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    groups: Mapping[int, str] = field(default_factory=dict)
     last_accepted: Mapping[int, int] = field(default_factory=dict)
     in_flight: Mapping[int, Task] = field(default_factory=dict)
     versions: Mapping[int, np.ndarray] = field(default_factory=dict)
@@ -54,6 +56,11 @@ class ServerState:
     task_number: int = 0
     change: np.ndarray = field(default_factory=lambda: EMPTY)
     shares: np.ndarray = field(default_factory=lambda: EMPTY)
+
+    def model_of(self, client: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the model of a client's group, as weights (d,) and buffers (b,); the global model
+        if the group has none."""
+        return self.models.get(self.groups.get(client, ""), (self.weights, self.buffers))
 
     def base_of(self, client: int) -> int | None:
         """Return the version that a client's last accepted update started from; None: unknown."""
@@ -81,6 +88,7 @@ class ServerState:
             "versions": dict(self.versions),
             "base": dict(self.base),
             "moment": self.task_number,
+            "groups": dict(self.groups),
             "models": {
                 group: {"weights": weights, "buffers": buffers}
                 for group, (weights, buffers) in self.models.items()
@@ -109,6 +117,7 @@ class ServerState:
             versions={one: frozen(kept) for one, kept in tree.get("versions", {}).items()},
             base=tree.get("base", {}),
             task_number=tree.get("moment", 0),
+            groups=tree.get("groups", {}),
             models={
                 group: (frozen(kept["weights"]), frozen(kept["buffers"]))
                 for group, kept in tree.get("models", {}).items()

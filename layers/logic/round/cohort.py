@@ -43,6 +43,7 @@ def begin_round(state: ServerState, port: Port, logic: Logic, simulated: bool) -
         memory=state.memory.get(SELECT),
         survey=state.memory.get(SURVEY),
         weights=state.weights,
+        buffers=state.buffers,
         models=state.models,
         training=logic.training_of(number),
         deadline_s=logic.deadline_s,
@@ -109,11 +110,19 @@ def planned_lanes(
             f"gives a client {passes + logic.asynchronous} tasks or more, and clients answer "
             f"{most}; let its property tasks_per_round return the most tasks of one client"
         )
+    shared = passes > 1 or any(len(lane.clients) > 1 for lane in planned)
+    if shared and (logic.asynchronous or round.in_turn):
+        raise algorithm.refused(
+            "trains clients one after the other in an asynchronous round, or with uploads in turn; "
+            "call train for each client"
+        )
+    if logic.asynchronous and any(lane.group for lane in planned):
+        raise algorithm.refused("has groups in an asynchronous round, which has one model")
     found = {
-        Condition.SHARED_LANES: passes > 1 or any(len(lane.clients) > 1 for lane in planned),
+        Condition.SHARED_LANES: shared,
         Condition.OFFERS: any(lane.offer for lane in planned),
     }
-    if found[Condition.SHARED_LANES] and logic.needs(Need.EACH_CLIENT):
+    if shared and logic.needs(Need.EACH_CLIENT):
         parts = logic.aggregator, logic.selector
         raise ImpossibleRound(refusal(Need.EACH_CLIENT, Condition.SHARED_LANES, *parts))
     for hook in (one for one in logic.hooks if Trait.MASKED in one.follows):

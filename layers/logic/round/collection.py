@@ -110,6 +110,12 @@ class Collection:
         return [one for one in self.planned if one in outcomes and _counts(outcomes[one])]
 
     @property
+    def groups(self) -> dict[int, str]:
+        """The group of each client whose update was accepted."""
+        lane_of = self.dispatch.lane_of
+        return {client: lane_of(client).planned.group for client in self.accepted}
+
+    @property
     def cut_off(self) -> set[int]:
         """The clients that have ended before their last pass, and whose earlier updates count."""
         return self.passed.keys() - set(self.accepted) if self.passed else set()

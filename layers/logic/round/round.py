@@ -14,7 +14,15 @@ from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.attack import attack_in
 from layers.logic.core.messages import CANNOT_TRAIN, Offer, Update
 from layers.logic.core.report import BrokenModel, ClientReport, RoundReport, TooFewUpdates, Traffic
-from layers.logic.core.round import Answers, Changed, Next, OpenRound, PlannedLane, Wait
+from layers.logic.core.round import (
+    Answers,
+    Changed,
+    Next,
+    OpenRound,
+    PlannedLane,
+    Wait,
+    nothing,
+)
 from layers.logic.core.selector import SELECT
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.errors import NotUsable
@@ -171,7 +179,7 @@ class RoundMachine:
         round = begin_round(state, port, logic, simulated=not self._untrusted)
         self._algorithm = algorithm = Algorithm(logic.selector, round)
         state = yield from ask_first(algorithm, round, state, port, logic)
-        self.planned = planned = planned_lanes(algorithm, round, logic)
+        self.planned = planned = planned_lanes(algorithm, round, logic, round.in_flight)
         pipeline = logic.server_pipeline(state, round.all_clients, self._trace)
         clients = [client for lane in planned for client in lane.clients]
         excluded = yield from ask_cohort(clients, state, pipeline, port, logic)
@@ -204,7 +212,12 @@ class RoundMachine:
             port.set_timer("refill", 0.0)
         if planned or not asynchronous:
             collection.begin(planned, excluded)
-        yield from self._collect(collection, round, port)
+        try:
+            yield from self._collect(collection, round, port)
+        finally:
+            algorithm.close()
+            # A cycle would keep the updates of a round that failed.
+            round.answer = round.close = nothing
 
         del round.answer, round.close  # so that the updates are freed with the last reference
         collection.close()
@@ -249,6 +262,8 @@ class RoundMachine:
                 collection.news.clear()
                 if round.accepted >= algorithm.wait.accepted:
                     algorithm.resume(False)
+                    if algorithm.wait is not None:
+                        raise algorithm.refused("goes on when its round has enough updates; return")
                     continue
             elif collection.news:
                 algorithm.resume(collection.news.popleft())
@@ -319,13 +334,19 @@ class RoundMachine:
             PartFailed: it should have known that.
         """
         wait = algorithm.wait
-        if round.in_flight or not isinstance(wait, Next) or self.logic.asynchronous:
+        if not isinstance(wait, Next) or wait.until_s is not None or self.logic.asynchronous:
             return False
-        if wait.may_end or opening:  # nobody could be asked
-            return True
-        raise algorithm.refused(
-            "waits for a client, and none has a task; wait while round.outstanding"
-        )
+        if not round.in_flight:
+            if wait.may_end or opening:  # nobody could be asked
+                return True
+            raise algorithm.refused(
+                "waits for a client, and none has a task; wait while round.outstanding"
+            )
+        if len(round.offers) == len(round.in_flight):
+            raise algorithm.refused(
+                "waits for clients that wait for its verdict; grant or decline their offers"
+            )
+        return False
 
     def _renew(self, collection: Collection, round: OpenRound, port: Port) -> None:
         """Find who can be asked now, and draw anew for the next tasks."""
@@ -422,6 +443,7 @@ def _conclude(
         memory={key: kept for key, kept in memory.items() if kept},
         last_accepted=last_accepted,
         base=base,
+        groups={**state.groups, **collection.groups} if after.models else {},
         models={
             group: (frozen(weights), frozen(buffers))
             for group, (weights, buffers) in after.models.items()

@@ -38,13 +38,12 @@ def test_each_channel_has_its_own_mean_and_deviation() -> None:
 def test_a_sample_that_is_one_number_has_one_channel() -> None:
     out = Normalise(scale=2, mean=(3.0,), std=(4.0,)).apply(np.array([2, 10, 22]))
     assert (out.dtype, out.tolist()) == (np.float32, [-0.5, 0.5, 2.0])
-    with pytest.raises(NormaliseError, match=r"mean has 2 values, but .* has 1 channels"):
-        Normalise(mean=(1.0, 2.0)).apply(np.zeros(3))
 
 
-def test_a_wrong_number_of_channels_is_refused() -> None:
-    with pytest.raises(NormaliseError, match=r"mean has 2 values, but .* has 3 channels"):
-        Normalise(mean=(1.0, 2.0)).apply(PIXELS)
+@pytest.mark.parametrize(("x", "channels"), [(PIXELS, 3), (np.zeros(3), 1)])
+def test_a_wrong_number_of_channels_is_refused(x: np.ndarray, channels: int) -> None:
+    with pytest.raises(NormaliseError, match=rf"mean has 2 values, but .* has {channels} channels"):
+        Normalise(mean=(1.0, 2.0)).apply(x)
 
 
 def test_pixels_without_a_normalisation_are_refused_with_an_example() -> None:
@@ -87,19 +86,24 @@ def test_an_input_may_be_one_number() -> None:
     assert len(Samples(np.zeros(3), np.zeros(3, np.int64)).x) == 3
 
 
-def test_samples_of_unequal_length_are_refused() -> None:
-    with pytest.raises(DataError, match="one label for each row"):
-        Samples(np.zeros((3, 2)), np.zeros(2, np.int64))
+Y = np.zeros(3, np.int64)
 
 
-def test_a_split_with_wrong_shapes_is_refused() -> None:
-    x, y = np.zeros((3, 4)), np.zeros(3, np.int64)
-    with pytest.raises(DataError, match="y has shape"):
-        Raw(x, y[:2])
-    with pytest.raises(DataError, match="users has shape"):
-        Raw(x, y, y[:1])
-    with pytest.raises(DataError, match=r"a test sample has shape \(4,\), not \(2, 2\)"):
-        Dataset("mine", Raw(x.reshape(3, 2, 2), y), Raw(x, y), 1, (2, 2))
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda x: Samples(x, Y[:2]), "one label for each row"),
+        (lambda x: Raw(x, Y[:2]), "y has shape"),
+        (lambda x: Raw(x, Y, Y[:1]), "users has shape"),
+        (
+            lambda x: Dataset("mine", Raw(x.reshape(3, 2, 2), Y), Raw(x, Y), 1, (2, 2)),
+            r"a test sample has shape \(4,\), not \(2, 2\)",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(make: Any, reason: str) -> None:
+    with pytest.raises(DataError, match=reason):
+        make(np.zeros((3, 4)))
 
 
 def test_data_are_loaded_without_mxnet() -> None:

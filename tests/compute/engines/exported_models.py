@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import mxnet as mx
 import numpy as np
+from sklearn.datasets import load_sample_images
 
-from layers.compute.data.dataset import Normalise, Samples, materialise
+from layers.compute.data.dataset import Normalise, Raw, Samples, materialise
 from layers.compute.data.datasets import DATASETS, Files
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.mxnet.models import build_model
@@ -89,23 +91,27 @@ GAMMAS = {"own-fixed-scale": 3, "mobilenet": 1.2}
 OWN = {"own-recurrent": Recurrent, "own-fixed-scale": fixed_scale, "own-parts": Parts}
 
 
+def photographs() -> Raw:
+    """Pieces of the two photographs that come with scikit-learn; their labels mean nothing."""
+    pictures = np.stack(load_sample_images().images)[:, : 13 * 32]
+    pieces = pictures.reshape(2, 13, 32, 20, 32, 3).transpose(0, 1, 3, 5, 2, 4)[:, ::3, ::2]
+    return Raw(pieces.reshape(-1, *COLOUR), np.arange(100) % 10)
+
+
 @cache
 def samples(shape: tuple[int, ...], root: str) -> Samples:
-    """Samples of this shape: real ones from `root`, or generated ones without it."""
-    from pathlib import Path
-
-    if not root or shape == NUMBERS:
-        if shape == GREY:
-            raw = DATASETS["digits"]().load(Files()).test
-            return materialise(raw, np.arange(64), Normalise(16))
-        rng = np.random.default_rng(1)
-        if shape == TOKENS:
-            return Samples(rng.integers(0, 10_000, (64, *shape)), rng.integers(0, 2, 64))
+    """Samples of this shape; digits and texts are real ones of `root`, or others without it."""
+    rng, rows = np.random.default_rng(1), np.arange(64)
+    if shape == NUMBERS:
         return Samples(rng.standard_normal((64, *shape), np.float32), rng.integers(0, 10, 64))
-    name = {GREY: "mnist", COLOUR: "cifar-10", TOKENS: "sentiment140"}[shape]
-    raw = DATASETS[name]().load(Files(Path(root))).test
-    normalise = None if shape == TOKENS else Normalise(255, 0.4, 0.25)
-    return materialise(raw, np.arange(64), normalise)
+    if shape == COLOUR:
+        return materialise(photographs(), rows, Normalise(255, 0.5))
+    if not root and shape == TOKENS:
+        return Samples(rng.integers(0, 10_000, (64, *shape)), rng.integers(0, 2, 64))
+    if not root:
+        return materialise(DATASETS["digits"]().load(Files()).test, rows, Normalise(16))
+    raw = DATASETS["mnist" if shape == GREY else "sentiment140"]().load(Files(Path(root))).test
+    return materialise(raw, rows, None if shape == TOKENS else Normalise(255, 0.4, 0.25))
 
 
 @dataclass(frozen=True)
@@ -128,9 +134,8 @@ def trained(key: str, root: str = "") -> Trained:
     engine.train(data, Training(steps=3, batch_size=16, learning_rate=0.05), seed=5)
     weights, buffers = engine.weights.copy(), engine.buffers.copy()
     for vector, layout in ((weights, engine.layout), (buffers, engine.buffers_layout)):
-        for (
-            t
-        ) in layout:  # so that a scale that is ignored shows, and deep models tell samples apart
+        # So that a scale that is ignored shows, and deep models tell samples apart.
+        for t in layout:
             if t.name.endswith("gamma"):
                 vector[t.start : t.stop] *= GAMMAS.get(key, 1)
     engine.load(weights, buffers)

@@ -227,18 +227,6 @@ class Odd(mx.gluon.HybridBlock):
         return F.smooth_l1(self.dense(x), scalar=1.0)
 
 
-class Reshaped(mx.gluon.HybridBlock):
-    """Two samples of two values for each one of four."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        with self.name_scope():
-            self.dense = mx.gluon.nn.Dense(2)
-
-    def hybrid_forward(self, F, x):
-        return self.dense(F.reshape(F.relu(F.reshape(x, shape=(-1, 2))), shape=(-1, 4)))
-
-
 class Shared(mx.gluon.HybridBlock):
     """Two dense layers with the same weights."""
 
@@ -269,12 +257,6 @@ def test_an_operator_without_a_translation_is_refused_by_name() -> None:
     with pytest.raises(ComputeError, match="smooth_l1") as refused:
         onnx_model(engine.definition, values, NOTES)
     assert "\n" not in str(refused.value)
-
-
-def test_a_reshape_across_samples_is_refused_for_pytorch() -> None:
-    engine = MXNetEngine(Reshaped, (4,), 2)
-    with pytest.raises(ComputeError, match="Reshape"):
-        torch_module(engine.definition)
 
 
 class OnImages(mx.gluon.HybridBlock):

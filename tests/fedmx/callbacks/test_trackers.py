@@ -24,8 +24,8 @@ from fedmx import (
     recorded,
     simulate,
 )
-from fedmx.callbacks.trackers import Tracker, files_of, id_of, name_of, numbers_in, settings_of
-from fedmx.run.identity import Identity, new_folder
+from fedmx.callbacks.trackers import Tracker, files_of, name_of, numbers_in, settings_of
+from fedmx.run.identity import new_folder
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport, Traffic
 
@@ -102,14 +102,6 @@ def test_a_run_without_a_folder_has_the_name_of_its_experiment_and_no_files() ->
     assert (settings["rounds"], settings["compute.data.tests"]) == ("3", "50")
     simulation.experiment = None
     assert (name_of(simulation), settings_of(simulation)) == ("fedmx", {})
-
-
-def test_a_run_of_an_older_fedmx_keeps_the_name_of_its_folder_as_its_id(tmp_path: Path) -> None:
-    made = RunFolder.create(tmp_path, "tracked", "name: tracked\n", {})
-    assert len(made.facts["run"]) == 32
-    assert id_of(made) == made.facts["run"]
-    Identity({"started": made.facts["started"]}, Identity.read(made.path).files).write(made.path)
-    assert id_of(RunFolder.open(made.path)) == made.name
 
 
 # --- MLflow, in its local file store --------------------------------------------------------

@@ -210,17 +210,17 @@ def test_what_ended_a_run_is_told_also_when_its_folder_is_gone(folder: Path, awa
 def test_a_run_whose_plan_of_round_1_is_impossible_is_not_told_to_resume(folder: Path) -> None:
     (folder / "planned.py").write_text(
         "from dataclasses import dataclass\n"
-        "from layers.logic import Plan, Selector, single_lanes\n"
+        "from layers.logic import Selector\n"
         "@dataclass(frozen=True)\n"
         "class Planned(Selector):\n"
-        "    def select(self, context):\n"
-        "        return Plan(single_lanes([99]))\n"
+        "    def select(self, round):\n"
+        "        return [99]\n"
     )
     words = ("run", "small.yaml", "--own-modules", "--set", "logic.selector=planned:Planned")
     for dry in ((), ("--dry-run",)):
         result = fedmx(*words, *dry, cwd=folder)
         assert result.code == 2
-        assert "[99] in round 1" in result.err.splitlines()[-1]
+        assert "round 1: Planned.run trains clients [99]" in result.err.splitlines()[-1]
         assert "resume" not in result.err
 
 

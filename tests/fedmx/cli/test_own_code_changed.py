@@ -51,12 +51,12 @@ def test_a_run_that_goes_on_with_edited_code_says_so_and_makes_no_pack(folder: P
 
 
 CHOOSY = """
-from layers.logic import Plan, Selector
+from layers.logic import Selector
 
 
 class Choosy(Selector):
-    def select(self, context):
-        return Plan(((0,), (3,)))
+    def select(self, round):
+        return [0, 3]
 """
 
 
@@ -65,7 +65,7 @@ def test_where_edited_code_selects_others_diff_says_that_the_code_differs(folder
     choosy.write_text(CHOOSY)
     for code in (GATE, EDITED):
         run_with(folder, code, *chosen)
-    choosy.write_text(CHOOSY.replace("((0,), (3,))", "((1,), (2,))") + "# edited")
+    choosy.write_text(CHOOSY.replace("[0, 3]", "[1, 2]") + "# edited")
     result = fedmx("diff", *sorted((folder / "runs").iterdir()), "--own-modules", cwd=folder)
     assert result.code == 3
     assert "round 1: the updates of clients 0, 3 differ" in result.out

@@ -93,6 +93,18 @@ def test_a_run_is_done_where_warnings_are_errors(bits: str, tmp_path: Path) -> N
     assert done.returncode == 0
 
 
+@pytest.mark.needs_mxnet
+def test_a_portable_run_is_exported_from_any_process(tmp_path: Path) -> None:
+    """The command takes the instructions of the run, as the other commands on a run do."""
+    for words in (
+        "run small.yaml --set compute.bits=portable",
+        "export runs/small-* --to safetensors --out x.safetensors",
+    ):
+        done = in_a_shell(words, "", tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "x.safetensors").exists()
+
+
 def test_python_without_docstrings_is_refused_in_one_line(tmp_path: Path) -> None:
     done = in_a_shell("run small.yaml", "", tmp_path, PYTHONOPTIMIZE="2")
     assert (done.returncode, done.stdout) == (2, "")

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layers.logic.core.plan import Plan
 
 from fedmx import Client, Experiment, FedmxError, OwnPart, RemoteClients, Server, SimulatedClients
 from fedmx.client.client import ServerRefusedError
@@ -31,6 +30,7 @@ from layers.logic import (
     Training,
     Update,
 )
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.round.exchange import ReportCosts
@@ -79,16 +79,22 @@ def logic(*hooks: Hook, selector: Selector | None = None) -> Logic:
 class InTurn(Selector):
     """Two lanes: one of two clients, one of one."""
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(((0, 2), (1,)))
+    def run(self, round: OpenRound) -> Run[None]:
+        round.train_lane([0, 2])
+        round.train(1)
+        yield from round.until_all()
 
 
 @dataclass(frozen=True)
 class Asking(Uniform):
     """Everybody, after two questions."""
 
-    def surveys(self) -> tuple[Question, ...]:
-        return Question("labels", classes=3), Question("step", learning_rate=0.1)
+    asks = (Question("labels", classes=3), Question("step", learning_rate=0.1))
+
+    def run(self, round: OpenRound) -> Run[None]:
+        for question in self.asks:
+            yield from round.ask(question, once=True)
+        yield from super().run(round)
 
 
 def deployed(

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from layers.logic.core.plan import Plan, single_lanes
 
 from fedmx.client.client import Client
 from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.protocol.messages import Failed, Ready, Setup
 from fedmx.server.server import Server
 from layers.logic import Answer, Hook, Logic, Question, ServerSide, Task, Training, Update
+from layers.logic.core.declaration import Trait
+from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.selectors.uniform import Uniform
@@ -35,9 +36,9 @@ class Doing(Uniform):
 
     what: dict[int, Callable[[], Any]] = field(default_factory=dict)
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        self.what.get(context.round, lambda: None)()
-        return super().select(context)
+    def run(self, round: OpenRound) -> Run[None]:
+        self.what.get(round.number, lambda: None)()
+        yield from super().run(round)
 
 
 @pytest.mark.parametrize("kept", [(1,), ()])
@@ -125,10 +126,14 @@ def test_a_client_back_after_a_failed_round_gets_no_task_of_it(certificates: Cer
 class Patient(Selector):
     """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        if context.round == 1:
-            return Plan(single_lanes(context.clients), enough=1, keeps_in_flight=True)
-        return Plan(((0,),), late=context.in_flight)
+    provides = frozenset({Trait.ASYNCHRONOUS})
+    tasks_per_round = 2
+
+    def run(self, round: OpenRound) -> Run[None]:
+        for client in round.clients if round.number == 1 else (0,):
+            round.train(client)
+        while round.outstanding and not (round.number == 1 and round.accepted):
+            yield from round.next()
 
 
 def test_a_client_in_flight_back_between_rounds_is_asked_again(certificates: Certificates) -> None:
@@ -183,8 +188,9 @@ def test_a_client_in_flight_that_is_gone_for_good_is_lost(certificates: Certific
 class OneLane(Selector):
     """Client 1 starts from what client 0 returned."""
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(((0, 1),))
+    def run(self, round: OpenRound) -> Run[None]:
+        round.train_lane([0, 1])
+        yield from round.until_all()
 
 
 @dataclass(frozen=True)

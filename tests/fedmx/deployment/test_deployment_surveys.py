@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedmx.protocol.messages import Failed
-from layers.logic import Answer, Question
+from layers.logic import Answer, OpenRound, Question, Run
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.scripted import Scripted, fleet, honest, listening
 from tests.network.conftest import Certificates
@@ -17,8 +17,11 @@ from tests.network.conftest import Certificates
 class Surveyed(Uniform):
     """Everybody, whatever they answer to the question for their labels."""
 
-    def surveys(self) -> tuple[Question, ...]:
-        return (Question("labels", classes=3),)
+    asks = (Question("labels", classes=3),)
+
+    def run(self, round: OpenRound) -> Run[None]:
+        yield from round.ask(*self.asks, once=True)
+        yield from super().run(round)
 
 
 def answering(client: Scripted) -> None:

@@ -29,7 +29,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from layers.logic import ClientSide, Hook
+from layers.logic import ClientSide, Hook, Offer
 from layers.logic.algorithms.knapsack import OnlineKP
 
 
@@ -59,16 +59,32 @@ class Deadly(OnlineKP):
     folder: str = ""
     vanishing: tuple[int, ...] = ()
 
-    def on_offers(self, pending, so_far):
-        for offer in pending.offers:
-            if offer.client in self.vanishing:
-                pid = Path(self.folder) / f"pid-{offer.client}"
-                os.kill(int(pid.read_text()), signal.SIGKILL)
-        verdicts, after = super().on_offers(pending, so_far)
-        with (Path(self.folder) / "verdicts").open("a") as file:
-            for verdict in verdicts:
-                print(verdict.round, verdict.client, verdict.granted, file=file)
-        return verdicts, after
+    def run(self, round):
+        steps = super().run(round)
+        wait = next(steps)
+        while True:
+            event = yield wait
+            if isinstance(event, Offer):
+                self._kill(event.client)
+                round.answer = self._noting(round.answer)
+            try:
+                wait = steps.send(event)
+            except StopIteration:
+                return
+
+    def _kill(self, client):
+        if client in self.vanishing:
+            pid = Path(self.folder) / f"pid-{client}"
+            os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    def _noting(self, answer):
+        def noted(verdict):
+            if answer.__name__ != "noted":
+                with (Path(self.folder) / "verdicts").open("a") as file:
+                    print(verdict.round, verdict.client, verdict.granted, file=file)
+            answer(verdict)
+
+        return noted
 '''
 EXPERIMENT = """
 name: hindered

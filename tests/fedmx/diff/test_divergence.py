@@ -118,7 +118,8 @@ def made(parent: Path, facts: Mapping[str, Any], other: int = 9, **settings: Any
         sent = [V if number == other else {}, {}, {}]
         run.append_clients([client(one, round=number, **sent[one]) for one in range(3)])
         link = f"{number >= other} {number}"
-        run.append_round({"round": number, "model_sha256": f"m{number}", "chain": link})
+        record = {"round": number, "model_sha256": f"m{number}", "chain": link}
+        run.append_round({**record, "participants": []})
     run.finish("done")
     return run
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedmx import Assembly, Experiment, LogicError, Offer, PendingOffers, Population
-from layers.logic import SelectorContext
+from fedmx import Assembly, Experiment, LogicError, Offer, OpenRound
 from tests.fedmx.algorithms import experiment
+from tests.logic.toys import planned
 
 FOLDER = Path(__file__).resolve().parents[3] / "experiments"
 MNIST = [FOLDER / f"mnist-{name}.yaml" for name in ("fedavg", "projected-stc", "stc")]
@@ -43,8 +44,8 @@ def as_mnist(path: Path) -> Assembly:
 def test_the_setting_is_that_of_the_paper_and_only_the_algorithm_differs(path: Path) -> None:
     assembly = as_mnist(path)
     assert assembly.engine.weights.size == 356_298
-    everyone, rng = Population(dict.fromkeys(range(200), 300)), np.random.default_rng(1)
-    assert len(assembly.logic.selector.select(SelectorContext(everyone, {}, 1, rng)).clients) == 20
+    everyone = OpenRound(dict.fromkeys(range(200), 300))
+    assert len(planned(assembly.logic.selector, everyone)) == 20
     training = assembly.logic.training_of(1)
     assert (training.epochs, training.batch_size, training.learning_rate) == (1, 64, 0.1)
     assert alike(MNIST)
@@ -99,45 +100,44 @@ def test_two_in_five_of_the_biased_clients_are_extremely_biased(
     assert (counts[~far] > 0).sum(1).min() >= 5
 
 
-RNG = np.random.default_rng(1)
-
-
 @pytest.fixture
 def selector():
     return as_mnist(FOLDER / "knapsack-largest-norms.yaml").logic.selector
 
 
-def offers(norms):
-    return [Offer(3, client, 10, norm) for client, norm in enumerate(norms)]
+def granted(selector, norms: Sequence[float], training: int = 0) -> list[int]:
+    """The clients whose offers of these norms are granted while `training` others still train."""
+    round, verdicts = OpenRound(dict.fromkeys(range(len(norms) + training), 600)), []
+    round.answer = verdicts.append
+    steps = selector.run(round)
+    next(steps)
+    assert all(lane.offer for lane in round.planned)
+    round.offers = {k: Offer(3, k, 10, norm) for k, norm in enumerate(norms)}
+    round.offers_due = dict.fromkeys(range(len(norms), len(norms) + training))
+    steps.send(round.offers[len(norms) - 1])
+    assert {one.client for one in verdicts} == (set() if training else set(round.offers))
+    return [one.client for one in verdicts if one.granted]
 
 
 def test_all_clients_train_and_the_ten_largest_of_twenty_updates_are_granted(selector) -> None:
-    plan = selector.select(SelectorContext(Population(dict.fromkeys(range(20), 600)), {}, 1, RNG))
-    assert plan.clients == tuple(range(20))
-    assert plan.offers
     norms = np.random.default_rng(2).permutation(20) / 10
-    verdicts, _ = selector.on_offers(PendingOffers(offers(norms), ()), None)
-    assert {one.client for one in verdicts} == set(range(20))
-    assert {one.client for one in verdicts if one.granted} == set(np.argsort(norms)[-10:].tolist())
+    assert set(granted(selector, norms)) == set(np.argsort(norms)[-10:].tolist())
 
 
 def test_nothing_is_decided_while_a_client_trains(selector) -> None:
-    assert selector.on_offers(PendingOffers(offers([1.0] * 12), {12}), None)[0] == []
+    assert granted(selector, [1.0] * 12, training=1) == []
 
 
 def test_of_equal_norms_the_lowest_clients_are_granted(selector) -> None:
-    verdicts, _ = selector.on_offers(PendingOffers(offers([1.0] * 12), ()), None)
-    assert [one.client for one in verdicts if one.granted] == list(range(10))
-    verdicts, _ = selector.on_offers(PendingOffers(offers([0.0, 2.0]), ()), None)
-    assert all(one.granted for one in verdicts)
+    assert granted(selector, [1.0] * 12) == list(range(10))
+    assert granted(selector, [0.0, 2.0]) == [0, 1]
 
 
 def test_the_experiments_with_a_knapsack_differ_only_in_the_selector() -> None:
     names = ("knapsack-largest-norms", "knapsack-random", "knapsack-fedcs")
     assert alike([FOLDER / f"{name}.yaml" for name in names], "clock")
-    everyone = Population(dict.fromkeys(range(20), 600))
     random = as_mnist(FOLDER / "knapsack-random.yaml").logic.selector
-    assert len(random.select(SelectorContext(everyone, {}, 1, RNG)).clients) == 10
+    assert len(planned(random, OpenRound(dict.fromkeys(range(20), 600)))) == 10
 
 
 def test_a_deadline_is_refused(selector) -> None:

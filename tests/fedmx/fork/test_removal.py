@@ -14,7 +14,8 @@ from fedmx.history import fork
 from fedmx.history.fork import first_rounds
 from fedmx.run import RunError
 from fedmx.run.checkpoint import read_checkpoint
-from layers.logic import LogicError, Plan, single_lanes
+from layers.logic import LogicError
+from layers.logic.core.round import PlannedLane
 from layers.logic.seeds import generator
 from layers.logic.selectors.draws import draw_uniform, replaced
 from layers.logic.selectors.uniform import BySize
@@ -39,7 +40,7 @@ def by_size(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def comes_late(run: RunFolder) -> int:
     """The client whose first round is the last of all first rounds."""
-    first = {one: round for one, round in first_rounds(run, range(6)).items() if round}
+    first = first_rounds(run, range(6))
     return max(first, key=first.__getitem__)
 
 
@@ -146,7 +147,7 @@ def test_a_fork_of_a_fork_remembers_who_decided_before(by_size: RunFolder) -> No
 
 def test_a_client_that_never_took_part_is_not_removed(tmp_path: Path) -> None:
     run = record(Experiment(**{**TREE, "rounds": 1}), tmp_path)
-    (idle, *_) = [one for one, first in first_rounds(run, range(6)).items() if first is None]
+    idle = min({*range(6)} - {*first_rounds(run, range(6))})
     with pytest.raises(RunError, match="took part in no round, so the run is already the one"):
         fork(run, without=[idle])
 
@@ -184,11 +185,11 @@ def test_a_replaced_cohort_is_a_uniform_draw_of_the_others() -> None:
     found: Counter[tuple[int, ...]] = Counter()
     for seed in range(draws):
         drawn = draw_uniform(generator(seed, "select", 1), 5, 2)
-        plan = Plan(single_lanes(drawn.tolist()), enough=2)
-        without = replaced(plan, clients, (3,), seed, 1)
-        if 3 not in plan.clients:
-            assert without is plan
-        found[without.clients] += 1
+        lanes = [PlannedLane((one,)) for one in sorted(drawn.tolist())]
+        without = replaced(lanes, clients, (3,), seed, 1)
+        if 3 not in drawn:
+            assert without is lanes
+        found[tuple(client for lane in without for client in lane.clients)] += 1
     pairs = list(combinations([0, 1, 2, 4], 2))
     assert set(found) == set(pairs)
     for pair in pairs:  # five standard deviations
@@ -196,10 +197,9 @@ def test_a_replaced_cohort_is_a_uniform_draw_of_the_others() -> None:
 
 
 def test_where_nobody_is_left_to_replace_it_the_cohort_is_smaller() -> None:
-    plan = Plan(single_lanes([0, 1, 2]), enough=3)
-    assert replaced(plan, [0, 1, 2], (1,), 1, 1) == Plan(single_lanes([0, 2]), enough=2)
-    everybody = replaced(plan, [0, 1, 2], (0, 1, 2), 1, 1)
-    assert (everybody.lanes, everybody.enough) == ((), 1)
+    lanes = [PlannedLane((one,)) for one in range(3)]
+    assert replaced(lanes, [0, 1, 2], (1,), 1, 1) == [PlannedLane((0,)), PlannedLane((2,))]
+    assert replaced(lanes, [0, 1, 2], (0, 1, 2), 1, 1) == []
 
 
 def test_a_logic_replaces_clients_only_if_they_are_selected_by_number() -> None:
@@ -220,6 +220,6 @@ def test_all_clients_may_have_taken_part_in_what_came_after_a_step_back(tmp_path
         [{"round": round, "client": one, "status": status} for round, one, status in rows]
     )
     run.append_round({"round": 1})
-    assert first_rounds(run, [0, 1, 2]) == {0: 1, 1: 3, 2: None}
+    assert first_rounds(run, [0, 1, 2]) == {0: 1, 1: 3}
     run.append_round({"round": 4, "stepped_back": [{"to": 3}, {"to": 1}]})
     assert first_rounds(run, [0, 1, 2]) == {0: 1, 1: 2, 2: 2}

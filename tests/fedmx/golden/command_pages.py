@@ -211,6 +211,11 @@ STATUS: Mapping[str, Any] = {
     "sent_bytes": 0,
     "refused_connections": None,
     "reconnections": None,
+    "certificates": [],
+    "paused": False,
+    "excluded": [],
+    "suspended": {},
+    "epsilon": None,
     "memory_bytes": None,
 }
 MEASURED = {"accuracy": 0.71234, "loss": 0.98765, "rounds_done": 3, "epsilon": 1.23456}
@@ -222,9 +227,6 @@ STATUSES: Mapping[str, Mapping[str, Any]] = {
         "refused_connections": 0,
         "reconnections": 0,
         "certificates": [{"warning": None}],
-        "paused": False,
-        "excluded": [],
-        "suspended": {},
     },
     "a round under way": {
         **MEASURED,
@@ -288,9 +290,6 @@ def statuses(parent: Path) -> str:
     for title, more in STATUSES.items():
         lines += ["", f"{title}:"]
         lines += [f"{label}: {text}" for label, text in status_lines({**STATUS, **more}, NOW)]
-    del_of_later = {key: value for key, value in STATUS.items() if key != "in_flight"}
-    lines += ["", "from a server of an earlier version:"]
-    lines += [f"{label}: {text}" for label, text in status_lines(del_of_later, NOW)]
     return "\n".join(lines[1:])
 
 

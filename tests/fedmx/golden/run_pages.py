@@ -160,7 +160,7 @@ def forks(parent: Path) -> str:
     first = first_rounds(run, range(6))
     lines.append(f"{first}")
     came = {round: client for client, round in first.items()}
-    never = came[None]
+    never = max({*range(6)} - {*first})
     removed: list[tuple[int | None, list[str], list[int]]] = [
         (None, [], [came[1]]),
         (None, [], [came[2]]),

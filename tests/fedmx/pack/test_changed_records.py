@@ -16,6 +16,7 @@ from safetensors.numpy import load, save
 
 from fedmx.history import PackError, PackFile, Verification, verify
 from fedmx.history.packing import check_records
+from fedmx.history.records import CheckedRecords
 from fedmx.journal.chain import model_hash
 from fedmx.run.durable import CHECKSUM, sealed
 from tests.fedmx.command_line import fedmx
@@ -139,7 +140,7 @@ CLIENTS, ROUNDS, MODEL = "clients.jsonl", "rounds.jsonl", "model.safetensors"
     [
         (in_member(ROUNDS, b"", b""), "no rounds"),
         (truncated, "model.safetensors"),
-        (without_the_first, "the record of round 1 is missing"),
+        (without_the_first, "no sound record of round 1"),
         (other_bias, "model.safetensors is not the model after round"),
         (with_facts("seed: 1", "seed: 2"), "x.fedmx: experiment.yaml"),
         (in_records(ROUNDS, 0, chain=..., model_sha256=...), "round 1 has no hashes"),
@@ -190,7 +191,7 @@ def test_records_of_any_form_fit_or_raise_a_pack_error(plain: Path, data: st.Dat
         path = forged(plain, lambda found: found.update(members), Path(folder) / "x.fedmx")
         pack = PackFile.read(path)
         with contextlib.suppress(PackError):
-            check_records(pack, pack.unpack(Path(folder) / "run"))
+            check_records(pack, CheckedRecords(pack.unpack(Path(folder) / "run")))
 
 
 def write_first_round(members: Members, **values: Any) -> None:

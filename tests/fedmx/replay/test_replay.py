@@ -211,7 +211,7 @@ def test_a_deployed_run_replays_by_its_course(name: str, tmp_path: Path) -> None
     ("file", "damaged", "whose"),
     [
         ("rounds.jsonl", (b"accuracy", b"accurbcy"), "round 1"),
-        ("clients.jsonl", (b"accepted", b"acceqted"), "the clients of round 1"),
+        ("clients.jsonl", (b"accepted", b"acceqted"), "clients 0"),
     ],
 )
 def test_a_damaged_record_is_named_and_the_others_are_replayed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import unescape
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -52,6 +53,24 @@ def test_clusters_are_drawn_beside_the_clients_labels(tmp_path: Path) -> None:
     assert page.count("<figure>") == 2
     assert "left out" not in page
     assert "Labels of the clients' samples, by the experiment's partition</span>" in unescape(page)
+
+
+@pytest.mark.parametrize("selector", ["my_module:Mine", "uniform"])
+def test_clusters_of_a_selector_of_any_name_are_drawn(selector: str, tmp_path: Path) -> None:
+    experiment = EXPERIMENT.replace("preset: fedsso", f"selector: '{selector}'")
+    assert "3 clusters of 2 to 3 clients each" in page_of(make(tmp_path, experiment))
+
+
+def test_only_a_checkpoint_with_clusters_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder.create(tmp_path, "strata", EXPERIMENT, {})
+    run.save_checkpoint(1, {"server": {"memory": {"selector": {"kept": np.zeros(3)}}}})
+    read = Mock(side_effect=AssertionError)
+    monkeypatch.setattr(RunFolder, "latest_checkpoint", read)
+    assert strata_of(RunSummary.of(run)) is None
+    with pytest.raises(AssertionError):
+        strata_of(RunSummary.of(make(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -114,10 +133,9 @@ def test_without_data_the_report_shows_the_reason_and_the_rest(
     with pytest.raises(NoLabels, match=why) as caught:
         label_shares(experiment, range(10))
     assert "\n" not in str(caught.value)
-    if new != "[":  # an unreadable experiment names no selector
-        page = page_of(make(tmp_path, experiment))
-        assert "label distributions are not drawn" in page
-        assert page.count("<figure>") == 1
+    page = page_of(make(tmp_path, experiment))
+    assert "label distributions are not drawn" in page
+    assert page.count("<figure>") == 1
     assert not (tmp_path / "cache").exists()
 
 

@@ -35,7 +35,7 @@ def test_rounds_of_the_cadence_have_checkpoints_whichever_others_get_one(tmp_pat
 
 
 def test_each_round_has_a_checkpoint_and_five_are_kept_unless_told_otherwise(tmp_path) -> None:
-    given = Experiment(**{**TREE, "rounds": 7})
+    given = Experiment(**{**TREE, "rounds": 7, "run": {}})
     folder = RunFolder.create(tmp_path, "kept", given.to_yaml(), {})
     assert len(list(recorded(simulate(given), folder))) == 7
     assert folder.checkpoint_rounds == [7, 6, 5, 4, 3]

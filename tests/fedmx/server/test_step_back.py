@@ -312,7 +312,9 @@ def test_the_steps_and_what_they_need_are_in_a_checkpoint() -> None:
     steps = noted(reported(1, c3=1.0), reported(2, c4=0.5, c5=1.5))
     steps.steps.extend(STEPS)
     tree = steps.tree()
-    assert StepsBack.of_tree(tree) == steps
+    again = StepsBack()
+    again.restore(tree)
+    assert again == steps
     assert tree["largest"] == {1: {3: 1.0}, 2: {5: 1.5, 4: 0.5}}
     assert list(tree["steps"]) == ["0", "1", "2"]
     assert tree["steps"]["2"] == {

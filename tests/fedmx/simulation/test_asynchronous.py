@@ -36,6 +36,7 @@ from layers.logic.catalogue.presets import fedavg
 from layers.logic.clock import Devices, VirtualClock
 from layers.logic.clock.devices import Fleet
 from layers.logic.core.messages import Training
+from layers.logic.core.round import OpenRound
 from layers.logic.core.state import NO_ROUND
 from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.round.exchange import Command, Costs, Event, ReportCosts, SendTask, SetTimer
@@ -52,7 +53,7 @@ WHICH = range(6)
 class Traced(Concurrent):
     """Asks the clients that the trace sends next."""
 
-    def refill(self, context):  # type: ignore[no-untyped-def]
+    def draw(self, round: OpenRound) -> list[int]:
         return TRACE.sends()
 
 
@@ -204,14 +205,14 @@ class Quadratics:
 class Drawn(Concurrent):
     """Takes the clients in the order of a list of draws; those in flight are passed over."""
 
-    def refill(self, context):  # type: ignore[no-untyped-def]
-        places = self.concurrency - len(context.in_flight)
-        if places < (self.refill_at if context.in_flight else 1):
+    def draw(self, round: OpenRound) -> list[int]:
+        places = self.concurrency - len(round.in_flight)
+        if places < (self.refill_at if round.in_flight else 1):
             return []
         chosen: list[int] = []
         while len(chosen) < places:
             client = DRAWS.pop(0)
-            if client not in context.in_flight and client not in chosen:
+            if client not in round.in_flight and client not in chosen:
                 chosen.append(client)
         return chosen
 

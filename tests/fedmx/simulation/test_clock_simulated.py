@@ -8,31 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from layers.logic.core.plan import Plan, single_lanes
 
 from fedmx import Experiment, ExperimentError, Round, simulate
 from layers.logic.clock import Devices, Fleet
 from layers.logic.core.messages import Training
-from layers.logic.core.selector import Selector
 from tests.fedmx.algorithms import experiment
+from tests.logic.toys import FirstBack, InLanes
 
 DEVICES = {"name": "range", "samples_per_s": [20, 200], "up_bytes_per_s": [1e5, 1e6]}
 CLIENTS = 12
-
-
-@dataclass(frozen=True)
-class InLanes(Selector):
-    """The same lanes every round."""
-
-    lanes: tuple[tuple[int, ...], ...]
-    passes: int = 1
-
-    @property
-    def tasks_per_round(self) -> int:
-        return self.passes
-
-    def select(self, context) -> Plan:
-        return Plan(self.lanes, passes=self.passes)
 
 
 @dataclass(frozen=True)
@@ -266,18 +250,8 @@ def test_without_devices_nobody_takes_any_time_and_a_seed_gives_the_same_plan(pr
     assert all(len(round.participants) == CLIENTS for round in rounds)
 
 
-@dataclass(frozen=True)
-class Patient(Selector):
-    """The first client that comes back ends a round; the others may still come in the next one."""
-
-    def select(self, context) -> Plan:
-        late = context.in_flight
-        idle = [one for one in context.clients if one not in late]
-        return Plan(single_lanes(idle), enough=1, late=late, keeps_in_flight=True)
-
-
-def test_stragglers_that_a_plan_keeps_are_accepted_in_a_later_round() -> None:
-    rounds = run(timed({"selector": Patient()}, {"devices": DEVICES}, rounds=4))
+def test_tasks_that_outlive_their_round_are_accepted_in_a_later_one() -> None:
+    rounds = run(timed({"selector": FirstBack()}, {"devices": DEVICES}, rounds=4))
     assert [len(round.participants) for round in rounds] == [1] * len(rounds)
     late = [row for round in rounds for row in round.client_records() if row.get("staleness")]
     assert late

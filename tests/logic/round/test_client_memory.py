@@ -14,13 +14,12 @@ from layers.logic import (
     ClientSide,
     ClientState,
     Hook,
-    Plan,
+    Offer,
     Question,
     Selector,
     Task,
     TooFewUpdates,
     Training,
-    Verdict,
     run_round,
 )
 from layers.logic.core.state import NO_ROUND, RoundMemory
@@ -63,12 +62,15 @@ def test_the_residual_carries_over() -> None:
 
 
 class Declining(InLanes):
-    def select(self, context) -> Plan:
-        return Plan(self.lanes, offers=True)
-
-    def on_offers(self, pending, so_far):
-        said = [Verdict(offer.round, offer.client, offer.client != 1) for offer in pending.offers]
-        return said, None
+    def run(self, round):
+        for client in round.clients:
+            round.train(client, offer=True)
+        while round.outstanding:
+            match (yield from round.next()):
+                case Offer(client=1) as offer:
+                    round.decline(offer)
+                case Offer() as offer:
+                    round.grant(offer)
 
 
 def missing(how: str) -> tuple:

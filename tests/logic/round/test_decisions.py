@@ -12,14 +12,14 @@ import pytest
 from layers.logic import (
     ClientLost,
     Offer,
-    Plan,
+    OpenRound,
     RoundMachine,
+    Run,
     Selector,
     StateLost,
     TimerFired,
     Update,
     Verdict,
-    single_lanes,
 )
 from layers.logic.round.exchange import (
     Begin,
@@ -55,24 +55,24 @@ def lost(client: int) -> ClientLost:
 class Offering(Selector):
     """All clients offer; after 5 s the selector grants the offers of even numbers."""
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(context.clients), offers=True)
-
-    def on_offers(self, pending, so_far):  # type: ignore[no-untyped-def]
-        if not pending.timer_fired:
-            return [], None
-        return [Verdict(1, one.client, one.client % 2 == 0) for one in pending.offers], None
-
-    def wait_until(self, pending, so_far) -> float:  # type: ignore[no-untyped-def]
-        return 5.0
+    def run(self, round: OpenRound) -> Run[None]:
+        for client in round.clients:
+            round.train(client, offer=True)
+        while (yield from round.next(until_s=5.0)) is not None:
+            pass
+        for offer in list(round.offers.values()):
+            (round.decline if offer.client % 2 else round.grant)(offer)
+        yield from round.until_all()
 
 
 @dataclass(frozen=True)
 class First(Selector):
     """The first of everybody is enough."""
 
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        return Plan(single_lanes(context.clients), enough=1)
+    def run(self, round: OpenRound) -> Run[None]:
+        for client in round.clients:
+            round.train(client)
+        yield from round.until(accepted=1)
 
 
 @dataclass

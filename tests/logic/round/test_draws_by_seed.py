@@ -5,19 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from layers.logic import ClientState, Population, Question, SelectorContext, Task, Training, answer
+from layers.logic import ClientState, OpenRound, Question, Task, Training, answer
 from layers.logic.algorithms.astraea import Astraea, Rebalance
 from layers.logic.algorithms.fedaim import FedAimSplit
 from layers.logic.algorithms.fedshare import FedShare
 from layers.logic.algorithms.fedsso import FedSSO
 from layers.logic.core.messages import EMPTY
-from layers.logic.core.selector import SURVEY
-from layers.logic.core.state import ServerState
 from layers.logic.core.survey import answer_survey
 from layers.logic.round.round import run_round
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.points import Points, PointsEngine
 from tests.logic.quadratic import bowl
+from tests.logic.toys import planned
 
 SEEDS = range(6)
 ZERO = np.zeros(2, np.float32)
@@ -107,15 +106,11 @@ def test_sketches_of_one_run_can_be_compared_and_those_of_another_seed_differ() 
 def test_mediators_at_random_are_others_with_another_seed() -> None:
     selector = FedAimSplit(mediators=3, classes=3, threshold=0.1, schedule="random")
     histograms = {k: {"histogram": np.array([9, 0, 0])} for k in range(12)}
-    state = ServerState(0, ZERO, EMPTY, {SURVEY: {"labels": histograms}})
-    population = Population(dict.fromkeys(range(12), 9))
 
     def lines(seed: int) -> tuple[tuple[int, ...], ...]:
-        after = selector.on_survey(state, population, seed)
-        plan = selector.select(
-            SelectorContext(population, after.memory["selector"], 1, np.random.default_rng(0))
-        )
-        return plan.lanes
+        round = OpenRound(dict.fromkeys(range(12), 9), seed=seed)
+        planned(selector, round, {"labels": histograms})
+        return tuple(lane.clients for lane in round.planned)
 
     assert lines(1) == lines(1)
     assert len({lines(seed) for seed in SEEDS}) > 1

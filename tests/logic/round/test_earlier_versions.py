@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from layers.logic.core.plan import Plan, single_lanes
 
 from layers.logic import (
     Hook,
@@ -18,16 +16,14 @@ from layers.logic import (
     TimerFired,
     Traffic,
     Training,
+    Trait,
     run_round,
 )
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.aggregators.mean import Mean
-from layers.logic.aggregators.q_fedavg import QFedAvg
-from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.hooks.local_gradients import FedProx, GradientReply
 from layers.logic.round.exchange import Event
 from tests.logic.memory_carrier import (
-    FirstBack,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -36,6 +32,7 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import THREE_BOWLS
+from tests.logic.toys import FirstBack
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Seen(Mean):
         return super().add(total, contribution)
 
 
-def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -> None:
+def test_an_update_of_an_earlier_version_is_folded_when_it_comes() -> None:
     aggregator = Seen("uniform")
     logic = a_logic(FirstBack(), aggregator=aggregator, training=Training(steps=1, learning_rate=1))
     peers = MemoryCarrier(logic, THREE_BOWLS, order=(2, 0, 1))
@@ -77,28 +74,6 @@ def test_an_update_of_an_earlier_version_is_folded_where_the_plan_accepts_it() -
 
 
 @dataclass(frozen=True)
-class EverySecond(Selector):
-    """Waits for late updates in every second round only."""
-
-    def select(self, context) -> Plan:
-        late = context.in_flight if context.round % 2 else ()
-        return Plan(
-            ((2,),) if context.round > 1 else single_lanes((0, 1, 2)),
-            late=late,
-            keeps_in_flight=True,
-        )
-
-
-def test_a_client_in_flight_that_a_plan_does_not_name_is_in_flight_no_longer() -> None:
-    logic = a_logic(EverySecond())
-    peers = MemoryCarrier(logic, THREE_BOWLS, silent=(0, 1))
-    states = [a_state(logic)]
-    for _ in range(3):
-        states.append(run_round(states[-1], peers, logic)[0])
-    assert [sorted(state.in_flight) for state in states] == [[], [0, 1], [], []]
-
-
-@dataclass(frozen=True)
 class Refilling(Selector):
     """Two clients train at the same time, those with the lowest numbers; three updates end a round.
 
@@ -110,14 +85,16 @@ class Refilling(Selector):
 
     tasks_per_round = 5
 
-    def select(self, context) -> Plan:
-        return Plan((), enough=3, keeps_in_flight=True, refills=True)
+    provides = frozenset({Trait.ASYNCHRONOUS})
 
-    def refill(self, context) -> Sequence[int]:
-        if self.instead is not None and context.in_flight:
-            return self.instead
-        idle = [client for client in context.clients if client not in context.in_flight]
-        return idle[: 2 - len(context.in_flight)]
+    def run(self, round):
+        while (yield from round.until_changed(accepted=3)):
+            idle = [client for client in round.clients if client not in round.in_flight]
+            chosen = idle[: 2 - len(round.in_flight)]
+            if self.instead is not None and round.in_flight:
+                chosen = self.instead
+            for client in chosen:
+                round.train(client)
 
 
 class RefillingCarrier(MemoryCarrier):
@@ -155,7 +132,7 @@ def test_a_refill_with_clients_that_cannot_be_asked_is_refused(chosen: tuple[int
         logic = a_logic(Refilling(instead))
         peers = RefillingCarrier(logic, THREE_BOWLS, silent=(1,))
         if refused:
-            with pytest.raises(LogicError, match=r"Refilling\.refill selected clients"):
+            with pytest.raises(LogicError, match=r"Refilling\.run trains clients"):
                 run_round(a_state(logic), peers, logic)
         else:
             _, report = run_round(a_state(logic), peers, logic)
@@ -177,9 +154,7 @@ def decaying(round: int) -> float:
     "settings",
     [
         {"hooks": [GradientReply()]},
-        {"hooks": [Scaffold(), GradientReply()], "max_update": 10.0},
         {"hooks": [FedProx(0.5)], "aggregator": FedNova(mu=0.5)},
-        {"aggregator": QFedAvg(1.0)},
     ],
 )
 def test_a_late_update_is_read_with_the_training_settings_of_its_task(settings) -> None:
@@ -231,14 +206,3 @@ def test_halves_and_aggregator_see_how_each_client_was_told_to_train() -> None:
     for what in ("receive", "accepted"):
         rates = [rate for moment, _, rate in hook.seen if moment == what]
         assert rates == [1.0, 0.5, 0.1, 0.5]
-
-
-def test_a_late_update_is_accepted_from_clients_in_flight_alone() -> None:
-    @dataclass(frozen=True)
-    class Wishful(Selector):
-        def select(self, context) -> Plan:
-            return Plan(((0,),), late=(1,))
-
-    logic = a_logic(Wishful())
-    with pytest.raises(LogicError, match=r"late updates of clients \[1\]"):
-        run_round(a_state(logic), MemoryCarrier(logic, THREE_BOWLS), logic)

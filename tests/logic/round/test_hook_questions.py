@@ -14,14 +14,12 @@ from layers.logic import (
     ClientSide,
     Hook,
     LogicError,
-    Plan,
     Question,
     Selector,
     ServerSide,
     TooFewUpdates,
     Training,
     run_round,
-    single_lanes,
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.round.hook_order import keyed
@@ -35,7 +33,6 @@ from tests.logic.memory_carrier import (
     run_rounds,
 )
 from tests.logic.quadratic import THREE_BOWLS
-from tests.logic.toys import InLanes
 
 
 @dataclass(frozen=True)
@@ -285,15 +282,15 @@ class Asked(MemoryCarrier):
 class Inquiring(Selector):
     """Asks for times once, and for losses in each round."""
 
-    def surveys(self):
-        return (Question("times"),)
+    asks = (Question("times"),)
 
-    def inquire(self, context):
-        return ((Question("loss"), tuple(context.clients)),)
-
-    def select(self, context):
-        assert context.population.training.learning_rate == rate_of(context.round)
-        return Plan(single_lanes(context.clients))
+    def run(self, round):
+        yield from round.ask(*self.asks, once=True)
+        yield from round.ask(Question("loss"))
+        assert round.training.learning_rate == rate_of(round.number)
+        for client in round.clients:
+            round.train(client)
+        yield from round.until_all()
 
 
 def rate_of(round: int) -> float:

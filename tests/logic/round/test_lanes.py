@@ -105,5 +105,5 @@ def test_a_lane_that_is_cut_off_keeps_what_its_first_clients_did() -> None:
 def test_a_selector_that_names_a_client_that_cannot_be_asked_is_told_so(stranger) -> None:
     logic = a_logic(InLanes(((0, stranger),)))
     clients = {**CLIENTS, 9: replace(CLIENTS[0], n=0)}
-    with pytest.raises(LogicError, match=rf"InLanes selected clients \[{stranger}\]"):
+    with pytest.raises(LogicError, match=rf"InLanes.run trains clients \[{stranger}\]"):
         run_round(a_state(logic), MemoryCarrier(logic, clients), logic)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from layers.logic import (
     ClientLost,
     Offer,
-    PendingOffers,
-    Plan,
     Selector,
     Update,
     Verdict,
     run_round,
 )
+from layers.logic.errors import PartFailed
 from layers.logic.hooks.local_gradients import GradientReply
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, same_bits
 from tests.logic.quadratic import bowls
@@ -40,11 +39,21 @@ class Asking(Selector):
     choose: Admit
     cohort: tuple[int, ...] = (0, 1, 2, 3, 4)
 
-    def select(self, context) -> Plan:
-        return Plan(tuple((client,) for client in self.cohort), offers=True)
+    def run(self, round):
+        for client in self.cohort:
+            round.train(client, offer=True)
+        while round.outstanding:
+            event = yield from round.next()
+            if isinstance(event, Offer):
+                self.say(round)
+            if round.offers and not round.offers_due:
+                self.say(round)
+                for offer in list(round.offers.values()):
+                    round.decline(offer)
 
-    def on_offers(self, pending, so_far):
-        return self.choose(pending.offers, len(pending.waiting)), None
+    def say(self, round):
+        for said in self.choose(list(round.offers.values()), len(round.offers_due)):
+            round.grant(said) if said.granted else round.decline(said.client)
 
 
 def largest(number: int) -> Admit:
@@ -78,19 +87,6 @@ def test_granted_offers_count_and_declined_ones_do_not(order) -> None:
     only = a_logic(alone(*best))
     expected, _ = run_round(start, MemoryCarrier(only, CLIENTS), only)
     assert same_bits(state.weights, expected.weights)
-
-
-def test_everything_is_granted_unless_a_selector_says_otherwise() -> None:
-    logic = a_logic(
-        Asking(
-            lambda offers, waiting: Selector.on_offers(
-                logic.selector, PendingOffers(offers, ()), None
-            )[0]
-        )
-    )
-    peers = MemoryCarrier(logic, CLIENTS)
-    _, report = run_round(a_state(logic), peers, logic)
-    assert report.of("accepted") == (0, 1, 2, 3, 4)
 
 
 @given(
@@ -162,44 +158,65 @@ def test_a_selector_is_told_how_many_may_still_offer(order, lost, expected) -> N
 
 
 @dataclass(frozen=True)
-class Impatient(Asking):
-    """Waits for everybody, but no longer than until its timer fires."""
+class Impatient(Selector):
+    """Waits until everybody has offered, but no longer than until `at_s`; keeps what it saw."""
 
     at_s: float | None = 5.0
+    seen: list[object] = field(default_factory=list, compare=False)
 
-    def on_offers(self, pending, so_far):
-        calls = [*(so_far or ()), (len(pending.offers), pending.timer_fired)]
-        self.choose(calls, len(pending.waiting))
-        if pending.waiting and not pending.timer_fired:
-            return [], calls
-        return [verdict(offer, True) for offer in pending.offers if offer.client != 4], calls
+    def run(self, round):
+        for client in round.clients:
+            round.train(client, offer=True)
+        event = True
+        while round.offers_due or event is True:
+            event = yield from round.next(self.at_s)
+            self.seen.append(None if event is None else event.client)
+            if event is None:
+                break
+        for offer in list(round.offers.values()):
+            if offer.client != 4:
+                round.grant(offer)
+        while len(round.outstanding) > len(round.offers) + len(round.offers_due):
+            yield from round.next()
 
-    def wait_until(self, pending, so_far):
-        assert len(so_far) == len(pending.offers) or so_far[-1][1]
-        return self.at_s
 
-
-def test_a_selector_is_asked_once_more_when_its_timer_fires() -> None:
-    calls: list[tuple[int, bool]] = []
-
-    def note(told, waiting):
-        calls[:] = told
-        return []
-
-    logic = a_logic(Impatient(note))
+def test_a_wait_ends_at_its_time_and_what_is_open_at_the_end_is_declined() -> None:
+    selector = Impatient()
+    logic = a_logic(selector)
     peers = MemoryCarrier(logic, CLIENTS, order=(4, 0, 1, 2, 3), silent=[3])
     _, report = run_round(a_state(logic), peers, logic)
-    assert calls == [(1, False), (2, False), (3, False), (4, False), (4, True)]
+    assert selector.seen == [4, 0, 1, 2, None]
     assert report.of("accepted") == (0, 1, 2)
-    assert report.of("declined") == (4,), "what is still open when the round ends"
-    assert report.of("lost") == (3,)
+    assert report.of("declined") == (3, 4), "3 still trained when the algorithm ended"
 
 
-def test_without_a_timer_nobody_is_hurried() -> None:
-    logic = a_logic(Impatient(largest(5), at_s=None), min_updates=0)
+def test_without_a_time_nobody_is_hurried() -> None:
+    logic = a_logic(Impatient(at_s=None), min_updates=0)
     peers = MemoryCarrier(logic, CLIENTS, silent=[3])
     _, report = run_round(a_state(logic), peers, logic)
     assert report.of("declined") == (0, 1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Forgetful(Selector):
+    """Never says who may send, or goes on to wait when everybody has."""
+
+    offer: bool
+
+    def run(self, round):
+        for client in round.clients:
+            round.train(client, offer=self.offer)
+        while True:
+            yield from round.next()
+
+
+@pytest.mark.parametrize(
+    ("offer", "what"), [(True, "wait for its verdict"), (False, "none has a task")]
+)
+def test_an_algorithm_that_waits_for_nothing_is_refused_with_its_line(offer, what) -> None:
+    logic = a_logic(Forgetful(offer))
+    with pytest.raises(PartFailed, match=rf"Forgetful.run waits .*{what}.*test_offers.py:\d+"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_an_offer_is_gone_with_its_client_and_nobody_decides_on_it_any_more() -> None:

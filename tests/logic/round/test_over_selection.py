@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from layers.logic import LogicError, Plan, Selector, Verdict, run_round
+from layers.logic import LogicError, Selector, run_round
 from layers.logic.selectors.uniform import RoundRobin, Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone
 from tests.logic.quadratic import bowls
@@ -30,18 +30,13 @@ class Halves(Selector):
     """Two groups, of which `b` closes with its first two; `a` has a quota, or waits for all."""
 
     quota: int | None = None
-    offers: bool = False
 
-    def select(self, context) -> Plan:
-        quotas = {"b": 2} if self.quota is None else {"a": self.quota, "b": 2}
-        groups, lanes = ("a",) * 5 + ("b",) * 5, tuple((one,) for one in range(10))
-        return Plan(lanes, groups=groups, quotas=quotas, offers=self.offers)
-
-    def on_offers(self, pending, so_far):
-        return [Verdict(one.round, one.client, True) for one in pending.offers], None
+    def run(self, round):
+        for client in range(10):
+            round.train(client, group="ab"[client // 5])
+        yield from round.until({"b": 2} if self.quota is None else {"a": self.quota, "b": 2})
 
 
-@pytest.mark.parametrize("offers", [False, True])
 @pytest.mark.parametrize(
     ("quota", "lost", "accepted", "declined"),
     [
@@ -52,8 +47,8 @@ class Halves(Selector):
     ],
     ids=["both", "one", "lost", "a group is lost"],
 )
-def test_each_group_closes_with_its_own_quota(offers, quota, lost, accepted, declined) -> None:
-    logic = a_logic(Halves(quota, offers))
+def test_each_group_closes_with_its_own_quota(quota, lost, accepted, declined) -> None:
+    logic = a_logic(Halves(quota))
     peers = MemoryCarrier(logic, CLIENTS, order=(9, 7, 5, 8, 6, 4, 3, 2, 1, 0), lost=lost)
     _, report = run_round(a_state(logic), peers, logic)
     assert set(report.of("accepted")) == accepted

@@ -11,7 +11,6 @@ from layers.logic import Training, run_round
 from layers.logic.core.trainer import LocalSgd
 from layers.logic.hooks.compressors import Stc
 from tests.logic.memory_carrier import (
-    FirstBack,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -20,6 +19,7 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import THREE_BOWLS
+from tests.logic.toys import FirstBack
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,12 @@ from layers.logic import (
     ClientLost,
     ClientState,
     LogicError,
-    Plan,
+    OpenRound,
+    Selector,
     StateLost,
     TooFewUpdates,
     Training,
+    Trait,
     Update,
     run_round,
 )
@@ -235,29 +237,35 @@ def test_a_client_that_comes_back_without_its_memory_does_its_pass_anew() -> Non
     assert peers.memory(1, state).memory["0:Rounded"]["sent"] == 1
 
 
-@pytest.mark.parametrize(
-    "with_what",
-    [{"offers": True}, {"in_turn": True}, {"keeps_in_flight": True}, {"late": (7,)}],
-    ids=lambda given: next(iter(given)),
-)
-def test_what_needs_one_task_of_each_client_is_refused(with_what) -> None:
-    with pytest.raises(LogicError, match="several passes"):
-        Plan(((0,), (1,)), passes=2, **with_what)
-    Plan(((0,), (1,)), passes=1, **with_what)
+@pytest.mark.parametrize("lane", [{"passes": 2}, {"clients": (0, 1)}])
+@pytest.mark.parametrize("kind", ["asynchronous", "in turn"])
+def test_a_round_of_single_tasks_has_no_lanes_of_several(kind: str, lane: dict) -> None:
+    class Several(Selector):
+        provides = {Trait.ASYNCHRONOUS} if kind == "asynchronous" else frozenset()
+        tasks_per_round = 9
+
+        def run(self, round):
+            round.in_turn = kind == "in turn"
+            round.train_lane(**{"clients": (0,), **lane})
+            yield from round.until_all()
+
+    logic = a_logic(Several())
+    with pytest.raises(LogicError, match=r"Several.run trains clients one after the other"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_more_passes_than_a_selector_says_that_clients_answer_are_refused() -> None:
     class Silent(InLanes):
         tasks_per_round = 1
 
-    logic = a_logic(Silent(((0,),)))
+    logic = a_logic(Silent(((0,),), 2))
     with pytest.raises(LogicError, match="tasks_per_round"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 
 def test_no_passes_and_an_aggregator_of_single_updates_are_refused() -> None:
-    with pytest.raises(LogicError, match="passes=0"):
-        Plan(((0,),), passes=0)
-    logic = a_logic(InLanes(((0,), (1,))), aggregator=Median())
+    with pytest.raises(LogicError, match="0 passes"):
+        OpenRound({0: 1}).train_lane([0], passes=0)
+    logic = a_logic(InLanes(((0,), (1,)), 2), aggregator=Median())
     with pytest.raises(LogicError, match="passes"):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)

@@ -18,14 +18,11 @@ from layers.logic import (
     ClientLost,
     Logic,
     Offer,
-    Plan,
     Question,
     Selector,
     ServerState,
     TimerFired,
     Update,
-    Verdict,
-    single_lanes,
 )
 from layers.logic.core.state import EXCLUDED
 from layers.logic.round.cohort import available
@@ -429,14 +426,15 @@ class Deciding(Selector):
 
     declined: int | None = None
 
-    def select(self, context):
-        return Plan(single_lanes(context.clients), offers=True)
-
-    def on_offers(self, pending, so_far):
-        if self.declined is None or len(pending.offers) > 1:
-            return [], None
-        others = [] if so_far else [Verdict(1, self.declined, granted=False)]
-        return [*others, *(Verdict(1, one.client, granted=True) for one in pending.offers)], True
+    def run(self, round):
+        for client in round.clients:
+            round.train(client, offer=True)
+        offer = yield from round.next()
+        if self.declined is not None:
+            round.decline(self.declined)
+            round.grant(offer)
+        while round.offers_due:
+            yield from round.next()
 
 
 def given_up(logic: Logic, events: Sequence[tuple[Event, float]]) -> tuple[set[int], object]:

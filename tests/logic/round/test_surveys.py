@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from layers.logic.core.plan import single_lanes
 
-from layers.logic import Answer, LogicError, Plan, Question, Selector, Training
+from layers.logic import Answer, LogicError, Question, Selector, Training
 from layers.logic.core import survey
 from layers.logic.core.engine import ArrayData
 from layers.logic.core.messages import Slot
@@ -31,14 +30,17 @@ class Surveying(Selector):
 
     questions: tuple[Question, ...] = (Question("labels", classes=3),)
 
-    def surveys(self):
+    @property
+    def asks(self):
         return self.questions
 
-    def select(self, context) -> Plan:
-        answered = set(context.clients)
-        for question in self.questions:
-            answered &= set(context.population.answers.get(question.name, {}))
-        return Plan(single_lanes(tuple(answered)))
+    def run(self, round):
+        for question in self.asks:
+            yield from round.ask(question, once=True)
+        for client in round.clients:
+            if all(client in round.survey[question.name] for question in self.asks):
+                round.train(client)
+        yield from round.until_all()
 
 
 def histograms(state: ServerState) -> dict[int, list[int]]:

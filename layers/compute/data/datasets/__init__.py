@@ -23,20 +23,6 @@ from layers.compute.data.datasets.synthetic import Blobs, Synthetic
 from layers.compute.data.files import Files
 from layers.compute.errors import DataError
 
-__all__ = [
-    "DATASETS",
-    "FEDERATED",
-    "CheckedFederatedData",
-    "DataError",
-    "Dataset",
-    "FederatedData",
-    "Files",
-    "Raw",
-    "DatasetSource",
-    "as_dataset",
-    "from_arrays",
-]
-
 
 class DatasetSource(Protocol):
     """A data set that an experiment can name: its settings, and how to read it."""

@@ -22,8 +22,6 @@ from layers.compute.data.partitions.partition import (
 )
 from layers.compute.errors import PartitionError
 
-__all__ = ["PARTITIONS", "Indices", "Labels", "Partition", "PartitionError", "divide"]
-
 
 def _named() -> dict[str, type[Partition]]:
     """Return the public classes of this package's modules that have a name, by that name."""
