@@ -219,7 +219,6 @@ class RoundMachine:
             # A cycle would keep the updates of a round that failed.
             round.answer = round.close = nothing
 
-        del round.answer, round.close  # so that the updates are freed with the last reference
         collection.close()
         port.set_timer("deadline", None)
         port.set_timer("offers", None)
