@@ -216,6 +216,19 @@ def still_training(round: OpenRound) -> Run[None]:
         yield from round.next()
 
 
+def offering(round: OpenRound) -> Run[None]:
+    round.train(1, offer=True)
+    yield from round.next()
+
+
+def lasting(name: str, given_s: float) -> Callable[[OpenRound], Run[None]]:
+    def run(round: OpenRound) -> Run[None]:
+        setattr(round, name, given_s)
+        yield from round.until_all()
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("selector", "named"),
     [
@@ -226,6 +239,9 @@ def still_training(round: OpenRound) -> Run[None]:
         (Telling(asking_later), "asks clients after they have their tasks"),
         (Telling(undeclared), "asks labels once"),
         (Telling(passes), "a client 2 tasks .* answer 1; .* tasks_per_round"),
+        (Further(offering), "offers in an asynchronous round"),
+        (Telling(lasting("before_s", -1.0)), "before_s to -1.0"),
+        (Telling(lasting("after_s", float("nan"))), "after_s to nan"),
         (Telling(without_from), "yields a generator; write yield from"),
     ],
 )
