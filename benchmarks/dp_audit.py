@@ -22,7 +22,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from layers.logic.core.plan import Plan
 from scipy.stats import beta, norm
 
 from fedmx import Assembly, Experiment
