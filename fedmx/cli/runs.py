@@ -272,7 +272,8 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(("suspended", text))
     waiting = status["waiting"]
     if waiting is not None:
-        text = f"for {waiting['for']} of {listing(set(waiting['clients']))}"
+        what = (waiting["for"] == "updates" and status["awaits"]) or waiting["for"]
+        text = f"for {what} of {listing(set(waiting['clients']))}"
         if waiting["for"] == "clients":
             text = f"for clients {listing(set(waiting['clients']))}"
         found.append(("waiting", f"{text}, since {_since(waiting['since'], now)}"))

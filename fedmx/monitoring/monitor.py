@@ -168,6 +168,7 @@ class Monitor:
         self.started = time.time()
         self._lock = threading.Lock()
         self._under_way: int | None = None
+        self._awaits = ""
         self._done = 0
         self._measured: dict[str, Any] = {}
         self._rounds = 0
@@ -187,10 +188,14 @@ class Monitor:
         with self._lock:
             self._under_way = round
 
+    def awaits(self, what: str) -> None:
+        """Record what the round waits for, in words; empty: its algorithm does not say."""
+        self._awaits = what
+
     def concluded(self, record: Mapping[str, Any], reason: str) -> None:
         """Record the end of a round, and why the run has ended (empty: it has not)."""
         with self._lock:
-            self._under_way = None
+            self._under_way, self._awaits = None, ""
             self._done = record["round"]
             self._reason = reason
             self._recent.append(record)
@@ -220,6 +225,7 @@ class Monitor:
             "state": "running" if not reason else "done",
             "reason": reason,
             "round": under_way,
+            "awaits": self._awaits,
             "rounds": self.rounds,
             **rounds,
             "rounds_done": done,

@@ -48,6 +48,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
     unknown = {
         **of_clients(ClientsNow(folder.facts.get("address"))),
         **dict.fromkeys(("time", "round", "refused_connections", "reconnections")),
+        "awaits": "",
         "received_bytes": sum(one["up_bytes"] for one in records),
         "sent_bytes": sum(one["down_bytes"] for one in records),
         "started": folder.facts.get("started"),

@@ -337,6 +337,8 @@ class Server(Shown):
         with closing(round):
             commands = round.start(population)
             while not round.done:
+                if self.monitor is not None:
+                    self.monitor.awaits(round.awaited)
                 event, at_s = carrier.exchange(commands)
                 journal.append(at_s, event, commands)
                 commands = round.handle(event, at_s)

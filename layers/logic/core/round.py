@@ -84,6 +84,11 @@ class Changed:
 
     accepted: int
 
+    @property
+    def awaited(self) -> str:
+        """What the round waits for, as `fedmx status` says it."""
+        return f"{self.accepted} updates"
+
 
 Wait: TypeAlias = "Answers | Next | Changed"
 

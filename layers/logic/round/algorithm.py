@@ -37,13 +37,14 @@ class Algorithm:
         self.awaited = ""
         self.wait = self._resumed(None)
 
-    def resume(self, value: Any) -> None:
-        """Go on with what it has waited for.
+    def resume(self, value: Any) -> Wait | None:
+        """Go on with what it has waited for; return what it waits for next.
 
         Raises:
             PartFailed: it failed, or waits for nothing.
         """
         self.wait = self._resumed(value)
+        return self.wait
 
     def close(self) -> None:
         """End it where it waits, such as at the deadline of the round."""
@@ -70,5 +71,5 @@ class Algorithm:
             raise self.refused(
                 f"yields a {type(wait).__name__}; write yield from before a call that waits"
             )
-        self.awaited = wait.awaited if isinstance(wait, Next) else ""
+        self.awaited = "" if isinstance(wait, Answers) else wait.awaited
         return wait

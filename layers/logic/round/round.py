@@ -118,6 +118,11 @@ class RoundMachine:
         """What the algorithm waits for; None: it has not begun, or has ended."""
         return None if self._algorithm is None else self._algorithm.wait
 
+    @property
+    def awaited(self) -> str:
+        """What the algorithm waits for, in words; empty: it does not say."""
+        return "" if self._algorithm is None else self._algorithm.awaited
+
     def reports(self) -> Sequence[ClientReport]:
         """Return the reports until now, also on tasks that were sent and are in flight."""
         if self._result is not None:
@@ -260,8 +265,7 @@ class RoundMachine:
             if isinstance(algorithm.wait, Changed):
                 collection.news.clear()
                 if round.accepted >= algorithm.wait.accepted:
-                    algorithm.resume(False)
-                    if algorithm.wait is not None:
+                    if algorithm.resume(False) is not None:
                         raise algorithm.refused("goes on when its round has enough updates; return")
                     continue
             elif collection.news:
