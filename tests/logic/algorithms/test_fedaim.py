@@ -442,13 +442,7 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
     [("stratum 1", ((0,), (1,)), "'stratum 1'"), (EBS, ((3, 1),), r"\[3, 1\]; .* fedaim")],
 )
 def test_a_group_or_clients_whose_bias_it_does_not_know_are_named(group, lanes, named) -> None:
-    class Grouped(InLanes):
-        def run(self, round):
-            for line in self.lanes:
-                round.train_lane(line, group=group)
-            yield from round.until_all()
-
-    logic = a_fedaim(Grouped(lanes))
+    logic = a_fedaim(InLanes(lanes, group=group))
     with pytest.raises(LogicError, match=named):
         run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
 
