@@ -115,7 +115,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
 ) -> None:
     written = write_files(SHARING, tmp_path)
     tests = [path for path in written if path.name.startswith("test_")]
-    assert len(tests) == 5
+    assert len(tests) == 4
     shown_as_example: list[str] = []
     for path in written:
         lines = [line for line in path.read_text().splitlines() if line.strip()]
@@ -125,7 +125,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
         if example.exists():
             shown_as_example.append(path.name)
             assert path.read_text().partition("\n")[2] == example.read_text()
-    assert len(shown_as_example) == 7
+    assert len(shown_as_example) == 6
     (tmp_path / "conftest.py").write_text("")  # as in a folder of its own
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "ignore", *tests],
@@ -136,7 +136,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout
-    assert "13 passed" in done.stdout
+    assert "11 passed" in done.stdout
 
 
 def test_the_round_of_the_design_is_the_code() -> None:

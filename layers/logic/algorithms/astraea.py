@@ -94,7 +94,7 @@ class Astraea(Selector):
             lined = (client for line in lines_of(round.memory) for client in line)
             if reported.clients != tuple(sorted(lined)):
                 round.memory = kept_lines(self._lines(reported))
-        for line in present(lines_of(round.memory), set(round.clients)):
+        for line in present(lines_of(round.memory), set(round.clients)):  # each mediator, E_m times
             round.train_lane(line, passes=self.mediator_epochs)
         yield from round.until_all()
 

@@ -74,8 +74,8 @@ class Concurrent(Selector):
         return self.buffer + self.concurrency
 
     def run(self, round: OpenRound) -> Run[None]:
-        while (yield from round.until_changed(accepted=self.buffer)):
-            for client in self.draw(round):
+        while (yield from round.until_changed(accepted=self.buffer)):  # until K are in the buffer
+            for client in self.draw(round):  # C clients train at the same time
                 round.train(client)
 
     def draw(self, round: OpenRound) -> list[int]:

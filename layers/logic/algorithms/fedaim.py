@@ -156,9 +156,9 @@ class FedAimSplit(Selector):
         alone = [client for client in split.unbiased if client in there]
         lines = present(split.mediators, there)
         end = "" if alone and lines else ALONE
-        for client in alone:
+        for client in alone:  # algorithm 2: L_NEBC, at NEBS (equations 4 to 6)
             round.train(client, group=NEBS + end)
-        for line in lines:
+        for line in lines:  # L_EBC: each mediator from client to client, at EBS
             round.train_lane(round.rng.permutation(line) if self.shuffle else line, group=EBS + end)
         yield from round.until_all()
 

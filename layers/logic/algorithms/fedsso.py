@@ -129,14 +129,14 @@ class FedSSO(Selector):
         """Let clients of each stratum train; a stratum closes when q_c of them have returned."""
         asked = round.sizes
         if (yield from round.ask(self.asks[0], once=True)):
-            self._cluster(round, asked)  # the first time; later, newcomers are noise
+            self._cluster(round, asked)  # algorithm 1: OPTICS and w_1; later, newcomers are noise
         clients, labels = _labelled(round.sizes, Clustering.of(round.memory))
         strata, names = grouped(clients, labels, self.noise)
         sizes = np.bincount(strata[strata >= 0], minlength=len(names))
         here = np.isin(clients, round.sizes.ids) & (strata >= 0)
         clients, strata = clients[here], strata[here]
         there = np.bincount(strata, minlength=len(names))
-        needed = np.minimum(allocation(self.beta, sizes), there).tolist()
+        needed = np.minimum(allocation(self.beta, sizes), there).tolist()  # q_c of each stratum
         if self.ask == "all":  # without a clock the first of the round count
             places = np.lexsort((round.rng.random(strata.size), strata))
         else:

@@ -143,13 +143,13 @@ class OfflineKP(_AllTrain):
         offers: list[Offer] = []  # without those that are gone with their client
         progress, until_s, event = _Progress(), None, None
         decided = not round.outstanding
-        while not decided:
+        while not decided:  # C^n grows by the next client that has trained
             event = yield from round.next(until_s)
             offers += [event] if isinstance(event, Offer) else []
             if len(offers) != len(round.offers):
                 offers, progress = list(round.offers.values()), _Progress()  # begin again
             progress = self._progress(offers, progress, deadline_of(round))
-            fell = isinstance(event, Offer) and progress.stopped
+            fell = isinstance(event, Offer) and progress.stopped  # V(n) < V(n - 1)
             decided = fell or event is None or not round.offers_due
             until_s = self._until_s(round, offers, progress.last)
         if round.simulated and self.output == "best":
@@ -319,15 +319,15 @@ class OnlineKP(_AllTrain):
             offer = yield from round.next()
             if not isinstance(offer, Offer):
                 continue
-            ready_s = max(elapsed_s, offer.at_s)
-            weight_s = offer.at_s - trained_s + offer.upload_s
+            ready_s = max(elapsed_s, offer.at_s)  # by ascending t_UC
+            weight_s = offer.at_s - trained_s + offer.upload_s  # weight
             fits = offer.norm > 0 and ready_s + offer.upload_s <= deadline_of(round)
-            if fits and self._is_worth_it(offer.norm, weight_s, elapsed_s, round):
+            if fits and self._is_worth_it(offer.norm, weight_s, elapsed_s, round):  # >= psi(z)
                 round.grant(offer)
-                elapsed_s = ready_s + offer.upload_s
+                elapsed_s = ready_s + offer.upload_s  # E = max(E, t_UC) + t_UL
             else:
                 round.decline(offer)
-                elapsed_s = ready_s
+                elapsed_s = ready_s  # E = max(E, t_UC)
             trained_s = offer.at_s
 
     def on_round_end(self, memory: Mapping[str, Any], report: RoundReport) -> Mapping[str, Any]:

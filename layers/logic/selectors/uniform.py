@@ -47,8 +47,8 @@ class Draw(CohortSelector):
 
     def run(self, round: OpenRound) -> Run[None]:
         """Draw m clients, and more with over-selection; the first m to return count."""
-        if m := self.size(len(round.clients)):
-            for client in sorted(self.draw(round, round.asked(m))):
+        if m := self.size(len(round.clients)):  # max(C K, 1)
+            for client in sorted(self.draw(round, round.asked(m))):  # S_t
                 round.train(client)
             yield from round.until(accepted=m)
 
