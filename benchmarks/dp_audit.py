@@ -18,22 +18,20 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from layers.logic.core.plan import Plan
 from scipy.stats import beta, norm
 
 from fedmx import Assembly, Experiment
 from fedmx.privacy.accounting import epsilon_of
 from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.simulated_clients import SimulatedClients
-from layers.logic import Contribution, Logic, ServerState, run_round
+from layers.logic import Contribution, Logic, OpenRound, ServerState, run_round
 from layers.logic.core.attack import Attack
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.privacy import Mechanism
-from layers.logic.core.selector import SelectorContext
 from layers.logic.privacy.central import PrivateMean, on_grid
 from layers.logic.seeds import generator
 from layers.logic.selectors.poisson import Poisson
@@ -82,10 +80,11 @@ class Unclipped(PrivateMean):
 class FixedSize(Poisson):
     """A cohort of a fixed size that is called Poisson sampling, which fedmx could not see."""
 
-    def select(self, context: SelectorContext) -> Plan:
+    def select(self, round: OpenRound) -> Iterable[int]:
         """Draw the number of clients that Poisson sampling draws on average."""
-        count = round(self.probability * context.population.sizes.ids.size)
-        return Uniform(count=count).select(context)
+        clients = round.sizes.ids
+        number = int(self.probability * clients.size + 0.5)
+        return Uniform().draw(round, number)
 
 
 def direction(number: int, size: int) -> np.ndarray:

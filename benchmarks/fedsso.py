@@ -13,17 +13,21 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from layers.logic import OpenRound, Selector
 
 KINDS = 20  # of clients
 
 
 def measure(clients: int, values: int) -> None:
     """Cluster and select once, and print a row of the table."""
-    from layers.logic import SELECT, SURVEY, Population, SelectorContext, ServerState
+    from layers.logic import OpenRound
     from layers.logic.algorithms.fedsso import FedSSO
-    from layers.logic.seeds import generator
 
     rng = np.random.default_rng(1)
     centres = rng.standard_normal((KINDS, values))
@@ -32,25 +36,28 @@ def measure(clients: int, values: int) -> None:
         step = centres[client % KINDS] + 0.1 * rng.standard_normal(values)
         answers[client] = {"sketch": step.astype(np.float32)}
     selector = FedSSO(sketch=values)
-    population = Population(dict.fromkeys(range(clients), 20))
-    empty = np.zeros(0, np.float32)
-    state = ServerState(0, empty, empty, {SURVEY: {"step": answers}})
+    samples = dict.fromkeys(range(clients), 20)
     before_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    began = time.process_time()
-    state = selector.on_survey(state, population, 0)
-    once_s = time.process_time() - began
-    began = time.process_time()
-    plan = selector.select(
-        SelectorContext(population, state.memory[SELECT], 1, generator(0, "select", 1))
-    )
-    each_s = time.process_time() - began
+    first = OpenRound(samples)
+    once_s = seconds_until_tasks(selector, first, answers)
+    second = OpenRound(samples, number=2, memory=first.memory, survey=first.survey)
+    each_s = seconds_until_tasks(selector, second, {})
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    strata = len(set(plan.groups))
+    strata = len({lane.group for lane in second.planned})
     print(
         f"| {clients:,} | {once_s:.1f} | {1000 * each_s:.1f} | {before_mb:.0f} | {peak_mb:.0f} "
         f"| {strata} |",
         flush=True,
     )
+
+
+def seconds_until_tasks(selector: Selector, round: OpenRound, answers: Mapping[int, Any]) -> float:
+    """Return the processor time that a selector takes until its clients train."""
+    began = time.process_time()
+    steps = selector.run(round)
+    next(steps)
+    steps.send(answers)
+    return time.process_time() - began
 
 
 def main() -> None:

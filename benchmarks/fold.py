@@ -40,6 +40,7 @@ import numpy as np
 from layers.logic import AGGREGATORS, Logic, ServerState, Training, Update
 from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import EMPTY
+from layers.logic.core.round import PlannedLane
 from layers.logic.round.lanes import Fold, Lane
 from layers.logic.storage import UpdateStore
 
@@ -108,7 +109,7 @@ def fold(options: argparse.Namespace, rule: str, how: str, data: str) -> dict:
     state = ServerState(0, np.zeros(size, np.float32), EMPTY)
     folder = None if options.folder is None else Path(options.folder)
     store = UpdateStore(options.limit * MB, folder) if how == "disk" else None
-    lanes = [Lane(k, 1, (k,), state.weights, state.buffers) for k in range(number)]
+    lanes = [Lane(k, 1, PlannedLane((k,)), state.weights, state.buffers) for k in range(number)]
     aggregator = AGGREGATORS[rule]()
     pipeline = Logic(layout=[]).server_pipeline(state, number)
     gc.collect()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import Population
+from layers.logic import OpenRound
 from layers.logic.client_sizes import ClientSizes
 
 MANY = 10**12  # no memory holds one number for each
@@ -45,12 +45,12 @@ def test_an_unknown_client_has_no_size() -> None:
 
 def test_equal_sizes_take_no_memory_by_client() -> None:
     sizes = ClientSizes(range(MANY), 20)
-    population = Population(sizes)
+    round = OpenRound(sizes)
     assert (len(sizes), sizes[MANY - 1], sizes.end, MANY in sizes) == (MANY, 20, MANY, False)
-    assert population.clients == range(MANY)
-    assert population.number == MANY
-    assert population.has(MANY - 1)
-    assert not population.has(MANY)
+    assert round.clients == range(MANY)
+    assert round.all_clients == MANY
+    assert round.has(MANY - 1)
+    assert not round.has(MANY)
 
 
 def test_once_calls_make_once_for_each_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,9 @@ from layers.logic import (
     Facilities,
     Hook,
     LogicError,
-    Plan,
+    OpenRound,
     Selector,
     ServerSide,
-    single_lanes,
 )
 from layers.logic.secrets import Secret, SecretMissing
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
@@ -109,9 +109,9 @@ class Drawing(Hook):
 
 @dataclass(frozen=True)
 class Chosen(Selector):
-    def select(self, context: Any) -> Plan:
-        SEEN[f"selector {context.round}"] = context.population.secret.draws("noise").bytes(8)
-        return Plan(single_lanes(context.clients))
+    def select(self, round: OpenRound) -> Sequence[int]:
+        SEEN[f"selector {round.number}"] = round.secret.draws("noise").bytes(8)
+        return round.clients
 
 
 def seen(**settings: Any) -> dict[str, bytes]:

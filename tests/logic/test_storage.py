@@ -26,29 +26,25 @@ from layers.logic import (
 )
 from layers.logic.aggregators.collected import VALUES, WORK_BYTES
 from layers.logic.core.declaration import Trait
+from layers.logic.core.round import PlannedLane
 from layers.logic.round.lanes import Lane
 from layers.logic.storage import StoredSlots, UpdateStore
 from tests.logic.given_updates import peers_of
-from tests.logic.memory_carrier import (
-    InLanes,
-    MemoryCarrier,
-    a_logic,
-    a_state,
-    run_rounds,
-    same_bits,
-)
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
+from tests.logic.toys import InLanes
 
 BY_SLICES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
 WHOLE = [name for name in AGGREGATORS if name not in BY_SLICES]
 OWN = {"trimmed-mean": {"trim": 0.2}}
+GROUP = "nebs"  # by-group needs one, and fedaim knows this one
 MB = 1_000_000
 
 
 def contribution(k: int, delta) -> Contribution:
     update = Update(1, k, k + 1, k + 2, np.zeros(0), np.zeros(0), {"loss": 1.0 / (1 + k)})
     buffers = np.full(2, k, np.float32)
-    return Contribution(k, k + 1, delta, buffers, (update,), Training())
+    return Contribution(k, k + 1, delta, buffers, (update,), Training(), GROUP)
 
 
 def folded(name: str, deltas) -> ServerState:
@@ -56,7 +52,7 @@ def folded(name: str, deltas) -> ServerState:
     deltas = iter(deltas)
     first = next(deltas)
     rule, state = AGGREGATORS[name](), ServerState(0, np.ones(first.size, np.float32), np.ones(2))
-    total = rule.add(rule.init(state), contribution(0, first))
+    total = rule.add(rule.begin(state, None), contribution(0, first))
     del first
     for k, delta in enumerate(deltas, 1):
         total = rule.add(total, contribution(k, delta))
@@ -99,7 +95,7 @@ def test_a_fold_from_disk_has_the_bits_of_the_fold_in_memory(
 def six_lanes(name: str) -> Logic:
     """Six lanes of one client each, and an aggregator that can work with five updates."""
     return a_logic(
-        InLanes(tuple((client,) for client in (3, 0, 5, 1, 2, 4))),
+        InLanes(tuple((client,) for client in (3, 0, 5, 1, 2, 4)), group=GROUP),
         aggregator=AGGREGATORS[name](**OWN.get(name, {})),
         training=Training(steps=2),
         min_updates=5,
@@ -292,7 +288,7 @@ def test_nothing_of_a_message_stays_in_memory_when_its_update_is_on_disk(tmp_pat
     gone = weakref.ref(message)
     values = np.frombuffer(message, np.float32)
     slots = {"hook": {"scale": values[1200:1201], "rows": values[1300:1310]}}
-    lane = Lane(0, 1, (7,), np.zeros(1000, np.float32), np.zeros(3, np.float32))
+    lane = Lane(0, 1, PlannedLane((7,)), np.zeros(1000, np.float32), np.zeros(3, np.float32))
     with closing(UpdateStore(1 << 20, tmp_path)) as store:
         lane.waiting.clear()
         lane.add(Update(1, 7, 10, 10, values[:1000], values[1000:1003], slots=slots))

@@ -16,6 +16,7 @@ class InLanes(Selector):
 
     lanes: tuple[tuple[int, ...], ...] | None = None
     passes: int = 1
+    group: str = ""
 
     @property
     def tasks_per_round(self) -> int:
@@ -24,7 +25,7 @@ class InLanes(Selector):
     def run(self, round: OpenRound) -> Run[None]:
         lanes = [(one,) for one in round.clients] if self.lanes is None else self.lanes
         for line in lanes:
-            round.train_lane(line, passes=self.passes)
+            round.train_lane(line, group=self.group, passes=self.passes)
         yield from round.until_all()
 
 

@@ -148,7 +148,7 @@ class Scaffold(Hook):
         def on_accepted(self, update: Update, context: ServerContext) -> None:
             self._accepted = True
             if _since(context.slot) != _since(context.memory):
-                return  # late: the variate that has changed is void by now, on the client as well
+                return  # the client says that its variate is of another beginning
             self._senders.add(update.client)
             # Applied when the round ends: the sent values must not depend on the answers so far.
             if self._changes is None:

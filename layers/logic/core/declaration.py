@@ -270,7 +270,7 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "{other} uploads; leave it out, or write clock: {{uploads: serial}}",
     (Need.EACH_CLIENT, Condition.SHARED_LANES): "{one} needs each client's own update, but "
     "{other} made lanes of several clients or passes, which give only the sum; use another "
-    "aggregator, such as mean, or single_lanes()",
+    "aggregator, such as mean, or let {other} call train for each client",
     (Trait.MASKED, Trait.ENCODES_UPDATE, "hook"): "{one} masks updates, but does not say "
     "that they travel in its slot; let it provide Trait.ENCODES_UPDATE",
     (Trait.MASKED, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "

@@ -120,7 +120,7 @@ class Task:
         model_version: version of the model that the client starts from: the number of rounds that
             were concluded before.
         slots: the slots of the hooks that have one.
-        pass_number: the pass of the client's lane that it belongs to, from 1 (see `Plan.passes`).
+        pass_number: the pass of the client's lane that it belongs to, from 1 (see `PlannedLane`).
     """
 
     round: int

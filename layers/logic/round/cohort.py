@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -118,6 +119,16 @@ def planned_lanes(
         )
     if logic.asynchronous and any(lane.group for lane in planned):
         raise algorithm.refused("has groups in an asynchronous round, which has one model")
+    if logic.asynchronous and any(lane.offer for lane in planned):
+        raise algorithm.refused(
+            "asks for offers in an asynchronous round, whose tasks outlive the offers; call train "
+            "without offer"
+        )
+    if not all(0 <= given_s < math.inf for given_s in (round.before_s, round.after_s)):
+        raise algorithm.refused(
+            f"sets before_s to {round.before_s} and after_s to {round.after_s}; each must be 0 s "
+            "or more and finite"
+        )
     found = {
         Condition.SHARED_LANES: shared,
         Condition.OFFERS: any(lane.offer for lane in planned),

@@ -9,13 +9,19 @@ from hypothesis import strategies as st
 
 from layers.logic import AGGREGATORS, ServerState, Training, run_round
 from layers.logic.core.hook import Facilities
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
+from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
+from tests.logic.toys import InLanes
 
 CLIENTS = bowls(6, noise=0.3)
 
 
 OWN = {"trimmed-mean": {"trim": 0.2}}  # of five updates one is left out at each end
+
+
+def alone(*clients: int) -> InLanes:
+    """Return each in a lane of its own, in a group that by-group needs and fedaim knows."""
+    return InLanes(tuple((client,) for client in clients), group="nebs")
 
 
 def logic_of(name: str, **changed):

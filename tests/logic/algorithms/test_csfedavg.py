@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layers.logic.core.plan import Population
 
-from layers.logic import Facilities, LogicError, SelectorContext, Training, run_round
+from layers.logic import Facilities, LogicError, OpenRound, Training, run_round
 from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.stragglers import Stragglers
 from tests.logic.memory_carrier import (
-    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -25,6 +23,7 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import QuadraticEngine, bowl, bowls
+from tests.logic.toys import InLanes, planned
 from tests.logic.vector_files import CLOSE, vectors
 
 TRAINING = Training(steps=2, learning_rate=0.1)
@@ -150,15 +149,10 @@ def test_the_server_trains_as_long_as_the_round_says_whoever_of_its_stragglers_a
     assert auxiliary.steps == [9, 9]
 
 
-def select(population, omega, **selection):
-    selector = CsFedAvg(**selection)
-    everyone = population
-    if not isinstance(population, Population):
-        everyone = Population(dict.fromkeys(population, 10))
+def select(clients, omega, total: int | None = None, **settings) -> set[int]:
     memory = {"omega": np.array(omega, np.int64)}
-    return set(
-        selector.select(SelectorContext(everyone, memory, 5, np.random.default_rng(2))).clients
-    )
+    round = OpenRound(dict.fromkeys(clients, 10), number=5, memory=memory, total=total)
+    return set(planned(CsFedAvg(**settings), round))
 
 
 def test_candidates_that_are_not_there_are_not_asked() -> None:
@@ -183,9 +177,9 @@ def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -
 
 def test_how_many_candidates_there_may_be_goes_by_all_clients_of_the_experiment() -> None:
     """With P = 0.4 and N = 10 it takes four candidates, also while only five clients are there."""
-    half = Population(dict.fromkeys(range(5), 10), total=10)
-    assert set(select(half, [0, 1], count=3, candidates=0.4)) - {0, 1}, "two are not enough yet"
-    assert set(select(half, [0, 1, 2, 3], count=3, candidates=0.4)) <= {0, 1, 2, 3}
+    half = {"clients": range(5), "total": 10, "count": 3, "candidates": 0.4}
+    assert select(omega=[0, 1], **half) - {0, 1}, "two are not enough yet"
+    assert select(omega=[0, 1, 2, 3], **half) <= {0, 1, 2, 3}
 
 
 def test_a_lie_of_another_length_is_refused_and_the_others_count() -> None:

@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, Plan, Training, run_round
+from layers.logic import LogicError, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.fedaim import EBS, NEBS, FedAim, FedAimSplit, Split, entropy, share
 from layers.logic.core.state import ServerState
 from tests.logic.label_counts import EVEN, ONE_CLASS, counted, labels_of
 from tests.logic.memory_carrier import (
-    InLanes,
     MemoryCarrier,
     a_logic,
     a_state,
@@ -22,6 +21,7 @@ from tests.logic.memory_carrier import (
     same_bits,
 )
 from tests.logic.quadratic import Quadratic
+from tests.logic.toys import InLanes
 from tests.logic.vector_files import CLOSE, vectors
 
 MIXED = counted([EVEN, ONE_CLASS[0], EVEN, ONE_CLASS[9], ONE_CLASS[1], ONE_CLASS[8], EVEN])
@@ -146,8 +146,8 @@ def test_whole_rounds_with_the_loss_of_the_received_model_are_as_worked_out(
         if round["exchange"]:
             assert kept["alpha"] == pytest.approx(round["alpha"], abs=1e-6)
         else:
-            np.testing.assert_allclose(kept["nebs"], round["w_nebs"], **CLOSE)
-            np.testing.assert_allclose(kept["ebs"], round["w_ebs"], **CLOSE)
+            np.testing.assert_allclose(state.models[NEBS][0], round["w_nebs"], **CLOSE)
+            np.testing.assert_allclose(state.models[EBS][0], round["w_ebs"], **CLOSE)
         assert report.of("accepted") == (*expected["nebc"], *expected["ebc"])
     assert 0 < exchanges <= len(expected[trace])
 
@@ -208,10 +208,10 @@ def test_a_server_of_which_nobody_came_back_stays_where_it_is(gone) -> None:
     after, report = run_round(state, peers, logic)
     assert set(report.of("lost")) == set(gone)
     stays, moves = (NEBS, EBS) if gone == (0, 2, 6) else (EBS, NEBS)
-    before, kept = state.memory["aggregator"], after.memory["aggregator"]
-    assert same_bits(kept[stays], before[stays])
-    assert not same_bits(kept[moves], before[moves])
-    assert (kept["last_loss"] == before["last_loss"]) == (stays == NEBS)
+    assert same_bits(after.models[stays][0], state.models[stays][0])
+    assert not same_bits(after.models[moves][0], state.models[moves][0])
+    losses = [one.memory["aggregator"]["last_loss"] for one in (state, after)]
+    assert (losses[0] == losses[1]) == (stays == NEBS)
     assert same_bits(after.weights, state.weights)
 
 
@@ -225,15 +225,14 @@ def test_when_the_clients_of_one_server_have_left_the_model_is_that_of_the_other
     state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
     gone = (0, 2, 6) if left == NEBS else (1, 3, 4, 5)
     peers.clients = {client: data for client, data in MIXED.items() if client not in gone}
-    before = state.memory["aggregator"]
+    before = state.models
     for _ in range(3):
         last = state.weights
         state, report = run_round(state, peers, logic)
-        kept = state.memory["aggregator"]
         assert not same_bits(state.weights, last)
-        assert ({NEBS, EBS} & set(kept)) == ({left} & set(before))
+        assert set(state.models) == {left} & set(before)
     if left in before:
-        assert same_bits(kept[left], before[left])
+        assert same_bits(state.models[left][0], before[left][0])
     peers.clients = MIXED
     state, report = run_round(state, peers, logic)
     assert set(report.of("accepted")) == set(MIXED)
@@ -254,11 +253,12 @@ def test_when_a_new_split_leaves_one_server_alone_no_model_of_the_servers_is_kep
     peers = MemoryCarrier(logic, {client: clients[client] for client in (0, 1)})
     state, _ = run_rounds(2, a_state(logic, np.ones(3)), peers)
     assert biased(state) == [1]
-    assert {NEBS, EBS} <= set(state.memory["aggregator"])
+    assert set(state.models) == {NEBS, EBS}
     peers.clients = clients
     state, report = run_round(state, peers, logic)
     assert biased(state) == biased_after
     assert set(report.of("accepted")) == {0, 1, 2}
+    assert not state.models
     assert set(state.memory["aggregator"]) == {"last_loss"}
 
 
@@ -274,7 +274,7 @@ def test_a_mediator_counts_by_those_of_its_clients_that_counted() -> None:
     bias = split_of(start).bias
     weights = [40 / bias[2], 40 / bias[1]]
     by_hand = np.average([moved[2].delta, moved[1].delta], axis=0, weights=weights)
-    before, after = (kept.memory["aggregator"]["ebs"] for kept in (start, state))
+    before, after = (kept.models[EBS][0] for kept in (start, state))
     np.testing.assert_allclose(after - before, by_hand, **CLOSE)
 
 
@@ -361,14 +361,13 @@ def test_without_sync_back_each_server_goes_on_from_its_own_model() -> None:
     kept = state.memory["aggregator"]
     assert kept["exchanges"] == 1
     alpha, lines = kept["alpha"], split_of(state).mediators
-    np.testing.assert_allclose(
-        state.weights, alpha * kept["nebs"] + (1 - alpha) * kept["ebs"], **CLOSE
-    )
+    nebs, ebs = state.models[NEBS][0], state.models[EBS][0]
+    np.testing.assert_allclose(state.weights, alpha * nebs + (1 - alpha) * ebs, **CLOSE)
     peers.tasks.clear()
     run_round(state, peers, logic)
     starts = {task.client: task.weights for task in peers.tasks}
-    assert all(same_bits(starts[client], kept["nebs"]) for client in split_of(state).unbiased)
-    assert all(same_bits(starts[line[0]], kept["ebs"]) for line in lines)
+    assert all(same_bits(starts[client], nebs) for client in split_of(state).unbiased)
+    assert all(same_bits(starts[line[0]], ebs) for line in lines)
 
 
 def test_the_clients_of_a_mediator_keep_their_places_unless_they_are_shuffled() -> None:
@@ -443,11 +442,7 @@ def test_what_an_answer_holds_besides_is_not_kept(reveal) -> None:
     [("stratum 1", ((0,), (1,)), "'stratum 1'"), (EBS, ((3, 1),), r"\[3, 1\]; .* fedaim")],
 )
 def test_a_group_or_clients_whose_bias_it_does_not_know_are_named(group, lanes, named) -> None:
-    class Grouped(InLanes):
-        def select(self, context) -> Plan:
-            return Plan(self.lanes, groups=(group,) * len(self.lanes))
-
-    logic = a_fedaim(Grouped(lanes))
+    logic = a_fedaim(InLanes(lanes, group=group))
     with pytest.raises(LogicError, match=named):
         run_round(a_state(logic), MemoryCarrier(logic, MIXED), logic)
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, Selector, SelectorContext, run_round
+from layers.logic import LogicError, OpenRound, Selector, run_round
 from layers.logic.algorithms.fedcs import FedCS
 from tests.logic.algorithms.test_knapsack import KNAPSACKS, cases, peers_of, played
 from tests.logic.memory_carrier import a_state
+from tests.logic.toys import planned
 
 
 def test_fedcs_takes_clients_in_the_order_and_the_time_that_were_worked_out() -> None:
@@ -60,15 +58,13 @@ def algorithm_3(
 def test_fedcs_is_algorithm_3_as_printed(times, deadline, own, multicast) -> None:
     train, upload = [t for t, _ in times], [u for _, u in times]
     answers = {k: {"train_s": float(t), "upload_s": float(u)} for k, (t, u) in enumerate(times)}
-    population = Population(
-        dict.fromkeys(range(len(times)), 5), {"times": answers}, deadline_s=float(deadline)
-    )
+    round = OpenRound(dict.fromkeys(range(len(times)), 5), deadline_s=float(deadline))
     selector = FedCS(
         select_s=own, distribute_s=2.0 * own, multicast=multicast, aggregate_s=3.0 * own
     )
-    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-    assert list(plan.clients) == algorithm_3(train, upload, deadline, int(6 * own), multicast)
-    assert plan.in_turn
+    expected = algorithm_3(train, upload, deadline, int(6 * own), multicast)
+    assert planned(selector, round, {"times": answers}) == expected
+    assert round.in_turn
 
 
 SERVER_TIMES = {"t_uc": [10.0, 20.0, 5.0], "t_ul": [8.0, 30.0, 12.0], "T_round": 100.0}
@@ -144,13 +140,11 @@ def test_a_client_that_will_have_trained_only_at_the_deadline_is_left_out(
     selector: Selector,
 ) -> None:
     times = {0: 49.9, 1: 50.0, 2: 50.1, 3: 0.0}
-    answers = {k: {"train_s": train_s, "upload_s": 0.0} for k, train_s in times.items()}
-    population = Population(dict.fromkeys(times, 5), {"times": answers}, deadline_s=50.0)
-    context = SelectorContext(population, {}, 1, np.random.default_rng(0))
-    assert set(selector.select(context).clients) == {0, 3}
-    endless = replace(context, population=Population({0: 5}, {"times": answers}))
+    answers = {"times": {k: {"train_s": t, "upload_s": 0.0} for k, t in times.items()}}
+    samples = dict.fromkeys(times, 5)
+    assert set(planned(selector, OpenRound(samples, deadline_s=50.0), answers)) == {0, 3}
     with pytest.raises(LogicError, match="deadline_s"):
-        selector.select(endless)
+        planned(selector, OpenRound(samples), answers)
 
 
 @pytest.mark.parametrize(
@@ -167,6 +161,5 @@ def test_a_client_that_will_have_trained_only_at_the_deadline_is_left_out(
 def test_times_that_cannot_be_are_as_good_as_none(selector, lie) -> None:
     good = {"train_s": 1.0, "upload_s": 1.0}
     answers = {"times": {0: good, 1: lie, 2: good}}
-    population = Population({0: 5, 1: 5, 2: 5}, answers, deadline_s=50.0)
-    plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-    assert plan.clients == (0, 2)
+    round = OpenRound(dict.fromkeys(range(3), 5), deadline_s=50.0)
+    assert planned(selector, round, answers) == [0, 2]

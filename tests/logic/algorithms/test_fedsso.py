@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import LogicError, Population, SelectorContext, Training, run_round
+from layers.logic import LogicError, OpenRound, Training, run_round
 from layers.logic.algorithms.fedsso import (
     Clustering,
     FedSSO,
@@ -21,9 +22,9 @@ from layers.logic.algorithms.fedsso import (
     products,
     projection,
 )
-from layers.logic.seeds import generator
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowl
+from tests.logic.toys import planned
 from tests.logic.vector_files import CLOSE, vectors
 
 CENTRES = {0: [10.0, 0, 0], 1: [0, 10.0, 0], 2: [0, 0, 10.0]}
@@ -47,11 +48,13 @@ def after_a_round(clients, selector: FedSSO | None = None, **settings):
     return state, report, peers
 
 
-def plan_of(selector: FedSSO, samples: Mapping[int, int], memory, round: int = 1, **settings):
-    population = Population(samples, **settings)
-    return selector.select(
-        SelectorContext(population, memory, round, generator(0, "select", round))
-    )
+def strata_of(
+    selector: FedSSO, clients: Iterable[int], memory: Mapping[str, Any], number: int = 1
+) -> dict[int, str]:
+    """Return the clients that train in a round, in order, each with its stratum."""
+    round = OpenRound(dict.fromkeys(clients, 10), number=number, memory=memory)
+    cohort = planned(selector, round)
+    return dict(zip(cohort, (lane.group for lane in round.planned), strict=True))
 
 
 def test_clients_whose_steps_are_alike_are_a_stratum() -> None:
@@ -197,10 +200,10 @@ def test_a_client_that_lost_its_connection_in_the_survey_takes_part_all_the_same
     assert 3 in reports[0].of("accepted")
 
 
-def memory_of(labels: list[int], n: int = 10) -> dict:
+def memory_of(labels: list[int]) -> Mapping[str, Any]:
     clients = np.arange(len(labels))
     points = np.zeros((clients.size, 2))
-    return Clustering(clients, np.array(labels), np.full(clients.size, n), points).memory()
+    return Clustering(clients, np.array(labels), np.full(clients.size, 10), points).memory()
 
 
 @pytest.mark.parametrize(
@@ -213,34 +216,36 @@ def memory_of(labels: list[int], n: int = 10) -> dict:
 )
 def test_noise_is_a_stratum_or_nobody_or_each_alone(noise, strata) -> None:
     memory = memory_of([0] * 20 + [1] * 5 + [-1] * 3)
-    plan = plan_of(FedSSO(noise=noise), dict.fromkeys(range(28), 10), memory)
-    assert Counter(plan.groups) == strata
-    assert plan.quotas == strata
-    assert len(plan.lanes) == sum(strata.values())
+    assert Counter(strata_of(FedSSO(noise=noise), range(28), memory).values()) == strata
 
 
 @pytest.mark.parametrize("noise", ["stratum", "drop", "singletons"])
 def test_nothing_but_noise_is_one_stratum(noise) -> None:
-    plan = plan_of(FedSSO(noise=noise), dict.fromkeys(range(20), 10), memory_of([-1] * 20))
-    assert plan.groups == ("noise", "noise")
+    cohort = strata_of(FedSSO(noise=noise), range(20), memory_of([-1] * 20))
+    assert list(cohort.values()) == ["noise", "noise"]
 
 
 def test_a_strata_share_is_drawn_from_those_that_are_there() -> None:
     memory = memory_of([0] * 20 + [1] * 20 + [2] * 20)
-    there = dict.fromkeys([*range(12), 20, *range(70, 75)], 10)
-    plan = plan_of(FedSSO(beta=0.5), there, memory)
-    assert Counter(plan.groups) == {"0": 10, "1": 1, "noise": 3}
-    assert set(plan.clients) <= set(there)
+    there = [*range(12), 20, *range(70, 75)]
+    cohort = strata_of(FedSSO(beta=0.5), there, memory)
+    assert Counter(cohort.values()) == {"0": 10, "1": 1, "noise": 3}
+    assert set(cohort) <= set(there)
 
 
 def test_all_of_a_stratum_are_asked_in_a_random_order_and_the_first_of_its_quota_count() -> None:
     memory = memory_of([0] * 20 + [1] * 8 + [-1] * 2)
-    there = dict.fromkeys([*range(10, 28), 29], 10)
-    plan, other = (plan_of(FedSSO(beta=0.5, ask="all"), there, memory, n) for n in (1, 2))
-    assert sorted(plan.clients) == sorted(other.clients) == sorted(there)
-    assert plan.clients != other.clients
-    assert plan.groups == ("0",) * 10 + ("1",) * 8 + ("noise",)
-    assert plan.quotas == {"0": 10, "1": 4, "noise": 1}
+    there, selector = [*range(10, 28), 29], FedSSO(beta=0.5, ask="all")
+    cohort, other = (strata_of(selector, there, memory, number) for number in (1, 2))
+    assert sorted(cohort) == sorted(other) == there
+    assert list(cohort) != list(other)
+    assert list(cohort.values()) == ["0"] * 10 + ["1"] * 8 + ["noise"]
+    logic = a_logic(selector, training=STILL)
+    kept = {"selector": memory, "survey": {"step": {client: {} for client in there}}}
+    peers = MemoryCarrier(logic, {client: bowl([1.0] * 3) for client in there})
+    _, report = run_round(replace(a_state(logic), memory=kept), peers, logic)
+    assert set(report.of("accepted")) == {*range(10, 24), 29}
+    assert set(report.of("declined")) == {24, 25, 26, 27}
 
 
 def test_a_reserve_of_all_is_refused() -> None:
@@ -250,24 +255,22 @@ def test_a_reserve_of_all_is_refused() -> None:
 
 def test_every_stratum_takes_part_in_every_round_and_every_client_in_some() -> None:
     memory = memory_of([0] * 34 + [1] * 5 + [2] + [-1] * 4)
-    samples = dict.fromkeys(range(44), 10)
     seen = set()
-    for round in range(1, 200):
-        plan = plan_of(FedSSO(), samples, memory, round)
-        assert Counter(plan.groups) == {"0": 3, "1": 1, "2": 1, "noise": 1}
-        for client, group in zip(plan.clients, plan.groups, strict=True):
+    for number in range(1, 200):
+        cohort = strata_of(FedSSO(), range(44), memory, number)
+        assert Counter(cohort.values()) == {"0": 3, "1": 1, "2": 1, "noise": 1}
+        for client, group in cohort.items():
             label = memory["labels"][client]
             assert group == ("noise" if label < 0 else str(label))
-        seen |= set(plan.clients)
-    assert seen == set(samples)
+        seen |= set(cohort)
+    assert seen == set(range(44))
 
 
-def test_a_selection_hangs_on_memory_population_and_seed_alone() -> None:
+def test_a_selection_hangs_on_memory_clients_and_seed_alone() -> None:
     memory = memory_of([0] * 20 + [1] * 5 + [-1] * 3)
-    samples = dict.fromkeys(range(28), 10)
-    backwards = dict(reversed(samples.items()))
-    assert plan_of(FedSSO(), samples, memory) == plan_of(FedSSO(), backwards, memory)
-    assert plan_of(FedSSO(), samples, memory) != plan_of(FedSSO(), samples, memory, round=2)
+    cohort = strata_of(FedSSO(), range(28), memory)
+    assert strata_of(FedSSO(), reversed(range(28)), memory) == cohort
+    assert strata_of(FedSSO(), range(28), memory, 2) != cohort
 
 
 seeds = st.integers(0, 10_000)

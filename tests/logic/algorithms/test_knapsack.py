@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,25 +13,29 @@ from hypothesis import strategies as st
 
 from layers.logic import (
     PRESETS,
+    Answer,
+    ClientLost,
     ClientReport,
     LogicError,
     Offer,
-    PendingOffers,
-    Population,
+    OpenRound,
+    RoundMachine,
     RoundReport,
     Selector,
-    SelectorContext,
     ServerState,
     Traffic,
+    Verdict,
     run_round,
 )
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP, threshold
 from layers.logic.core.report import Times
 from layers.logic.numeric.knapsack import solve_exact
+from layers.logic.round.exchange import Answered, Command, SetTimer
 from tests.logic.memory_carrier import a_logic, a_state
 from tests.logic.quadratic import bowls
 from tests.logic.timed_carrier import TimedCarrier
+from tests.logic.toys import planned
 from tests.logic.vector_files import vectors
 
 KNAPSACKS = (FedCS(), OfflineKP(), OnlineKP())
@@ -88,10 +92,9 @@ def test_the_servers_own_times_must_leave_time_for_clients() -> None:
 @pytest.mark.filterwarnings("error")
 def test_times_beyond_reason_are_taken_for_too_long_without_a_word() -> None:
     answers = {0: {"train_s": 1e308, "upload_s": 1e308}, 1: {"train_s": 1.0, "upload_s": 2.0}}
-    population = Population({0: 10, 1: 10}, {"times": answers}, deadline_s=10.0)
     for selector in (FedCS(), FedCS(multicast=True)):
-        plan = selector.select(SelectorContext(population, {}, 1, np.random.default_rng(0)))
-        assert plan.lanes == ((1,),)
+        round = OpenRound({0: 10, 1: 10}, deadline_s=10.0)
+        assert planned(selector, round, {"times": answers}) == [1]
 
 
 @pytest.mark.parametrize(
@@ -156,35 +159,60 @@ def test_offline_kp_is_algorithm_1_in_any_case(clients, deadline) -> None:
     assert report.took_s == cost
 
 
+class Offered:
+    """A round in which a test says when each client offers, within 100 s.
+
+    Attributes:
+        verdicts: who was granted so far.
+        until_s: the time at which the round is decided without those that have not offered.
+    """
+
+    def __init__(self, selector: OfflineKP, clients: int, untrusted: bool = False) -> None:
+        logic = a_logic(selector, deadline_s=100.0)
+        self._round = RoundMachine(a_state(logic), logic, untrusted=untrusted)
+        self.verdicts: dict[int, bool] = {}
+        self.until_s: float | None = None
+        self._take(self._round.start(dict.fromkeys(range(clients), 5)))
+        for client in range(clients) if selector.ask_times else ():
+            answer = Answer(client, "times", {"train_s": 1.0, "upload_s": 1.0})
+            self._take(self._round.handle(Answered(answer), 0.0))
+
+    def offer(self, client: int, norm: float, upload_s: float, at_s: float) -> None:
+        offer = Offer(1, client, 5, norm, upload_s, at_s=at_s)
+        self._take(self._round.handle(offer, at_s))
+
+    def lose(self, client: int, at_s: float) -> None:
+        self._take(self._round.handle(ClientLost(1, client, "cable cut"), at_s))
+
+    def _take(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            match command:
+                case Verdict():
+                    self.verdicts[command.client] = command.granted
+                case SetTimer("offers", at_s):
+                    self.until_s = at_s
+
+
 def test_offline_kp_decides_without_a_client_that_is_lost_after_its_offer() -> None:
-    case = {"t_uc": [1.0, 2.0, 3.0], "t_ul": [50.0, 50.0, 50.0], "norms": [9.0, 1.0, 2.0]}
-    peers = peers_of(OfflineKP(), {**case, "T_round": 104.0})
-    selector = OfflineKP()
-    _, report = run_round(a_state(peers.logic), peers, peers.logic)
-    assert report.of("accepted") == (0, 2)
-    population = Population(dict.fromkeys(range(3), 5), deadline_s=104.0)
-    given = [Offer(1, k, 5, case["norms"][k], 50.0, at_s=k + 1.0) for k in range(3)]
-    so_far = None
-    for known in (1, 2):
-        verdicts, so_far = selector.on_offers(
-            PendingOffers(given[:known], {1, 2} if known == 1 else {2}, population=population),
-            so_far,
-        )
-        assert verdicts == []
-    verdicts, _ = selector.on_offers(PendingOffers(given[1:], (), population=population), so_far)
-    assert {v.client: v.granted for v in verdicts} == {1: True, 2: True}
+    round = Offered(OfflineKP(), 3)
+    round.offer(0, 9.0, 50.0, 1.0)
+    round.offer(1, 1.0, 45.0, 2.0)
+    round.lose(0, 2.5)
+    assert round.verdicts == {}
+    round.offer(2, 2.0, 50.0, 3.0)
+    assert round.verdicts == {1: True, 2: True}
 
 
-def test_offers_that_are_known_at_once_are_decided_one_after_the_other() -> None:
-    """At 30 s nothing fits, so that V falls from 2 to 0; the offer of 31 s comes too late."""
-    given = [
-        Offer(1, client, 5, norm, upload_s, at_s=at_s)
-        for client, norm, upload_s, at_s in ((0, 2.0, 80.0, 10.0), (1, 1.0, 80.0, 30.0),
-                                             (2, 9.0, 5.0, 31.0))
-    ]  # fmt: skip
-    population = Population(dict.fromkeys(range(4), 5), deadline_s=100.0)
-    verdicts, _ = OfflineKP().on_offers(PendingOffers(given, {3}, 31.0, population), None)
-    assert {v.client: v.granted for v in verdicts} == {0: True, 1: False, 2: False, 3: False}
+def test_offers_that_are_left_are_decided_again_one_after_the_other() -> None:
+    """Without client 4, nothing fits at 30 s, so that V falls to 0; the offer of 31 s is late."""
+    round = Offered(OfflineKP(), 5)
+    round.offer(0, 2.0, 80.0, 10.0)
+    round.offer(4, 5.0, 60.0, 11.0)
+    round.offer(1, 1.0, 80.0, 30.0)
+    round.lose(4, 30.5)
+    assert round.verdicts == {}
+    round.offer(2, 9.0, 5.0, 31.0)
+    assert round.verdicts == {0: True, 1: False, 2: False, 3: False}
 
 
 NEVER_S = 1e9
@@ -254,29 +282,20 @@ def test_where_no_upload_can_begin_in_the_past_every_grant_arrives_and_there_is_
 def test_a_set_waits_for_other_offers_as_long_as_its_uploads_leave_time(
     settings: dict[str, Any], simulated: bool, until_s: float | None, solver: str
 ) -> None:
-    selector = OfflineKP(solver=solver, **settings)
-    population = Population(dict.fromkeys(range(3), 5), deadline_s=100.0)
-    given = [
-        Offer(1, 0, 5, 2.0, upload_s=30.0, at_s=10.0),
-        Offer(1, 1, 5, 1.0, upload_s=20.0, at_s=20.0),
-    ]
-    pending = PendingOffers(given, {2}, 20.0, population, simulated=simulated)
-    verdicts, so_far = selector.on_offers(pending, None)
-    assert verdicts == []
-    for known in (so_far, None):
-        assert selector.wait_until(pending, known) == until_s
+    round = Offered(OfflineKP(solver=solver, **settings), 3, untrusted=not simulated)
+    round.offer(0, 2.0, 30.0, 10.0)
+    round.offer(1, 1.0, 20.0, 20.0)
+    assert (round.verdicts, round.until_s) == ({}, until_s)
 
 
 @pytest.mark.parametrize("solver", ["exact", "dp"])
 def test_a_set_without_time_to_spare_does_not_wait_and_an_empty_one_waits_for_all(
     solver: str,
 ) -> None:
-    selector = OfflineKP(solver=solver)
-    population = Population(dict.fromkeys(range(2), 5), deadline_s=100.0)
     for upload_s, until_s in ((80.0, 20.0), (81.0, None)):
-        given = [Offer(1, 0, 5, 2.0, upload_s=upload_s, at_s=20.0)]
-        pending = PendingOffers(given, {1}, 20.0, population, simulated=False)
-        assert selector.wait_until(pending, None) == until_s
+        round = Offered(OfflineKP(solver=solver), 2, untrusted=True)
+        round.offer(0, 2.0, upload_s, 20.0)
+        assert (round.verdicts, round.until_s) == ({}, until_s)
 
 
 def test_when_the_last_client_is_lost_late_only_what_still_fits_is_granted() -> None:

@@ -17,10 +17,8 @@ from hypothesis import strategies as st
 
 from layers.logic import (
     ClientReport,
-    Plan,
-    Population,
+    OpenRound,
     RoundReport,
-    SelectorContext,
     Traffic,
     Update,
     run_round,
@@ -37,32 +35,17 @@ from layers.logic.algorithms.oort import (
 )
 from layers.logic.core.report import Times
 from layers.logic.core.selector import SELECT, SURVEY, column, with_numbers
-from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl, bowls
 from tests.logic.timed_carrier import TimedCarrier
+from tests.logic.toys import planned
 
 EXPLOIT = Oort(count=2, exploration=0.0, least_exploration=0.0)
 
 
-def drawn(
-    selector: Oort,
-    population: Population,
-    memory: Mapping[str, Any] | None = None,
-    round: int = 1,
-    seed: int = 0,
-) -> Plan:
-    return selector.select(
-        SelectorContext(population, memory or {}, round, generator(seed, "select", round))
-    )
-
-
-def standing_of(
-    selector: Oort, population: Population, memory: Mapping[str, Any], round: int, asked: int
-) -> Standing:
-    context = SelectorContext(population, memory, round, generator(0, "select", round))
-    return selector.standing(context, asked)
+def people(number: int, memory: Mapping[str, Any], round: int, **settings: Any) -> OpenRound:
+    return OpenRound(dict.fromkeys(range(number), 10), number=round, memory=memory, **settings)
 
 
 def a_report(
@@ -90,10 +73,6 @@ def kept(memory: Mapping[str, Any], name: str) -> dict[int, float]:
     return dict(
         zip(memory[name]["clients"].tolist(), memory[name]["numbers"].tolist(), strict=True)
     )
-
-
-def people(number: int, samples: int = 10, **more: Any) -> Population:
-    return Population(dict.fromkeys(range(number), samples), **more)
 
 
 # --- stragglers -----------------------------------------------------------------------------
@@ -142,7 +121,7 @@ def test_a_round_that_brought_nothing_leaves_rewards_as_they_were() -> None:
     memory = EXPLOIT.on_round_end(memory, a_report(2, {}, {0: "lost", 1: "lost"}))
     assert kept(memory, "reward") == {0: 30.0}
     assert kept(memory, "count") == {0: 2.0, 1: 1.0}
-    standing = standing_of(EXPLOIT, people(3, 10), memory, 3, 2)
+    standing = EXPLOIT.standing(people(3, memory, 3), 2)
     assert standing.tried.tolist() == [True, True, False]
     assert standing.utility[0] > standing.utility[1] > 0
 
@@ -260,8 +239,8 @@ def test_devices_that_need_no_time_are_not_told_apart_by_how_busy_the_machine_is
 
 def test_without_a_penalty_nobody_is_asked_and_nothing_is_measured() -> None:
     selector = replace(EXPLOIT, alpha=0.0)
-    assert selector.surveys() == ()
-    assert replace(EXPLOIT, ask_times=False).surveys() == ()
+    assert selector.asks == ()
+    assert replace(EXPLOIT, ask_times=False).asks == ()
     memory = selector.on_round_end({}, a_report(1, {0: 1.0}, None, {0: 4.0}))
     assert "took_s" not in memory
 
@@ -270,8 +249,9 @@ def test_without_a_penalty_nobody_is_asked_and_nothing_is_measured() -> None:
 
 
 def test_the_first_round_is_uniform() -> None:
-    population = Population({client: 1000 if client else 1 for client in range(10)})
-    times = sum(0 in drawn(Oort(count=5), population, seed=seed).clients for seed in range(400))
+    samples = {client: 1000 if client else 1 for client in range(10)}
+    rounds = [OpenRound(samples, seed=seed) for seed in range(400)]
+    times = sum(0 in planned(Oort(count=5), round) for round in rounds)
     assert times == pytest.approx(200, abs=40)
 
 
@@ -279,10 +259,10 @@ def test_known_and_new_clients_fill_up_for_each_other() -> None:
     half = Oort(count=4, exploration=0.5, least_exploration=0.5, decay=1.0)
     for known, explored in ((10, 0), (9, 1), (7, 2), (2, 2), (1, 3)):
         memory = half.on_round_end({}, a_report(1, dict.fromkeys(range(known), 1.0)))
-        cohort = drawn(half, people(10), memory, 2).clients
+        cohort = planned(half, people(10, memory, 2))
         assert (len(cohort), sum(client >= known for client in cohort)) == (4, explored)
     memory = half.on_round_end({}, a_report(1, {20: 1.0}))
-    assert len(drawn(half, people(10), memory, 2).clients) == 4, "no known client is there"
+    assert len(planned(half, people(10, memory, 2))) == 4, "no known client is there"
 
 
 def test_who_was_asked_too_often_is_barred_and_the_most_asked_first() -> None:
@@ -292,27 +272,26 @@ def test_who_was_asked_too_often_is_barred_and_the_most_asked_first() -> None:
     )
     for round, asked in enumerate([(1, 2, 3), (1, 2, 3), (2, 3), (2,)], start=2):
         memory = selector.on_round_end(memory, a_report(round, dict.fromkeys(asked, 9.0)))
-    population = people(10)
-    everybody = standing_of(selector, population, memory, 6, 2).clients.tolist()
+    everybody = selector.standing(people(10, memory, 6), 2).clients.tolist()
     assert everybody == [0, 1, 4, 5, 6, 7, 8, 9], "a fifth of ten, of the three"
     often = replace(selector, most_rounds=3)
-    assert 1 in standing_of(often, population, memory, 6, 2).clients
+    assert 1 in often.standing(people(10, memory, 6), 2).clients
+
+    def drawn(number: int, *there: int) -> list[int]:
+        round = OpenRound(dict.fromkeys(there, 10), number=6, memory=memory)
+        return planned(replace(selector, count=number), round)
+
     # Who is barred takes part when nobody else is there, or when all that are there are wanted.
-    alone = Population({2: 10, 3: 10, 4: 0})
-    assert drawn(replace(selector, count=1), alone, memory, 6).clients in ((2,), (3,))
-    assert drawn(selector, alone, memory, 6).clients == (2, 3)
-    barred_and_free = Population({2: 10, 3: 10, 5: 10})
-    for number, cohort in ((1, {5}), (2, {5}), (3, {2, 3, 5})):
-        assert set(drawn(replace(selector, count=number), barred_and_free, memory, 6).clients) == (
-            cohort
-        )
+    assert drawn(1, 2, 3) in ([2], [3])
+    assert drawn(2, 2, 3) == [2, 3]
+    assert [drawn(number, 2, 3, 5) for number in (1, 2, 3)] == [[5], [5], [2, 3, 5]]
 
 
 def test_there_are_some_in_reserve_for_those_that_are_asked_too_many() -> None:
-    memory = EXPLOIT.on_round_end({}, a_report(1, dict.fromkeys(range(20), 1.0)))
-    for known in ({}, memory):
-        plan = drawn(EXPLOIT, people(20, over_select=1.5), known, 2)
-        assert (len(plan.lanes), plan.enough) == (3, 2)
+    logic = a_logic(EXPLOIT, over_select=1.5)
+    peers = MemoryCarrier(logic, bowls(20))
+    _, reports = run_rounds(2, a_state(logic), peers)
+    assert [(one.selected, len(one.of("accepted"))) for one in reports] == [(3, 2)] * 2
 
 
 # --- always ---------------------------------------------------------------------------------
@@ -343,21 +322,23 @@ def test_it_is_pure_resumes_alike_and_asks_only_who_is_there_and_not_barred(
                 lambda drawn: any(drawn.values())
             )
         )
-        population = Population(samples, over_select=data.draw(st.sampled_from([1.0, 1.5])))
+        given = {"number": round, "seed": seed}
+        given["over_select"] = data.draw(st.sampled_from([1.0, 1.5]))
         before = copy.deepcopy(dict(memory))
-        plan = drawn(selector, population, memory, round, seed)
-        again = drawn(replace(selector), population, copy.deepcopy(before), round, seed)
-        assert plan == again
+        drawn = OpenRound(samples, memory=memory, **given)
+        cohort = planned(selector, drawn)
+        again = OpenRound(samples, memory=copy.deepcopy(before), **given)
+        assert planned(replace(selector), again) == cohort
         np.testing.assert_equal(dict(memory), before)
-        there = set(population.clients)
-        assert set(plan.clients) <= there
-        wanted = population.asked(min(selector.count, len(there)))
-        assert len(plan.clients) <= wanted
+        there = set(drawn.clients)
+        assert set(cohort) <= there
+        wanted = drawn.asked(min(selector.count, len(there)))
+        assert len(cohort) <= wanted
         if "count" in memory and wanted < len(there):
             times = column(memory, "count", np.arange(15), 0.0)
             too_often = {k for k in range(15) if times[k] > (selector.most_rounds or 99)}
             if selector.most_barred == 1 and there - too_often:
-                assert not set(plan.clients) & too_often
+                assert not set(cohort) & too_often
         clients = tuple(
             ClientReport(
                 client,
@@ -366,7 +347,7 @@ def test_it_is_pure_resumes_alike_and_asks_only_who_is_there_and_not_barred(
                 metrics={"rms_loss": data.draw(st.floats(0, 1e200))},
                 times=Times(0.0, ended_s=data.draw(st.floats(0, 1e6))),
             )
-            for client in plan.clients
+            for client in cohort
         )
         report = RoundReport(round, 0.1, len(clients), clients, Traffic())
         learned = selector.on_round_end(memory, report)
@@ -409,29 +390,31 @@ def report_of(script: dict[str, Any]) -> RoundReport:
     return RoundReport(script["round"], 0.1, len(clients), clients, Traffic())
 
 
-def the_run() -> list[tuple[dict[str, Any], Population, dict[str, Any], Standing]]:
-    """Return each round from the second: the script, who is there, the memory, our numbers."""
+def the_run() -> list[tuple[dict[str, Any], OpenRound, Standing]]:
+    """Return each round from the second: the script, the round, our numbers."""
     memory: dict[str, Any] = with_numbers({}, TOLD, dict(enumerate(TOOK_S)))
     seen = []
     for script in GIVEN["rounds"]:
         if script["round"] > 1:
-            absent = script["absent"]
-            there = Population({k: n for k, n in enumerate(SAMPLES) if k not in absent})
-            seen.append(
-                (script, there, memory, standing_of(OORT, there, memory, script["round"], ASKED))
-            )
+            round = scripted(script, memory)
+            seen.append((script, round, OORT.standing(round, ASKED)))
         memory = dict(OORT.on_round_end(memory, report_of(script)))
     return seen
 
 
+def scripted(script: dict[str, Any], memory: Mapping[str, Any], seed: int = 0) -> OpenRound:
+    samples = {k: n for k, n in enumerate(SAMPLES) if k not in script["absent"]}
+    return OpenRound(samples, number=script["round"], memory=memory, seed=seed)
+
+
 RUN = the_run()
 ROUNDS = pytest.mark.parametrize(
-    ("script", "there", "memory", "standing"), RUN, ids=[str(one[0]["round"]) for one in RUN]
+    ("script", "round", "standing"), RUN, ids=[str(one[0]["round"]) for one in RUN]
 )
 
 
 @ROUNDS
-def test_the_scale_and_the_preferred_duration_are_theirs(script, there, memory, standing) -> None:
+def test_the_scale_and_the_preferred_duration_are_theirs(script, round, standing) -> None:
     assert standing.scale.clip == CLOSE(script["clip"], rel=1e-9)
     assert standing.scale.least == CLOSE(script["least"], rel=1e-9)
     assert standing.scale.span == CLOSE(script["span"], rel=1e-9)
@@ -439,20 +422,20 @@ def test_the_scale_and_the_preferred_duration_are_theirs(script, there, memory, 
 
 
 @ROUNDS
-def test_as_many_are_explored_and_the_same_are_barred(script, there, memory, standing) -> None:
+def test_as_many_are_explored_and_the_same_are_barred(script, round, standing) -> None:
     assert (standing.exploiting, standing.exploring) == (script["exploiting"], script["exploring"])
-    assert standing.clients.tolist() == sorted(set(there.clients) - set(script["barred"]))
+    assert standing.clients.tolist() == sorted(set(round.clients) - set(script["barred"]))
 
 
 def test_the_pacer_moves_when_theirs_does_and_by_as_much() -> None:
-    percentiles = [memory["percentile"] for _, _, memory, _ in RUN]
+    percentiles = [round.memory["percentile"] for _, round, _ in RUN]
     assert percentiles == [script["percentile"] for script, *_ in RUN]
     steps = {after - before for before, after in itertools.pairwise(percentiles)}
     assert steps == {-5.0, 0.0, 5.0}
 
 
 @pytest.mark.parametrize(
-    ("script", "standing"), [(one[0], one[3]) for one in RUN if "utility" in one[0]]
+    ("script", "standing"), [(one[0], one[2]) for one in RUN if "utility" in one[0]]
 )
 def test_utilities_and_candidates_are_theirs(script, standing) -> None:
     tried, clients = standing.tried, standing.clients
@@ -468,13 +451,12 @@ def test_utilities_and_candidates_are_theirs(script, standing) -> None:
 
 
 def test_the_cohort_is_drawn_from_their_candidates() -> None:
-    for script, there, memory, _ in RUN:
+    for script, round, _ in RUN:
         if "utility" not in script:
             continue
         new = {int(client) for client in script["new"]}
         for seed in range(20):
-            rng = generator(seed, "select", script["round"])
-            cohort = set(OORT.select(SelectorContext(there, memory, script["round"], rng)).clients)
+            cohort = set(planned(OORT, scripted(script, round.memory, seed)))
             assert len(cohort & set(script["candidates"])) == script["exploiting"]
             assert len(cohort & new) == script["exploring"]
             assert len(cohort) == ASKED

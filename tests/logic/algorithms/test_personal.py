@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from layers.logic.core.plan import Plan
 
 from layers.logic import (
     PRESETS,
     Logic,
     LogicError,
+    OpenRound,
     Selector,
     ServerState,
     Task,
@@ -47,8 +47,8 @@ class Scripted(Selector):
 
     rounds: tuple[tuple[int, ...], ...]
 
-    def select(self, context) -> Plan:
-        return Plan(tuple((client,) for client in self.rounds[context.round - 1]))
+    def select(self, round: OpenRound) -> tuple[int, ...]:
+        return self.rounds[round.number - 1]
 
 
 class Run:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from layers.logic import (
     ClientLost,
     LogicError,
-    Plan,
-    Selector,
     ServerState,
     Training,
     run_round,
@@ -229,27 +227,17 @@ def test_without_a_loss_nothing_travels_but_the_variates() -> None:
     assert [dict(report.numbers) for report in reports] == [{}, {}, {}]
 
 
-def test_a_late_update_from_before_a_new_beginning_moves_the_model_and_not_the_variates() -> None:
-    @dataclass(frozen=True)
-    class Late(Selector):
-        def select(self, context) -> Plan:
-            lanes = ((0,), (1,)) if context.in_flight else ((0,), (1,), (2,))
-            return Plan(lanes, enough=2, late=context.in_flight, keeps_in_flight=True)
-
+def test_a_variate_of_another_beginning_moves_the_model_and_not_the_variates() -> None:
     clients, _ = drifting()
-    logic = local(Late(), min_updates=0)
-    peers = MemoryCarrier(logic, clients)
-    state, _ = run_round(a_state(logic), peers, logic)
-    del peers.ledgers[0]
-    state, _ = run_round(state, peers, logic)
-    since = state.memory[KEY]["since"]
-    assert (since, sorted(state.in_flight)) == (2, [2])
-    assert not state.memory[KEY]["sum"].any()
-    peers.order, peers.lost = (2, 0), (1,)
-    state, report = run_round(state, peers, logic)
+    logic, forge = local(alone(0, 2)), of_client(2, of_another_beginning)
+    peers = MemoryCarrier(logic, clients, forge=forge)
+    state, report = run_round(a_state(logic), peers, logic)
     assert report.of("accepted") == (0, 2)
     assert same_bits(state.memory[KEY]["sum"], of_now(peers, 0, state)), "without that of client 2"
-    assert peers.memory(2, state).memory[KEY].get("since", 0) == 0, "so it begins with zero"
+
+
+def of_another_beginning(update):
+    return [replace(update, slots={KEY: {**update.slots[KEY], "since": 7}})]
 
 
 def test_a_client_that_is_cut_off_between_two_passes_has_lost_its_variate() -> None:

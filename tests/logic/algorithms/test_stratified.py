@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from layers.logic import LogicError, Plan, Selector, ServerState, run_round
+from layers.logic import LogicError, OpenRound, Run, Selector, ServerState, run_round
 from layers.logic.algorithms.fedaim import Split
 from layers.logic.algorithms.fedsso import Clustering, Stratified, Stratum, fedsso
 from tests.logic.given_updates import Given
@@ -21,13 +21,14 @@ W0 = np.array([0.5, -0.25, 1.0], np.float32)
 
 @dataclass(frozen=True)
 class InGroups(Selector):
-    """Clients 0, 1, ... in lanes of these groups."""
+    """Clients 0, 1, ... in these groups."""
 
     groups: Sequence[str]
 
-    def select(self, context) -> Plan:
-        lanes = tuple((client,) for client in range(len(self.groups)))
-        return Plan(lanes, groups=tuple(self.groups))
+    def run(self, round: OpenRound) -> Run[None]:
+        for client, group in enumerate(self.groups):
+            round.train(client, group=group)
+        yield from round.until_all()
 
 
 @dataclass
@@ -46,8 +47,8 @@ class Round:
             for client, model in enumerate(self.models)
         }
         logic = a_logic(InGroups(self.groups), aggregator=aggregator, hooks=[Given(deltas)])
-        state = ServerState(0, start, np.zeros(1, np.float32))
-        state = Clustering(strata=self.strata).kept_in(state)
+        memory = {"selector": Clustering(strata=self.strata).memory()}
+        state = ServerState(0, start, np.zeros(1, np.float32), memory)
         clients = {
             client: Quadratic(np.eye(3), np.zeros(3), n) for client, n in enumerate(self.samples)
         }
@@ -105,7 +106,7 @@ def test_a_stratum_that_is_not_known_counts_by_what_it_brought() -> None:
     np.testing.assert_allclose(of.run(Stratified()).weights, expected, **CLOSE)
 
 
-def test_a_plan_that_comes_back_to_a_stratum_is_refused() -> None:
+def test_a_round_that_comes_back_to_a_stratum_is_refused() -> None:
     with pytest.raises(LogicError, match="lanes of the stratum 'a' do not stand together"):
         Round(MODELS, [1, 1, 1, 1], ["a", "b", "a", "b"]).run(Stratified())
 

@@ -24,6 +24,7 @@ CLIENTS = bowls(5)
 # Whether an aggregator looks at single clients' updates, of which a lane of several has none.
 EACH_CLIENT = {
     "bucketing": True,
+    "by-group": False,
     "centered-clipping": True,
     "fedaim": False,
     "fedasync": False,
@@ -344,11 +345,12 @@ def test_what_cannot_work_is_refused_and_what_is_next_to_it_is_not(name) -> None
 @pytest.mark.parametrize("name", AGGREGATORS)
 def test_lanes_of_several_clients_are_for_rules_that_need_no_single_update(name) -> None:
     rule = AGGREGATORS[name](**({"trim": 0.2} if name == "trimmed-mean" else {}))
-    for selector in (InLanes(((0, 1), (2,), (3,), (4,))), alone(0, 1, 2, 3, 4)):
+    for lanes in (((0, 1), (2,), (3,), (4,)), ((0,), (1,), (2,), (3,), (4,))):
+        selector = InLanes(lanes, group="nebs")  # by-group needs one, and fedaim knows this one
         trains = Facilities(auxiliary=lambda weights, *_: weights + 1)  # fltrust
         logic = a_logic(selector, aggregator=rule, min_updates=5, facilities=trains)
         peers = MemoryCarrier(logic, CLIENTS)
-        if EACH_CLIENT[name] and selector.lanes[0] == (0, 1):
+        if EACH_CLIENT[name] and lanes[0] == (0, 1):
             with pytest.raises(LogicError, match=f"{type(rule).__name__} .* InLanes"):
                 run_round(a_state(logic), peers, logic)
             assert not peers.tasks, "before anybody is asked"

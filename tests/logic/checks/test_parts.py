@@ -17,7 +17,6 @@ from layers.logic import (
     ClientSide,
     Hook,
     LogicError,
-    Plan,
     Selector,
     ServerSide,
 )
@@ -134,8 +133,13 @@ class WithoutHook(ClientSide):
 
 
 class Selects(Selector):
-    def select(self, population, memory, rng):
-        return Plan(((0,),))
+    def select(self, clients, rng):
+        return [0]
+
+
+class Calls(Selector):
+    def run(self, round):
+        round.train(0)
 
 
 class Finishes(Mean):
@@ -254,8 +258,9 @@ def test_a_mistake_in_a_hook_is_named_with_its_file_and_line(name: str) -> None:
     [
         (
             {"selector": Selects()},
-            "Selects.select takes (self, population, memory, rng), and is called with (context)",
+            "Selects.select takes (self, clients, rng), and is called with (round)",
         ),
+        ({"selector": Calls()}, "Calls.run waits for nothing; write yield from"),
         (
             {"aggregator": Finishes()},
             "Finishes.finnish is not an aggregator method; did you mean 'finish'?",

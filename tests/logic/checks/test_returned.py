@@ -23,7 +23,7 @@ from layers.logic import (
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.trainer import Trainer
-from layers.logic.errors import PartFailed
+from layers.logic.errors import LogicError, PartFailed
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds
 from tests.logic.quadratic import bowls
 
@@ -243,9 +243,17 @@ class Adding(Mean):
         super().add(total, contribution)
 
 
+@dataclass(frozen=True)
 class Choosing(Selector):
-    def select(self, context):
-        return [0, 1]
+    chosen: object = None
+
+    def select(self, round):
+        return self.chosen
+
+
+class Failing(Selector):
+    def run(self, round):
+        yield from round.until(accepted=1 // 0)
 
 
 class Untold(Trainer):
@@ -271,11 +279,6 @@ class Untold(Trainer):
             "round 1, client 0: Adding.add returned None; it must return the value of the fold",
         ),
         (
-            {"selector": Choosing()},
-            "round 1: Choosing.select returned a list; it must return a Plan, as "
-            "Plan(single_lanes(clients))",
-        ),
-        (
             {"trainer": Untold()},
             "round 1, client 0: Untold.train returned None; it must return the",
         ),
@@ -284,6 +287,20 @@ class Untold(Trainer):
 def test_other_parts_are_named_as_well(parts, said: str) -> None:
     logic = a_logic(parts.pop("selector", alone(0, 1)), **parts)
     with pytest.raises(PartFailed, match=rf"^{re.escape(said)}.* \({HERE}:\d+\)$"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+
+
+@pytest.mark.parametrize(
+    ("selector", "said"),
+    [
+        (Choosing(), r"Choosing\.select returned a NoneType; .* numbers of clients"),
+        (Choosing(["1"]), r"numbers of clients, not \['1'\]"),
+        (Failing(), r"^round 1: Failing\.run failed: ZeroDivisionError"),
+    ],
+)
+def test_a_selector_that_fails_is_named(selector: Selector, said: str) -> None:
+    logic = a_logic(selector)
+    with pytest.raises(LogicError, match=said):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
 

@@ -14,8 +14,9 @@ from layers.logic import (
     ClientLedger,
     Hook,
     LogicError,
-    Plan,
+    OpenRound,
     Rejected,
+    Run,
     Selector,
     ServerSide,
     ServerState,
@@ -33,6 +34,7 @@ from layers.logic.hooks.dgc import Dgc
 from tests.logic.given_updates import Witness
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import bowls, layout
+from tests.logic.toys import FirstBack
 
 SIZE = 400
 CLIENTS = bowls(5, size=SIZE, noise=0.1)
@@ -53,8 +55,10 @@ class Pattern(Selector):
 
     rounds: tuple[tuple[tuple[int, ...], ...], ...]
 
-    def select(self, context) -> Plan:
-        return Plan(self.rounds[context.round - 1])
+    def run(self, round: OpenRound) -> Run[None]:
+        for line in self.rounds[round.number - 1]:
+            round.train_lane(line)
+        yield from round.until_all()
 
 
 def a_run(hook: Hook, rounds, hooks=(), **settings):
@@ -174,25 +178,13 @@ class Shifted(Hook):
             return replace(task, weights=task.weights + np.float32(0.5))
 
 
-@dataclass(frozen=True)
-class Slow(Selector):
-    """Client 0 is in flight until round `until` has ended, and is asked again after it."""
-
-    until: int
-
-    def select(self, context) -> Plan:
-        if context.round == 1 or context.round > self.until:
-            return Plan(lane_of_its_own(0, 1, 2), enough=2, keeps_in_flight=True)
-        return Plan(lane_of_its_own(1, 2), late=(0,), enough=2, keeps_in_flight=True)
-
-
 @pytest.mark.parametrize("until", [2, 3])
 def test_a_late_client_that_was_sent_another_model_gets_the_servers_model_next(until) -> None:
     witness = Witness()
     logic = a_logic(
-        Slow(until), size=SIZE, hooks=[Shifted(), witness, Stc(None, 0.02)], min_updates=0
+        FirstBack(2), size=SIZE, hooks=[Shifted(), witness, Stc(None, 0.02)], min_updates=0
     )
-    peers = MemoryCarrier(logic, CLIENTS)
+    peers = MemoryCarrier(logic, bowls(3, size=SIZE))
     state = a_state(logic)
     for round in range(1, until + 3):
         peers.order = (0, 1, 2) if round >= until else (1, 2, 0)

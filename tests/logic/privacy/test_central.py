@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,9 +16,8 @@ from layers.logic import (
     Hook,
     Logic,
     LogicError,
-    Population,
+    OpenRound,
     Preset,
-    SelectorContext,
     ServerSide,
     ServerState,
 )
@@ -33,6 +31,7 @@ from layers.logic.selectors.poisson import Poisson
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, run_rounds
 from tests.logic.quadratic import bowl
+from tests.logic.toys import planned
 
 CLIENTS, SIZE = 4, 200
 START = ServerState(0, np.zeros(SIZE, np.float32), EMPTY)
@@ -162,25 +161,19 @@ def test_clients_send_no_metric() -> None:
     assert all(not one.metrics for one in report.clients)
 
 
-def population(*clients: int, key: bytes = bytes(32)) -> Population:
-    secret = Secret.of_key(key)
-    return Population(dict.fromkeys(clients, 3), secret=secret)
-
-
-def drawn(selector: Poisson, given: Population) -> Sequence[int]:
-    return selector.select(SelectorContext(given, {}, 1, np.random.default_rng(0))).clients
+def drawn(probability: float, *clients: int, key: bytes = bytes(32)) -> list[int]:
+    round = OpenRound(dict.fromkeys(clients, 3), secret=Secret.of_key(key))
+    return planned(Poisson(probability), round)
 
 
 def test_poisson_draws_each_client_for_itself_in_secret() -> None:
-    selector = Poisson(0.3)
-    everybody = population(*range(2000))
-    chosen = drawn(selector, everybody)
+    chosen = drawn(0.3, *range(2000))
     assert len(chosen) == pytest.approx(600, abs=80)
     others = [one for one in range(2000) if one % 7]
-    assert drawn(selector, population(*others)) == tuple(one for one in chosen if one % 7)
-    assert drawn(selector, population(*range(2000), key=b"1" * 32)) != chosen
-    assert drawn(Poisson(1.0), population(3, 5)) == (3, 5)
-    assert drawn(selector, population()) == ()
+    assert drawn(0.3, *others) == [one for one in chosen if one % 7]
+    assert drawn(0.3, *range(2000), key=b"1" * 32) != chosen
+    assert drawn(1.0, 3, 5) == [3, 5]
+    assert drawn(0.3) == []
 
 
 @dataclass(frozen=True)

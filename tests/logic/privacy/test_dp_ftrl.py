@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layers.logic import HOOKS, Logic, LogicError, Population, Preset, SelectorContext
+from layers.logic import HOOKS, Logic, LogicError, OpenRound, Preset
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.state import ServerState
 from layers.logic.hooks.server_optimisers import FedAvgM
@@ -20,6 +20,7 @@ from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_carrier import run_rounds
 from tests.logic.privacy.test_central import CLIENTS, SIZE, START, logic_of, peers_of
 from tests.logic.quadratic import bowl
+from tests.logic.toys import planned
 
 PRIVATE = DpFtrl(clip=0.5, delta=1e-3, noise=0.01)
 
@@ -91,14 +92,13 @@ def test_the_account_knows_how_often_a_client_is_in_a_node() -> None:
 
 def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> None:
     def rounds_of(clients: Any, period: int, seed: int = 0) -> dict[int, int]:
-        population = Population(dict.fromkeys(clients, 3), seed=seed)
-        rng = np.random.default_rng(0)
-        plans = [
-            Cyclic(period).select(SelectorContext(population, {}, one + 1, rng))
-            for one in range(2 * period)
+        samples = dict.fromkeys(clients, 3)
+        cohorts = [
+            planned(Cyclic(period), OpenRound(samples, number=number, seed=seed))
+            for number in range(1, 2 * period + 1)
         ]
-        assert [one.lanes for one in plans[:period]] == [one.lanes for one in plans[period:]]
-        return {one: place for place in range(period) for one in plans[place].clients}
+        assert cohorts[:period] == cohorts[period:]
+        return {one: place for place in range(period) for one in cohorts[place]}
 
     everybody = rounds_of(range(1003), 10)
     assert sorted(everybody) == list(range(1003))
@@ -110,10 +110,7 @@ def test_a_cycle_is_shuffled_and_no_client_changes_the_round_of_another() -> Non
     assert rounds_of(range(1003), 10, seed=1) != everybody
     some = [one for one in range(700) if one % 3]
     assert rounds_of(some, 10) == {one: everybody[one] for one in some}
-    assert (
-        Cyclic(3).select(SelectorContext(Population({}), {}, 1, np.random.default_rng(0))).lanes
-        == ()
-    )
+    assert rounds_of((), 3) == {}
 
 
 class Pretends(Uniform):

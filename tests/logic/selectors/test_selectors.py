@@ -7,20 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layers.logic import SELECTORS, Population, SelectorContext, run_round
+from layers.logic import SELECTORS, OpenRound, run_round
 from layers.logic.aggregators.mean import Mean
-from layers.logic.seeds import generator
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
-from tests.logic.quadratic import bowl
+from tests.logic.quadratic import bowl, bowls
+from tests.logic.toys import planned
 
 EVERY = [SELECTORS[name] for name in ("by-size", "round-robin", "uniform")]
 sizes = st.dictionaries(st.integers(0, 10**6), st.integers(0, 10**6), max_size=40)
 
 
-def drawn(selector, population: dict[int, int], round: int = 1, seed: int = 0):
-    rng = generator(seed, "select", round)
-    return selector.select(SelectorContext(Population(population), {}, round, rng)).clients
+def drawn(selector, samples: dict[int, int], round: int = 1) -> list[int]:
+    return planned(selector, OpenRound(samples, number=round))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +61,7 @@ def test_only_clients_with_samples_are_selected_each_once_and_as_many_as_there_a
         assert len(clients) == min(count, len(able))
     else:
         assert abs(len(clients) - max(1, fraction * len(able))) <= 0.5 or not able
-    assert clients == tuple(sorted(clients))
+    assert clients == sorted(clients)
 
 
 def shares(selector, population: dict[int, int], rounds: int) -> np.ndarray:
@@ -105,19 +104,17 @@ def test_round_robin_visits_everyone_before_anyone_twice_more(clients, count) ->
 def test_round_robin_goes_in_ascending_order() -> None:
     population = {5: 1, 2: 1, 9: 0, 7: 1}
     visited = [drawn(RoundRobin(), population, round) for round in range(1, 5)]
-    assert visited == [(2,), (5,), (7,), (2,)]
+    assert visited == [[2], [5], [7], [2]]
     pairs = [drawn(RoundRobin(count=2), {**population, 8: 1, 1: 1}, round) for round in (1, 2, 3)]
-    assert pairs == [(1, 2), (5, 7), (1, 8)]
+    assert pairs == [[1, 2], [5, 7], [1, 8]]
 
 
-@pytest.mark.parametrize(("count", "lanes"), [(1, 2), (3, 5)])
+@pytest.mark.parametrize(("count", "asked"), [(1, 2), (3, 5)])
 @pytest.mark.parametrize("selector", EVERY)
-def test_more_are_asked_than_are_enough(selector, count, lanes) -> None:
-    population = Population(dict.fromkeys(range(20), 5), over_select=1.5)
-    plan = selector(count=count).select(
-        SelectorContext(population, {}, 1, generator(0, "select", 1))
-    )
-    assert (len(set(plan.clients)), len(plan.lanes), plan.enough) == (lanes, lanes, count)
+def test_more_are_asked_than_are_enough(selector, count, asked) -> None:
+    logic = a_logic(selector(count=count), over_select=1.5, aggregator=Mean("uniform"))
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, bowls(20)), logic)
+    assert (report.selected, len(report.of("accepted"))) == (asked, count)
 
 
 @pytest.mark.parametrize("selector", EVERY)
@@ -132,9 +129,9 @@ def test_what_a_selector_learns_it_is_given_in_the_next_round() -> None:
     given: list[dict] = []
 
     class Learning(Uniform):
-        def select(self, context):
-            given.append(dict(context.memory))
-            return super().select(context)
+        def draw(self, round, number):
+            given.append(dict(round.memory))
+            return super().draw(round, number)
 
         def on_round_end(self, memory, report):
             return {"rounds": memory.get("rounds", 0) + 1, "last": report.round}

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from layers.logic import (
     ClientReport,
-    Population,
+    OpenRound,
     RoundReport,
-    SelectorContext,
     Traffic,
     run_round,
 )
@@ -24,6 +23,7 @@ from layers.logic.selectors.draws import draw_weighted
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds
 from tests.logic.quadratic import bowl
+from tests.logic.toys import planned
 
 PLAIN = Mean("uniform")
 
@@ -31,11 +31,6 @@ PLAIN = Mean("uniform")
 def far(number: int) -> dict:
     """Clients whose targets lie ever farther off: client k has the k-th lowest loss."""
     return {client: bowl([float(client + 1)] * 3) for client in range(number)}
-
-
-def drawn(selector, population: Population, memory=None, round: int = 1, seed: int = 0):
-    rng = generator(seed, "select", round)
-    return selector.select(SelectorContext(population, memory or {}, round, rng))
 
 
 # --- power of choice ------------------------------------------------------------------------
@@ -97,24 +92,21 @@ def test_the_last_losses_of_accepted_updates_are_kept() -> None:
 
 
 def test_candidates_are_drawn_by_size() -> None:
-    population = Population({0: 1, 1: 1, 2: 998})
-    chosen = PowerOfChoice(count=1, candidates=1, loss="reported")
-    times = [drawn(chosen, population, seed=seed).clients for seed in range(200)]
-    assert times.count((2,)) > 190
+    selector = PowerOfChoice(count=1, candidates=1, loss="reported")
+    rounds = [OpenRound({0: 1, 1: 1, 2: 998}, seed=seed) for seed in range(200)]
+    assert [planned(selector, round) for round in rounds].count([2]) > 190
 
 
 def test_there_are_candidates_in_reserve_for_those_that_are_asked_too_many() -> None:
-    population = Population(dict.fromkeys(range(20), 5), over_select=2.0)
-    plan = drawn(PowerOfChoice(count=4, candidates=5, loss="reported"), population)
-    assert (len(plan.lanes), plan.enough) == (8, 4)
+    selector = PowerOfChoice(count=4, candidates=5, loss="reported")
+    logic = a_logic(selector, over_select=2.0, aggregator=PLAIN)
+    _, report = run_round(a_state(logic), MemoryCarrier(logic, far(20)), logic)
+    assert (report.selected, len(report.of("accepted"))) == (8, 4)
 
 
 def test_a_loss_is_asked_for_on_as_many_samples_as_are_set() -> None:
-    population = Population(dict.fromkeys(range(3), 5))
-    ((question, _),) = PowerOfChoice(count=1, samples=7).inquire(
-        SelectorContext(population, {}, 1, generator(0, "inquire", 1))
-    )
-    assert (question.name, question.samples) == ("loss", 7)
+    asked = next(PowerOfChoice(count=1, samples=7).run(OpenRound(dict.fromkeys(range(3), 5))))
+    assert (asked.question.name, asked.question.samples) == ("loss", 7)
 
 
 # --- what selection by loss stands on -------------------------------------------------------

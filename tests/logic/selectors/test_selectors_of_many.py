@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layers.logic import SELECTORS, LogicError, Population, SelectorContext
+from layers.logic import SELECTORS, LogicError, OpenRound
 from layers.logic.aggregators.mean import Mean
 from layers.logic.algorithms.astraea import Astraea
 from layers.logic.algorithms.fedaim import FedAimSplit
@@ -20,6 +20,7 @@ from layers.logic.selectors.draws import SMALL, draw_by_size, draw_uniform
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
 from tests.logic.memory_carrier import a_logic
+from tests.logic.toys import planned
 
 MANY = 10**12  # a selector that walks them does not end
 COUNT = 100
@@ -35,16 +36,11 @@ class Unwalked(ClientSizes):
 
 @pytest.mark.parametrize("selector", [Uniform(count=COUNT), RoundRobin(count=COUNT)])
 def test_a_cohort_of_a_population_beyond_memory(selector) -> None:
-    population = Population(Unwalked(range(MANY), 20))
-    cohorts = [
-        selector.select(
-            SelectorContext(population, {}, round, generator(0, "select", round))
-        ).clients
-        for round in (1, 2)
-    ]
+    rounds = [OpenRound(Unwalked(range(MANY), 20), number=number) for number in (1, 2)]
+    cohorts = [planned(selector, round) for round in rounds]
     assert [len(set(cohort)) for cohort in cohorts] == [COUNT, COUNT]
     assert not set(cohorts[0]) & set(cohorts[1])
-    assert all(population.has(client) for cohort in cohorts for client in cohort)
+    assert all(rounds[0].has(client) for cohort in cohorts for client in cohort)
 
 
 @pytest.mark.parametrize(
@@ -54,14 +50,10 @@ def test_a_cohort_of_a_population_beyond_memory(selector) -> None:
 )
 def test_a_draw_by_size_derives_from_all_sizes_once(selector, monkeypatch) -> None:
     sizes = np.random.default_rng(1).integers(1, 100, 3 * SMALL)
-    population = Population(Unwalked(range(len(sizes)), sizes))
+    samples = Unwalked(range(len(sizes)), sizes)
 
-    def select(round: int) -> set[int]:
-        return set(
-            selector.select(
-                SelectorContext(population, {}, round, generator(0, "x", round))
-            ).clients
-        )
+    def select(number: int) -> set[int]:
+        return set(planned(selector, OpenRound(samples, number=number)))
 
     first = select(1)
     monkeypatch.setattr(np, "cumsum", lambda values: _short(values).cumsum())
@@ -107,10 +99,8 @@ def test_a_draw_by_size_is_numpys_draw(number) -> None:
 def test_a_draw_by_size_leaves_out_clients_without_samples() -> None:
     sizes = np.zeros(2 * SOME, np.int64)
     sizes[::2] = 1
-    plan = BySize(count=50).select(
-        SelectorContext(Population(ClientSizes(range(len(sizes)), sizes)), {}, 1, generator(0, "x"))
-    )
-    assert {client % 2 for client in plan.clients} == {0}
+    drawn = planned(BySize(count=50), OpenRound(ClientSizes(range(len(sizes)), sizes)))
+    assert {client % 2 for client in drawn} == {0}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Selection by loss, time and size is a function of memory, population and seed alone."""
+"""Selection by loss, time and size is a function of memory, clients, answers and seed alone."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layers.logic import Plan, Population, Selector, SelectorContext
+from layers.logic import OpenRound, Selector
 from layers.logic.algorithms.fedcs import FedCS
 from layers.logic.algorithms.knapsack import OfflineKP, OnlineKP
 from layers.logic.algorithms.oort import Oort
 from layers.logic.core.selector import with_numbers
-from layers.logic.seeds import generator
 from layers.logic.selectors.clustered import Clustered
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import BySize, RoundRobin, Uniform
+from tests.logic.toys import planned
 
 SIZED = (
     PowerOfChoice(fraction=0.3, loss="reported"),
@@ -30,18 +30,26 @@ DRAWN = (Uniform(fraction=0.3), BySize(fraction=0.3), Clustered(fraction=0.3))
 EVERY = (*SIZED, *DRAWN, RoundRobin(fraction=0.3), FedCS(candidates=0.5), OfflineKP(), OnlineKP())
 
 
-def a_population(sizes: list[int], seed: int) -> Population:
-    """Clients of these sizes that would answer any question."""
+class Asking(OpenRound):
+    """A round that keeps what it asks."""
+
+    def __init__(self, samples: Mapping[int, int], **settings: Any) -> None:
+        super().__init__(samples, deadline_s=60.0, **settings)
+        self.questions: list[tuple[str, tuple[int, ...] | None]] = []
+
+    def ask(self, question, clients=None, *, once=False):
+        self.questions.append((question.name, None if clients is None else tuple(clients)))
+        return super().ask(question, clients, once=once)
+
+
+def answers_of(clients: int, seed: int) -> dict[str, dict[int, dict[str, Any]]]:
+    """Return what so many clients answer, whatever they are asked."""
     rng = np.random.default_rng(seed)
-    times, losses = rng.uniform(0.1, 30.0, (2, len(sizes))), rng.uniform(0, 3, len(sizes))
-    answers: dict[str, dict[int, dict[str, Any]]] = {
-        "times": {
-            client: {"train_s": float(times[0, client]), "upload_s": float(times[1, client])}
-            for client in range(len(sizes))
-        },
-        "loss": {client: {"loss": float(loss)} for client, loss in enumerate(losses)},
+    times, losses = rng.uniform(0.1, 30.0, (clients, 2)), rng.uniform(0, 3, clients)
+    return {
+        "times": {k: {"train_s": a, "upload_s": b} for k, (a, b) in enumerate(times.tolist())},
+        "loss": {k: {"loss": loss} for k, loss in enumerate(losses.tolist())},
     }
-    return Population(dict(enumerate(sizes)), answers, deadline_s=60.0)
 
 
 def a_memory(known: dict[int, float]) -> Mapping[str, Any]:
@@ -53,61 +61,46 @@ def a_memory(known: dict[int, float]) -> Mapping[str, Any]:
 
 
 def drawn(
-    selector: Selector, population: Population, memory: Mapping[str, Any], round: int, seed: int
-) -> tuple[list[tuple[str, tuple[int, ...]]], Plan]:
-    """Return what a round asks, and its plan when the asked have answered."""
-    inquiries = selector.inquire(
-        SelectorContext(population, memory, round, generator(seed, "inquire", round))
-    )
-    answers = {
-        question.name: {client: population.answers[question.name][client] for client in clients}
-        for question, clients in inquiries
-    }
-    answered = Population(population.samples, answers, deadline_s=population.deadline_s)
-    plan = selector.select(
-        SelectorContext(answered, memory, round, generator(seed, "select", round))
-    )
-    return [(question.name, tuple(clients)) for question, clients in inquiries], plan
+    selector: Selector, sizes: list[int], memory: Mapping[str, Any], number: int, seed: int
+) -> tuple[list[int], Asking]:
+    """Return the clients that a selector lets train, and the round in which it does."""
+    round = Asking(dict(enumerate(sizes)), number=number, memory=memory, seed=seed)
+    return planned(selector, round, answers_of(len(sizes), seed)), round
 
 
-populations = st.builds(
-    a_population, st.lists(st.integers(0, 500), min_size=1, max_size=30), st.integers(0, 99)
-).filter(lambda population: population.clients)
+clients = st.lists(st.integers(0, 500), min_size=1, max_size=30).filter(any)
 memories = st.builds(a_memory, st.dictionaries(st.integers(0, 30), st.floats(0, 9)))
 
 
 @pytest.mark.parametrize("selector", EVERY)
 @settings(max_examples=40)
-@given(population=populations, memory=memories, round=st.integers(4, 99), seed=st.integers(0, 99))
-def test_the_same_arguments_give_the_same_plan_and_change_nothing(
-    selector, population, memory, round, seed
+@given(sizes=clients, memory=memories, number=st.integers(4, 99), seed=st.integers(0, 99))
+def test_the_same_arguments_give_the_same_lanes_and_change_nothing(
+    selector, sizes, memory, number, seed
 ) -> None:
     before = copy.deepcopy(dict(memory))
-    once = drawn(selector, population, memory, round, seed)
-    again = drawn(selector, population, copy.deepcopy(dict(memory)), round, seed)
-    assert once == again
+    cohort, once = drawn(selector, sizes, memory, number, seed)
+    _, again = drawn(selector, sizes, copy.deepcopy(dict(memory)), number, seed)
+    assert (once.questions, once.planned) == (again.questions, again.planned)
     for key, kept in before.items():
         np.testing.assert_equal(memory[key], kept)
-    plan = once[1]
-    assert set(plan.clients) <= set(population.clients)
+    assert set(cohort) <= set(once.clients)
 
 
 @pytest.mark.parametrize("selector", SIZED)
 @settings(max_examples=40)
-@given(population=populations, memory=memories, seed=st.integers(0, 99))
-def test_as_many_take_part_as_the_fraction_says(selector, population, memory, seed) -> None:
-    _, plan = drawn(selector, population, memory, 5, seed)
-    expected = max(int(np.floor(0.3 * len(population.clients) + 0.5)), 1)
-    assert len(plan.lanes) == plan.enough == expected
-    assert plan.clients == tuple(sorted(plan.clients))
+@given(sizes=clients, memory=memories, seed=st.integers(0, 99))
+def test_as_many_take_part_as_the_fraction_says(selector, sizes, memory, seed) -> None:
+    cohort, round = drawn(selector, sizes, memory, 5, seed)
+    assert len(cohort) == max(int(np.floor(0.3 * len(round.clients) + 0.5)), 1)
+    assert cohort == sorted(cohort)
 
 
 @pytest.mark.parametrize("selector", [*SIZED, *DRAWN, FedCS(candidates=0.3)])
 def test_rounds_and_seeds_draw_differently(selector) -> None:
-    population = a_population([5] * 60, 0)
-    plans = {
-        drawn(selector, population, {}, round, seed)[1].clients
-        for round in range(1, 4)
+    cohorts = {
+        tuple(drawn(selector, [5] * 60, {}, number, seed)[0])
+        for number in range(1, 4)
         for seed in range(3)
     }
-    assert len(plans) == 9
+    assert len(cohorts) == 9
