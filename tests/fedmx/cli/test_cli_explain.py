@@ -110,17 +110,6 @@ def test_a_key_that_takes_a_component_shows_the_names() -> None:
         assert part in text
 
 
-def test_the_command_explains_without_loading_mxnet(tmp_path: Path) -> None:
-    code = (
-        "import sys; from fedmx.cli.main import main; code = main(['explain', 'stc']); "
-        "print('mxnet' in sys.modules); sys.exit(code)"
-    )
-    result = fedmx(cwd=tmp_path, code=code)
-    assert (result.code, result.err) == (0, "")
-    assert result.out.splitlines()[0] == "stc: preset"
-    assert result.out.splitlines()[-1] == "False"
-
-
 def test_a_paragraph_is_one_line_so_that_any_width_is_filled() -> None:
     lines = [line.strip() for line in explanation("scaffold")]
     (paragraph,) = [line for line in lines if line.startswith("Sums are float64")]

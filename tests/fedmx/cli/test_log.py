@@ -145,8 +145,6 @@ def test_an_error_is_an_object_with_its_exit_code(tmp_path: Path) -> None:
     assert (result.code, error["event"], error["level"]) == (2, "error", "error")
     assert error["fields"] == {"code": 2}
     assert "none.yaml: there is no such file" in error["text"]
-    text = fedmx("run", "none.yaml", "--log-format", "xml", cwd=tmp_path).error_text
-    assert text == "--log-format 'xml': must be text, timed or json"
 
 
 def test_what_a_peer_writes_stays_in_its_field(capsys: pytest.CaptureFixture[str]) -> None:

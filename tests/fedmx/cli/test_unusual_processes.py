@@ -117,3 +117,4 @@ def test_a_python_that_is_not_known_to_work_is_refused_in_one_line(
 ) -> None:
     said = fedmx(code=OTHER_PYTHON.format(version=version), cwd=tmp_path)
     assert f"Python {'.'.join(map(str, version))} " in said.error_text
+    assert "3.10 to 3.13" in said.error_text

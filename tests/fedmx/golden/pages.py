@@ -51,6 +51,7 @@ FACTS = {
     "chance": 0.1,
     "shape": [8, 8, 1],
     "builds": {"mxnet": "1.9.1", "numpy": "2"},
+    "variables": {"MXNET_ENGINE_TYPE": "NaiveEngine", "MXNET_MKLDNN_ENABLED": "1"},
     "code": {"own.py": "0123456789abcdef" * 4},
 }
 
