@@ -13,7 +13,8 @@ import pytest
 from fedmx import Experiment
 from fedmx.cli.options import executor_override
 from fedmx.experiment import ExecutorSection
-from tests.fedmx.command_line import ROOT, environment, fedmx
+from tests.fedmx.command_line import ROOT, copied, environment, fedmx
+from tests.fedmx.golden.command_pages import said
 from tests.network.conftest import Certificates
 from tests.network.test_certificates import valid_on
 
@@ -174,7 +175,7 @@ def test_a_missing_package_is_said(folder: Path) -> None:
 
 
 def test_a_fault_shows_its_traceback_and_another_exit_code(folder: Path) -> None:
-    result = fedmx("run", "small.yaml", cwd=folder, code=FAULTY)
+    result = copied(FAULTY, "run", "small.yaml", cwd=folder)
     assert result.code == 1
     assert "RuntimeError: unforeseen" in result.err
     assert result.err.splitlines()[-1].startswith("fedmx: this is a fault")
@@ -184,22 +185,28 @@ def test_what_a_file_says_cannot_steer_the_terminal(folder: Path) -> None:
     assert "\x1b" not in fedmx("run", "\x1b[2Jnone.yaml", cwd=folder).error_text
 
 
-def test_help_fits_80_columns_and_says_what_to_type_next(folder: Path) -> None:
+def test_help_fits_80_columns_and_says_what_to_type_next() -> None:
+    def shown(*words: str) -> tuple[list[str], list[str]]:
+        """What a command writes to stdout and to stderr."""
+        lines = said(*words)[1:-2]
+        errors = [one.removeprefix("stderr: ") for one in lines if one.startswith("stderr: ")]
+        return [one for one in lines if not one.startswith("stderr: ")], errors
+
     commands = ["new", "run", "resume", "server", "client", "report", "list", "data", "certs"]
     inner = [["data", one] for one in ("show", "list", "get")]
     certs = ("ca", "request", "sign", "server", "client", "crl", "revoke", "all", "show")
     inner += [["certs", one] for one in certs]
     for words in ([], *[[one] for one in commands], *inner):
-        result = fedmx(*words, "--help", cwd=folder)
-        assert (result.code, result.err) == (0, "")
-        assert f"Usage: {' '.join(['fedmx', *words])}" in result.out
-        assert max(map(len, result.out.splitlines())) <= 80
-        assert not [line for line in result.out.splitlines()[1:] if line.endswith("...")]
-    assert "fedmx new first-idea --hook" in fedmx("--help", cwd=folder).out
+        out, err = shown(*words, "--help")
+        assert err == []
+        assert any(f"Usage: {' '.join(['fedmx', *words])}" in line for line in out)
+        assert max(map(len, out)) <= 80
+        assert not [line for line in out[1:] if line.endswith("...")]
+    assert "fedmx new first-idea --hook" in "".join(shown("--help")[0])
     for words in ([], ["data"], ["certs"]):
-        result = fedmx(*words, cwd=folder)
-        assert (result.code, result.out) == (2, "")
-        assert result.err.startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
+        out, err = shown(*words)
+        assert out == []
+        assert err[0].startswith(f"Usage: {' '.join(['fedmx', *words])} [OPTIONS] COMMAND")
 
 
 def test_lists_say_what_each_name_is_and_takes(folder: Path) -> None:
@@ -234,7 +241,7 @@ except KeyboardInterrupt:
 
 
 def test_a_command_that_was_told_to_ignore_ctrl_c_ends_at_sigterm_alone(folder: Path) -> None:
-    result = fedmx(cwd=folder, code=IGNORES)
+    result = copied(IGNORES, cwd=folder)
     assert (result.code, result.out, result.err) == (0, "goes on\nends\n", "")
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedmx.cli.main import main as run
 from fedmx.cli.names import explanation, preset_section
 from fedmx.cli.output import show_text
 from fedmx.components.build import build
@@ -77,17 +76,6 @@ def test_a_member_of_a_family_is_explained_as_the_family() -> None:
     assert told("gluon:resnet18_v1").startswith("gluon:resnet18_v1: model\n\nA model of ")
 
 
-def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["explain", "projected-stk"]) == 2
-    result = capsys.readouterr()
-    assert result.out == ""
-    (line,) = result.err.splitlines()
-    start = "fedmx: unknown name or key 'projected-stk'; did you mean 'projected-stc'? the nearest"
-    assert line.startswith(start)
-    assert line.endswith("; fedmx list shows all names")
-    assert line.partition("are: ")[2].count(",") == 4, "five names, not all"
-
-
 @pytest.mark.parametrize(
     ("name", "lines"),
     [
@@ -102,12 +90,6 @@ def test_an_unknown_name_is_one_line_with_the_nearest(capsys: pytest.CaptureFixt
 )
 def test_a_key_is_explained(name: str, lines: list[str]) -> None:
     assert set(lines) <= set(explanation(name))
-
-
-def test_a_key_that_takes_a_component_shows_the_names() -> None:
-    text = told("logic.selector")
-    for part in ("component or null", "astraea, by-size, clustered", "fedmx list selectors"):
-        assert part in text
 
 
 def test_a_paragraph_is_one_line_so_that_any_width_is_filled() -> None:

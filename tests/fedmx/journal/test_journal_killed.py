@@ -59,10 +59,9 @@ def run(
 ) -> Iterator[RunFolder]:
     """A run in which nothing went well."""
     folder = tmp_path_factory.mktemp("journal")
-    held = Held(folder, certificates, EXPERIMENT, "own_course", CLIENTS)
-    with (folder / "own_course.py").open("a") as own:
-        own.write(SELECTOR)
-    with deployed.ending(held):
+    with Held(folder, certificates, EXPERIMENT, "own_course", CLIENTS) as held:
+        with (folder / "own_course.py").open("a") as own:
+            own.write(SELECTOR)
         _go_through(held)
         yield held.deployment.run
 

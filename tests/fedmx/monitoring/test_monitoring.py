@@ -559,8 +559,7 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
     tmp_path: Path, certificates: Certificates
 ) -> None:
     (tmp_path / "watched.yaml").write_text(EXPERIMENT)
-    deployment = Deployment(tmp_path, tmp_path / "watched.yaml", certificates)
-    try:
+    with Deployment(tmp_path, tmp_path / "watched.yaml", certificates) as deployment:
         server = deployment.serve()
         metrics = server.line("metrics at http://").split("http://")[1].split("/")[0]
         server.line("run folder: ")
@@ -590,8 +589,6 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
         assert done["received_bytes"] == sum(record["up_bytes"] for record in records)
         assert done["accuracy"] == records[-1]["accuracy"]
         assert "nobody answers" in fedmx("status", metrics, cwd=tmp_path).error_text
-    finally:
-        deployment.end()
 
 
 def test_the_status_of_what_is_no_run_is_one_line(tmp_path: Path) -> None:

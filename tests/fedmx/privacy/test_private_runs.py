@@ -268,8 +268,7 @@ def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
 ) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text(experiment(privacy=LOCAL, logic=IN_PUBLIC, clients=2, rounds=2).to_yaml())
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, 2) for number in range(2)]
         for process in (server, *clients):
@@ -279,8 +278,6 @@ def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
         ]
         with pytest.raises((FedmxError, LogicError), match="secret of each client"):
             replay(deployment.run)
-    finally:
-        deployment.end()
 
 
 ADAPTIVE = {**PRIVACY, "quantile": 0.5, "bit_noise": 1.0}
@@ -288,11 +285,6 @@ TREE_NOISE: dict[str, Any] = {
     "privacy": {"name": "dp-ftrl", "clip": 0.5, "delta": 1e-2, "noise": 4.0},
     "logic": {**TREE["logic"], "selector": {"name": "cyclic", "period": 2}},
 }
-DEPLOYED = pytest.mark.parametrize(
-    "changed",
-    [{}, {"privacy": ADAPTIVE}, TREE_NOISE, {"privacy": LOCAL, "logic": IN_PUBLIC}],
-    ids=["central", "adaptive", "dp-ftrl", "local"],
-)
 
 
 def goes_on(given: Experiment, run: RunFolder, without: tuple[int, ...] = ()) -> None:
@@ -321,8 +313,17 @@ def lose_checkpoints(run: RunFolder, after: int, how: str) -> None:
             run.checkpoint_path(round).write_bytes(content)
 
 
-@DEPLOYED
-@pytest.mark.parametrize(("after", "how"), [(3, "damaged"), (3, "removed"), (1, "removed")])
+@pytest.mark.parametrize(
+    ("changed", "after", "how"),
+    [
+        ({}, 3, "damaged"),
+        ({}, 1, "removed"),
+        ({"privacy": ADAPTIVE}, 3, "removed"),
+        (TREE_NOISE, 3, "removed"),
+        ({"privacy": LOCAL, "logic": IN_PUBLIC}, 3, "removed"),
+    ],
+    ids=["damaged", "central", "adaptive", "dp-ftrl", "local"],
+)
 def test_a_model_that_clients_may_have_is_not_followed_by_another_of_its_round(
     changed: dict[str, Any], after: int, how: str, tmp_path: Path
 ) -> None:
@@ -437,8 +438,7 @@ def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certific
     checkpoint of its last one."""
     file = tmp_path / "experiment.yaml"
     file.write_text(given.to_yaml())
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, given.clients) for number in range(given.clients)]
         until(lambda: deployment.rounds() >= 3, lambda: server.output)
@@ -450,8 +450,6 @@ def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certific
             assert process.code() == 0, process.output
         assert (deployment.run.path / "released.jsonl").read_bytes().startswith(released)
         return deployment.run
-    finally:
-        deployment.end()
 
 
 def test_a_deployed_private_run_is_killed_resumed_and_replayed(
@@ -479,8 +477,7 @@ def test_a_resumed_server_releases_no_second_model_of_a_round_when_another_clien
     given = experiment(rounds=100_000, clients=3, logic=logic, network=network)
     file = tmp_path / "experiment.yaml"
     file.write_text(given.to_yaml())
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, 3) for number in range(3)]
         until(lambda: deployment.rounds() >= 4, lambda: server.output)
@@ -495,8 +492,6 @@ def test_a_resumed_server_releases_no_second_model_of_a_round_when_another_clien
         assert resumed.code() == 2, resumed.output
         assert f"round {last} was run again" in resumed.output
         assert (run.path / "released.jsonl").read_bytes() == told
-    finally:
-        deployment.end()
 
 
 def test_the_noise_is_that_of_the_formula() -> None:
