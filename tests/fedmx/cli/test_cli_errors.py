@@ -161,11 +161,12 @@ import fedmx.cli
 fedmx.cli.main()
 """
 FAULTY = """
-import fedmx.experiment, fedmx.cli
+import fedmx.experiment
+from fedmx.cli.start import main
 def read(*arguments, **named):
     raise RuntimeError("unforeseen")
 fedmx.experiment.Experiment.read = read
-fedmx.cli.main()
+main()
 """
 
 

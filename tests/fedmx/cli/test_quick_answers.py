@@ -16,11 +16,11 @@ SLOW = (
 # One process answers several commands; after each it says what it has loaded.
 LOADED = f"""
 import sys
-import fedmx.cli
+from fedmx.cli import main
 for words in sys.argv[1:]:
     code = 0
     try:
-        fedmx.cli.main(words.split())
+        main(words.split())
     except SystemExit as ended:
         code = ended.code
     roots = {{name.partition(".")[0] for name in sys.modules}}

@@ -1,4 +1,4 @@
-"""From one round to the next over sockets: who was declined, comes back, or is still at work."""
+"""From one round to the next over sockets: who comes back, and who is gone for good."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.protocol.messages import Ready, Setup
 from fedmx.server.server import Server
 from layers.logic import Answer, Hook, Question, ServerSide
-from layers.logic.core.plan import Plan, single_lanes
+from layers.logic.core.plan import Plan
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.selectors.uniform import Uniform
@@ -115,45 +115,6 @@ def test_a_client_back_after_a_failed_round_gets_no_task_of_it(certificates: Cer
         (round,) = server.rounds()
     assert round.participants == (0, 1)
     assert [task.round for task in clients[1].tasks] == [1, 1]
-
-
-# --- clients in flight ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Patient(Selector):
-    """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
-
-    def select(self, context) -> Plan:  # type: ignore[no-untyped-def]
-        if context.round == 1:
-            return Plan(single_lanes(context.clients), enough=1, keeps_in_flight=True)
-        return Plan(((0,),), late=context.in_flight)
-
-
-def test_a_client_in_flight_back_between_rounds_is_asked_again(certificates: Certificates) -> None:
-    first_is_over, noticed = threading.Event(), threading.Event()
-    server = listening(certificates, last=2, wait_for=2, selector=Patient())
-
-    def script(client: Scripted) -> None:
-        task = client.task()
-        assert first_is_over.wait(60)
-        client.hang_up()
-        assert noticed.wait(60)
-        client.connect()
-        client.be_ready()
-        again = client.task()
-        assert (again.round, again.has_model) == (1, False)
-        client.say(update_of(task))
-
-    with server, fleet(server, certificates, {0: honest, 1: script}):
-        rounds = server.rounds()
-        next(rounds)
-        first_is_over.set()
-        until(lambda: not ready(server, 1), lambda: "client 1 is still there")
-        noticed.set()
-        until(lambda: ready(server, 1), lambda: "client 1 is not back")
-        (second,) = rounds
-    assert second.participants == (0, 1)
 
 
 # --- clients that are gone for good -------------------------------------------------------------
