@@ -190,7 +190,9 @@ def test_mlflow_takes_many_and_long_settings(tmp_path: Path, store: str) -> None
 
 
 def test_a_run_that_fails_or_is_left_has_ended_so_in_mlflow_too(store: str) -> None:
-    failing, left = (simulate(experiment(), callbacks=[MLflowLogger(store)]) for _ in range(2))
+    failing, left = (
+        simulate(experiment(), callbacks=[MLflowLogger(tracking_uri=store)]) for _ in range(2)
+    )
     with pytest.raises(ValueError, match="no more"), failing.calling():
         raise ValueError("no more")
     next(rounds := left.rounds())
