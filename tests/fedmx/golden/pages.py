@@ -41,6 +41,7 @@ compute:
   train: {{learning_rate: {rate}, epochs: 2}}
 logic: {{preset: {preset}}}
 clock: {{deadline_s: 90}}
+network: {{heartbeat_s: 4}}
 """
 FACTS = {
     "seed": 1,
