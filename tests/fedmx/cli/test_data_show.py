@@ -56,6 +56,11 @@ def test_a_table_of_ten_classes_with_four_digits_fits_into_80_columns() -> None:
     assert ["0", "99,990", "10", *["9999"] * 10] in [line.split() for line in lines]
 
 
+def test_of_many_classes_the_most_frequent_are_shown() -> None:
+    lines = shown(count([np.concatenate([np.arange(62), np.full(3, 40)])], 62))
+    assert any("40: 4, 0: 1, 1: 1, 2: 1, 3: 1, …" in line for line in lines)
+
+
 @pytest.mark.parametrize("clients", [1, 300])
 def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     y = np.arange(2000) % 10
