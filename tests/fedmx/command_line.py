@@ -92,7 +92,7 @@ def fedmx(
 def copied(
     function: str, *words: str | Path, cwd: Path, typed: str = "", page: bool = False, **more: str
 ) -> CommandResult:
-    """Run a function, as ``module:name``, in a copy of a process that has everything loaded."""
+    """Run a function, as ``module:name``, or a program; everything is loaded in its process."""
     with (
         tempfile.TemporaryFile("w+") as stdin,
         tempfile.TemporaryFile("w+") as out,
@@ -114,15 +114,27 @@ def copied(
 
 
 class Started(ForkedProcess):
-    """A command under way, as `subprocess.Popen` has it; its outputs are pipes."""
+    """A command under way, as `subprocess.Popen` has it; its outputs are pipes.
+
+    Args:
+        words: its words.
+        folder: where it runs.
+        environment: its variables.
+        starts_anew: whether the processes that it starts are no copies, but its children.
+        main: what runs, as `module:name` or as a program.
+    """
 
     def __init__(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str], starts_anew: bool
+        self,
+        words: Sequence[str],
+        folder: Path,
+        environment: Mapping[str, str],
+        starts_anew: bool = False,
+        main: str = "fedmx.cli.start:main",
     ) -> None:
         (ours_out, out), (ours_err, err) = os.pipe(), os.pipe()
         with open(os.devnull, "rb") as nothing:
             files = [nothing.fileno(), out, err]
-            main = "fedmx.cli.start:main"
             super().__init__(main, words, folder, environment, files, starts_anew=starts_anew)
         os.close(out)
         os.close(err)

@@ -52,7 +52,10 @@ class Fleet:
         self._running[client] = ClientProcess(self._python)
         self._start(server, client, memory, modules)
 
-    def end(self) -> None:
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
         """Kill what still runs."""
         for process in self._running:
             process.kill()

@@ -82,6 +82,12 @@ class Held:
         (folder / f"{module}.py").write_text(HOOK)
         self.deployment = Deployment(folder, self.file, certificates)
 
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.deployment.__exit__()
+
     def client(self, number: int) -> Process:
         """Start one client."""
         return self.deployment.client(number, self._clients, "--module", self._module)

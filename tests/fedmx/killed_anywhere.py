@@ -325,8 +325,7 @@ class Killed:
 
         The other clients live until they are told that the run is over.
         """
-        deployment = Deployment(self.folder, self.file, certificates)
-        try:
+        with Deployment(self.folder, self.file, certificates) as deployment:
             server = deployment.serve()
             clients = [deployment.client(number, CLIENTS) for number in range(1, CLIENTS)]
             words = deployment.client_words(0, CLIENTS)
@@ -338,8 +337,6 @@ class Killed:
             self._kill_at_each()
             for client in clients:
                 assert client.code() == 0, client.output
-        finally:
-            deployment.end()
 
     def _kill_at_each(self) -> None:
         words = ("resume", str(self.run.path))

@@ -120,7 +120,10 @@ class Deployment:
         """Return the facts of the run; a folder that is being made is hidden."""
         return list(self.folder.glob("runs/[!.]*/run.json"))
 
-    def end(self) -> None:
+    def __enter__(self) -> Deployment:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
         """Kill what still runs."""
         for process in self._started:
             process.kill()

@@ -100,14 +100,6 @@ class Diary(Callback):
 # --- what a callback is told ----------------------------------------------------------------
 
 
-def test_a_callback_hears_of_the_begin_of_each_round_and_of_the_end() -> None:
-    diary = Diary()
-    for _ in simulate(experiment(2), callbacks=[diary]):
-        pass
-    rounds = [("stop", 1), 1, ("stop", 2), 2]
-    assert diary.told == [("begin", []), *rounds, ("done", "all 2 rounds were run")]
-
-
 def test_a_resumed_run_tells_of_the_rounds_before_and_ends_with_its_files(tmp_path: Path) -> None:
     folder, found = new_folder(tmp_path), []
 

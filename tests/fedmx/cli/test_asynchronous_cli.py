@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from fedmx import RunFolder
-from fedmx.cli.runs import status_lines
-from fedmx.monitoring.monitor import ClientsNow, Monitor
 from tests.fedmx.command_line import ROOT, fedmx
 
 EXPERIMENT = """
@@ -67,22 +65,6 @@ def test_an_estimate_counts_updates_and_clients_at_work(file: Path, tmp_path: Pa
     waiting = ("--set", "logic.preset={name: fedavg, count: 4}")
     found = json.loads(fedmx("run", file, "--dry-run", "--json", *waiting, cwd=tmp_path).out)
     assert (found["cohort"], found["concurrency"]) == (4, None)
-
-
-def test_a_server_says_how_many_tasks_are_in_flight() -> None:
-    monitor = Monitor("a-run", "digits", 9, lambda: ClientsNow(2))
-    record = {"round": 1, "seconds": 2.0, "updates": 3, "participants": [1, 2, 1]}
-    record |= {**dict.fromkeys(("rejected", "declined", "lost"), 0), "accuracy": None}
-    monitor.concluded(record, "")
-    status = monitor.status()
-    assert [status[key] for key in ("in_flight", "staleness", "updates_per_s")] == [None] * 3
-    assert "rounds" in dict(status_lines(status, 0.0))
-    monitor.concluded({**record, "round": 2, "in_flight": 4, "staleness": [0, 1, 5]}, "")
-    status = monitor.status()
-    assert [status[key] for key in ("in_flight", "staleness", "updates_per_s")] == [4, 2.0, 1.5]
-    lines = dict(status_lines(status, 0.0))
-    assert lines["versions"].startswith("2 of 9")
-    assert "4 tasks" in lines["in flight"]
 
 
 def test_the_example_makes_versions_from_any_folder(tmp_path: Path) -> None:

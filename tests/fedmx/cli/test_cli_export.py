@@ -406,7 +406,6 @@ def test_no_file_of_the_users_is_replaced_by_a_modules_source(
     assert "net.py: fedmx did not write this file" in refused(*words, "net.safetensors")
     assert Path("net.py").read_text() == "# mine\n"
     assert not Path("net.safetensors").exists()
-    assert "is written as .safetensors, and not as a pickle" in refused(*words, "net.pt")
     assert "none/net.safetensors: cannot write it" in refused(*words, "none/net.safetensors")
     assert not list(here.glob(".writing-*"))
 
@@ -461,9 +460,3 @@ def test_word_vectors_from_a_file_are_exported_without_the_texts(
     )
     with pytest.raises(ExperimentError, match=r"tensor vectors is a constant of the model"):
         _ = Assembly(other).start
-
-
-def test_a_wrong_format_or_none_is_one_line(here: Path, refused: Callable[..., str]) -> None:
-    run = str(the_run(here))
-    assert "unknown format 'onx'; did you mean 'onnx'?" in refused("export", run, "--to", "onx")
-    assert "missing option '--to'" in refused("export", run)

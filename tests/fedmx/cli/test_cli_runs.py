@@ -12,7 +12,7 @@ import pytest
 
 from fedmx import RunFolder
 from tests.fedmx.cli.gated_run import GATE, place, rounds_of, run_in
-from tests.fedmx.command_line import CommandResult, ended, fedmx, started, wait_until
+from tests.fedmx.command_line import copied, ended, fedmx, started, wait_until
 
 
 @pytest.fixture
@@ -21,11 +21,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[CommandResult, Path]:
-    """A run that nothing disturbed, and what the command result, where columns are few."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing disturbed."""
     folder = place(tmp_path_factory.mktemp("whole"))
     (folder / "open").touch()
-    return fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True, COLUMNS="40"), folder
+    assert fedmx("run", "small.yaml", "--own-modules", cwd=folder, page=True).code == 0
+    return folder
 
 
 def finish(folder: Path, whole: Path) -> None:
@@ -41,57 +42,8 @@ def finish(folder: Path, whole: Path) -> None:
 
 
 @pytest.mark.needs_mxnet
-def test_a_run_without_a_terminal_is_told_in_plain_lines(whole: tuple[CommandResult, Path]) -> None:
-    result, folder = whole
-    run = run_in(folder).relative_to(folder)
-    lines = result.err.splitlines()  # whole ones: only a terminal has columns
-    assert result.code == 0
-    assert lines[0] == f"run folder: {run}"
-    shape = r"round (\d)/4  accuracy [\d.]+ %  loss [\d.]+  up [\d.]+ MiB  down [\d.]+ MiB"
-    found = [re.fullmatch(shape + r"(  \d+ s left)?", line) for line in lines[1:]]
-    assert [match and match[1] for match in found] == ["1", "2", "3", "4"]
-    assert re.fullmatch(
-        r"all 4 rounds were run: accuracy [\d.]+ %, loss [\d.]+\n"
-        rf"model:  {run}/model.safetensors\nreport: {run}/report.html\n",
-        result.out,
-    )
-
-
-@pytest.mark.needs_mxnet
-def test_a_run_that_is_done_is_not_resumed_and_an_edited_one_neither(
-    whole: tuple[CommandResult, Path], tmp_path: Path
-) -> None:
-    run = run_in(whole[1])
-    error = fedmx("resume", run, "--own-modules", cwd=tmp_path).error_text
-    assert "the run is done (all 4 rounds were run)" in error
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for name in ("run.json", "experiment.yaml"):
-        (copy / name).write_bytes((run / name).read_bytes())
-    yaml = (copy / "experiment.yaml").read_text()
-    (copy / "experiment.yaml").write_text(yaml.replace("seed: 1", "seed: 2"))
-    error = fedmx("resume", copy, "--own-modules", cwd=tmp_path).error_text
-    assert "is not the experiment that the run began with; restore the file" in error
-
-
-@pytest.mark.needs_mxnet
-def test_patience_is_for_deployed_clients_and_more_than_nothing(
-    whole: tuple[CommandResult, Path], tmp_path: Path
-) -> None:
-    for name in ("run.json", "experiment.yaml"):
-        (tmp_path / name).write_bytes((run_in(whole[1]) / name).read_bytes())
-    facts = (tmp_path / "run.json").read_text()
-    for seconds, text in ((5, "--patience is for a deployed run"), (0, "network.patience_s")):
-        error = fedmx(
-            "resume", tmp_path, "--own-modules", "--patience", seconds, cwd=tmp_path
-        ).error_text
-        assert text in error
-    assert (tmp_path / "run.json").read_text() == facts
-
-
-@pytest.mark.needs_mxnet
-def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_path: Path) -> None:
-    run = run_in(whole[1])
+def test_a_report_says_where_its_page_is(whole: Path, tmp_path: Path) -> None:
+    run = run_in(whole)
     result = fedmx("report", run, run, "-o", tmp_path / "page.html", cwd=tmp_path)
     assert (result.code, result.err) == (0, "")
     assert "Final accuracy" in result.out
@@ -105,7 +57,7 @@ def test_a_report_says_where_its_page_is(whole: tuple[CommandResult, Path], tmp_
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
-    folder: Path, whole: tuple[CommandResult, Path], number: signal.Signals
+    folder: Path, whole: Path, number: signal.Signals
 ) -> None:
     with started("run", "small.yaml", "--own-modules", cwd=folder) as process:
         wait_until((folder / "waiting").exists, process)
@@ -123,7 +75,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_in_the_same_bytes(
     assert len(result.err.splitlines()) == 4  # the folder, two rounds, the end
     assert RunFolder.open(run).status == "interrupted"
     if number == signal.SIGINT:
-        finish(folder, whole[1])
+        finish(folder, whole)
 
 
 CTRL_C_AT_THE_PAGE = """
@@ -139,7 +91,7 @@ main()
 def test_an_interruption_after_the_last_round_ends_command_and_run(folder: Path) -> None:
     (folder / "open").touch()
     words = ("run", "small.yaml", "--own-modules", "--set", "rounds=1")
-    result = fedmx(*words, cwd=folder, code=CTRL_C_AT_THE_PAGE)
+    result = copied(CTRL_C_AT_THE_PAGE, *words, cwd=folder)
     assert (result.code, result.out) == (130, "")
     assert result.err.splitlines()[-1] == "fedmx: interrupted"
     run = RunFolder.open(run_in(folder))
@@ -148,7 +100,7 @@ def test_an_interruption_after_the_last_round_ends_command_and_run(folder: Path)
 
 
 def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
-    folder: Path, whole: tuple[CommandResult, Path]
+    folder: Path, whole: Path
 ) -> None:
     with started("run", "small.yaml", "--own-modules", cwd=folder) as process:
         wait_until((folder / "waiting").exists, process)
@@ -164,7 +116,7 @@ def test_a_full_disk_costs_neither_the_last_checkpoint_nor_the_run(
     assert error.endswith(f"; continue with: fedmx resume {run.relative_to(folder)} --own-modules")
     checkpoint = RunFolder.open(run).latest_checkpoint()
     assert (checkpoint.round, checkpoint.warnings) == (2, ())
-    finish(folder, whole[1])
+    finish(folder, whole)
 
 
 def test_an_interruption_while_mxnet_is_loaded_leaves_nothing_behind(folder: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from fedmx import FedmxError
 from fedmx.cli.datasets import files_with_progress
 from fedmx.cli.main import main as command
-from fedmx.report.partition import count, figure, summary, table
+from fedmx.report.partition import count, figure, table
 from tests.fedmx.cli.gated_run import place
 from tests.fedmx.command_line import fedmx
 
@@ -50,35 +50,10 @@ def test_counts_have_all_samples(labels: list[int], clients: int) -> None:
     assert counts.sum(axis=1).tolist() == [len(part) for part in dealt(y, clients)]
 
 
-def test_the_summary_has_ranges_and_medians() -> None:
-    assert summary(COUNTS) == (
-        "3 clients, 6 samples; samples a client: 0 to 4 (median 2); "
-        "classes a client: 0 to 2 (median 2)"
-    )
-
-
-def test_the_table_has_a_row_for_each_client_and_a_column_for_each_class() -> None:
-    lines = shown(COUNTS)
-    cells = [line.split() for line in lines]
-    assert ["client", "samples", "classes", "0", "1", "2"] in cells
-    assert ["0", "2", "2", "1", "·", "1"] in cells
-    assert ["1", "4", "2", "·", "2", "2"] in cells
-    assert ["2", "0", "0", "·", "·", "·"] in cells
-
-
 def test_a_table_of_ten_classes_with_four_digits_fits_into_80_columns() -> None:
     lines = shown(count([np.repeat(np.arange(10), 9999)], 10))
     assert max(map(len, lines)) <= 80
     assert ["0", "99,990", "10", *["9999"] * 10] in [line.split() for line in lines]
-
-
-def test_many_clients_are_cut_and_summarised() -> None:
-    y = np.arange(1000) % 10
-    lines = shown(count(dealt(y, 100), 10))
-    assert "    14      10       1  ·  ·  ·  · 10  ·  ·  ·  ·  ·" in lines
-    assert "     …" in lines
-    assert len(lines) < 25
-    assert any("100 clients, 1,000 samples" in line for line in lines)
 
 
 def test_of_many_classes_the_most_frequent_are_shown() -> None:
@@ -183,8 +158,3 @@ def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:
     assert result.out.splitlines()[-1] == "figure: labels.png"
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, result.out.splitlines())) <= 80
-    words = ("--clients", "3", "--partition", "{name: dirichlet, alpha: 0.1}")
-    assert "3 clients, 1,442 samples" in fedmx("data", "show", "digits", *words, cwd=folder).out
-    refused = fedmx("data", "show", "digits", *words, "--figure", "labels.jpg", cwd=folder)
-    assert (refused.code, refused.out) == (2, "")
-    assert "a figure is PNG, SVG or PDF" in refused.err

@@ -231,22 +231,6 @@ def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
     ]
 
 
-def test_a_dry_run_refuses_a_plan_that_round_1_would_refuse(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (here / "plans_nobody.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from layers.logic import Selector\n"
-        "@dataclass(frozen=True)\n"
-        "class Gone(Selector):\n"
-        "    def select(self, round): return [99]\n"
-    )
-    selector = "logic.selector=plans_nobody:Gone"
-    words = ["run", "small.yaml", "--own-modules", "--set", selector, "--dry-run"]
-    assert command(words) == 2
-    assert "round 1: Gone.run trains clients [99]" in capsys.readouterr().err
-
-
 def test_no_output_replaces_a_file_that_fedmx_did_not_write(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

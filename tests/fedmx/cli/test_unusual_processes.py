@@ -11,7 +11,7 @@ import pytest
 
 from fedmx import RunFolder
 from fedmx.version import __version__
-from tests.fedmx.command_line import PATIENCE_S, environment, fedmx
+from tests.fedmx.command_line import PATIENCE_S, copied, environment
 from tests.fedmx.fork_server import ForkedProcess
 
 FILE = """\
@@ -127,5 +127,6 @@ main(["--version"])
 def test_a_python_that_is_not_known_to_work_is_refused_in_one_line(
     version: tuple[int, ...], tmp_path: Path
 ) -> None:
-    said = fedmx(code=OTHER_PYTHON.format(version=version), cwd=tmp_path)
+    said = copied(OTHER_PYTHON.format(version=version), cwd=tmp_path)
     assert f"Python {'.'.join(map(str, version))} " in said.error_text
+    assert "3.10 to 3.13" in said.error_text

@@ -53,15 +53,12 @@ def twenty(
     folder = tmp_path_factory.mktemp("twenty")
     file = folder / "experiment.yaml"
     file.write_text(EXPERIMENT)
-    deployment = Deployment(folder, file, certificates)
-    try:
+    with Deployment(folder, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, CLIENTS) for number in range(CLIENTS)]
         for process in (server, *clients):
             assert process.code() == 0, process.output
         yield simulated(folder / "simulated", file), deployment.run, deployment
-    finally:
-        deployment.end()
 
 
 Twenty = tuple[RunFolder, RunFolder, Deployment]

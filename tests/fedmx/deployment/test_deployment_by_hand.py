@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import Client, Experiment, FedmxError, OwnPart, RemoteClients, Server, SimulatedClients
+from fedmx import Client, Experiment, OwnPart, RemoteClients, Server, SimulatedClients
 from fedmx.client.client import ServerRefusedError
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Setup
@@ -343,12 +343,6 @@ def test_a_client_gives_up_when_it_was_told_to(certificates: Certificates) -> No
         Client(network, logic(), compute()) as one,
     ):
         one.run()
-
-
-def test_a_client_without_logic_and_a_way_to_learn_it_says_so(certificates: Certificates) -> None:
-    network = connector(certificates, "127.0.0.1:1", 0)
-    with pytest.raises(FedmxError, match="logic and compute, or `learn`"):
-        Client(network, logic=logic())
 
 
 def test_a_client_learns_anew_if_another_run_has_the_address(certificates: Certificates) -> None:

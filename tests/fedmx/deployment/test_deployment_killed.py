@@ -36,9 +36,8 @@ run: {checkpoint: {every: 3}}
 
 @pytest.fixture
 def held(tmp_path: Path, certificates: Certificates) -> Iterator[Held]:
-    held = Held(tmp_path, certificates, EXPERIMENT, "own_killed", CLIENTS)
-    yield held
-    held.deployment.end()
+    with Held(tmp_path, certificates, EXPERIMENT, "own_killed", CLIENTS) as held:
+        yield held
 
 
 def test_server_and_clients_that_are_killed_end_in_the_same_bytes(

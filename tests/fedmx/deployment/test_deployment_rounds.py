@@ -1,4 +1,4 @@
-"""From one round to the next over sockets: who was declined, comes back, or is still at work."""
+"""From one round to the next over sockets: who comes back, and who is gone for good."""
 
 from __future__ import annotations
 
@@ -10,18 +10,16 @@ from typing import Any
 
 import pytest
 
-from fedmx.client.client import Client
 from fedmx.deployment.client_sessions import ClientSessions
-from fedmx.protocol.messages import Failed, Ready, Setup
+from fedmx.protocol.messages import Ready, Setup
 from fedmx.server.server import Server
-from layers.logic import Answer, Hook, Logic, Question, ServerSide, Task, Training, Update
-from layers.logic.core.declaration import Trait
+from layers.logic import Answer, Hook, Question, ServerSide
 from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.selector import Selector
 from layers.logic.errors import PartFailed
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.processes import until
-from tests.fedmx.scripted import Scripted, compute, fleet, honest, listening, update_of
+from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
 
 
@@ -119,68 +117,6 @@ def test_a_client_back_after_a_failed_round_gets_no_task_of_it(certificates: Cer
     assert [task.round for task in clients[1].tasks] == [1, 1]
 
 
-# --- clients in flight ------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Patient(Selector):
-    """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
-
-    provides = frozenset({Trait.ASYNCHRONOUS})
-    tasks_per_round = 2
-
-    def run(self, round: OpenRound) -> Run[None]:
-        for client in round.clients if round.number == 1 else (0,):
-            round.train(client)
-        while round.outstanding and not (round.number == 1 and round.accepted):
-            yield from round.next()
-
-
-def test_a_client_in_flight_back_between_rounds_is_asked_again(certificates: Certificates) -> None:
-    first_is_over, noticed = threading.Event(), threading.Event()
-    server = listening(certificates, last=2, wait_for=2, selector=Patient())
-
-    def script(client: Scripted) -> None:
-        task = client.task()
-        assert first_is_over.wait(60)
-        client.hang_up()
-        assert noticed.wait(60)
-        client.connect()
-        client.be_ready()
-        again = client.task()
-        assert (again.round, again.has_model) == (1, False)
-        client.say(update_of(task))
-
-    with server, fleet(server, certificates, {0: honest, 1: script}):
-        rounds = server.rounds()
-        next(rounds)
-        first_is_over.set()
-        until(lambda: not ready(server, 1), lambda: "client 1 is still there")
-        noticed.set()
-        until(lambda: ready(server, 1), lambda: "client 1 is not back")
-        (second,) = rounds
-    assert second.participants == (0, 1)
-
-
-def test_a_client_in_flight_that_is_gone_for_good_is_lost(certificates: Certificates) -> None:
-    first_is_over = threading.Event()
-    server = listening(certificates, last=2, wait_for=2, selector=Patient(), rejoin_s=0.1)
-
-    def script(client: Scripted) -> None:
-        client.task()
-        assert first_is_over.wait(60)
-        client.hang_up()
-
-    with server, fleet(server, certificates, {0: honest, 1: script}):
-        rounds = server.rounds()
-        next(rounds)
-        first_is_over.set()
-        there = server.network._sessions.membership
-        until(lambda: (ready(server, 1), 1 not in there.samples)[1], lambda: "1 is still expected")
-        (second,) = rounds
-    assert (second.participants, second.report.of("lost")) == ((0,), (1,))
-
-
 # --- clients that are gone for good -------------------------------------------------------------
 
 
@@ -235,34 +171,3 @@ def test_nobody_waits_for_a_client_that_was_gone_for_good_before_it_was_asked(
     with server, fleet(server, certificates, {0: waits, 1: leaves}):
         (round,) = server.rounds()
     assert round.participants == participants
-
-
-class Sends:
-    """A connector of which nothing comes; it keeps what is sent."""
-
-    def __init__(self) -> None:
-        self.sent: list[Any] = []
-
-    def send(self, message: object) -> None:
-        self.sent.append(message)
-
-    def next_event(self, wait_s: float | None) -> None:
-        return None
-
-
-def test_a_client_sends_its_update_again_or_says_that_it_is_lost() -> None:
-    logic = Logic(layout=compute().engine.layout)
-    setup = Setup("run", "", "", 0, (4,), 3)
-    task = Task(1, 0, 5, Training(steps=1), *compute().engine.initial(1))
-    here, restarted = Sends(), Sends()
-    one, other = (Client(network, logic, compute()) for network in (here, restarted))  # type: ignore[arg-type]
-    for message in (setup, task, task.without_vectors()):
-        one._handle_message(message)
-    _, first, again = here.sent
-    assert isinstance(first, Update)
-    assert first is again
-    for message in (setup, task.without_vectors()):
-        other._handle_message(message)
-    _, failed = restarted.sent
-    assert isinstance(failed, Failed)
-    assert (failed.round, failed.reason) == (1, "started again after round 1, whose update is lost")

@@ -355,8 +355,7 @@ def test_the_command_line_pauses_excludes_and_stops_and_a_resumed_run_goes_on_wi
     tmp_path: Path, certificates: Certificates
 ) -> None:
     (tmp_path / "operated.yaml").write_text(EXPERIMENT)
-    deployment = Deployment(tmp_path, tmp_path / "operated.yaml", certificates)
-    try:
+    with Deployment(tmp_path, tmp_path / "operated.yaml", certificates) as deployment:
         server = deployment.serve()
         server.line("run folder: ")
         run = str(deployment.run.path)
@@ -393,8 +392,6 @@ def test_the_command_line_pauses_excludes_and_stops_and_a_resumed_run_goes_on_wi
         assert [one["participants"] for one in deployment.run.rounds()] == [[0, 1]] * 3
         assert replay(deployment.run).same is True
         assert "not running" in refused("pause")
-    finally:
-        deployment.end()
 
 
 def test_what_is_no_run_of_a_server_is_one_line(tmp_path: Path) -> None:

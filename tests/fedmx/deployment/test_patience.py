@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import Experiment, serve
+from fedmx import Experiment, ExperimentError, serve
 from layers.logic import Question
 from layers.logic.round.patience import FIRST_S, Patience
 from tests.fedmx.deployment.test_deployment_surveys import Surveyed, answering
@@ -87,3 +87,9 @@ def test_the_limit_of_a_private_run_does_not_follow_answers_unless_the_experimen
     given = {**TREE, **(PRIVATE if private else {})}
     given["network"] = {"address": "127.0.0.1:0", "tls": certificates.files, **network}
     assert serve(Experiment.from_dict(given), "run").network.patience == patience
+
+
+def test_a_private_run_is_refused_a_patience_that_follows_answers() -> None:
+    given = {**TREE, **PRIVATE, "network": {"address": "127.0.0.1:0", "patience": 5.0}}
+    with pytest.raises(ExperimentError, match="patience_s"):
+        serve(Experiment.from_dict(given), "run")

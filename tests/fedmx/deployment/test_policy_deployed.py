@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -72,14 +73,15 @@ def hostile(certificates: Certificates) -> Iterator[Hostile]:
     server.close()
 
 
+@contextlib.contextmanager
 def client_of(
     server: Hostile, certificates: Certificates, folder: Path, *words: str
-) -> tuple[Deployment, Process]:
-    deployment = Deployment(folder, folder, certificates)
-    deployment.address = server.address
-    client = deployment.client(0, 2, *words)
-    server.next(Joined)
-    return deployment, client
+) -> Iterator[tuple[Deployment, Process]]:
+    with Deployment(folder, folder, certificates) as deployment:
+        deployment.address = server.address
+        client = deployment.client(0, 2, *words)
+        server.next(Joined)
+        yield deployment, client
 
 
 @pytest.mark.parametrize(
@@ -91,8 +93,7 @@ def test_a_hostile_server_gets_a_bounded_number_of_updates_also_of_a_client_with
     overrides: list[str], most: int, hostile: Hostile, certificates: Certificates, tmp_path: Path
 ) -> None:
     """Rounds that do not exist, other tasks for one round, and models that are said to be old."""
-    deployment, client = client_of(hostile, certificates, tmp_path)
-    try:
+    with client_of(hostile, certificates, tmp_path) as (deployment, client):
         assert isinstance(hostile.setup(*overrides), Ready)
         beyond = [hostile.task(number, 0.0, number - 1) for number in range(1, 6)]
         repeated = [hostile.task(2, float(weight)) for weight in range(1, 20)]
@@ -109,24 +110,19 @@ def test_a_hostile_server_gets_a_bounded_number_of_updates_also_of_a_client_with
             hostile.setup()
             assert isinstance(hostile.task(1, 0.0), Update)  # the same one
             assert isinstance(hostile.task(1, 1.0), Failed)
-    finally:
-        deployment.end()
 
 
 @pytest.mark.parametrize("overrides", [["privacy=null"], ["seed=9"]], ids=["raw", "another-run"])
 def test_a_hostile_server_gets_nothing_beyond_the_policy_by_another_run(
     overrides: list[str], hostile: Hostile, certificates: Certificates, tmp_path: Path
 ) -> None:
-    deployment, client = client_of(hostile, certificates, tmp_path, "--max-epsilon", "1.5")
-    try:
+    with client_of(hostile, certificates, tmp_path, "--max-epsilon", "1.5") as (_, client):
         assert isinstance(hostile.setup(run="one"), Ready)
         assert isinstance(hostile.task(1, 0.0), Update)
         found = hostile.setup(*overrides, run="two")
         assert isinstance(found, CannotTakePart)
         assert "policy, epsilon" in found.reason
         assert client.code() == 2
-    finally:
-        deployment.end()
 
 
 def test_a_refusal_is_one_line_at_both_ends_and_what_is_allowed_is_counted(
@@ -135,8 +131,7 @@ def test_a_refusal_is_one_line_at_both_ends_and_what_is_allowed_is_counted(
     file, policy = tmp_path / "experiment.yaml", tmp_path / "client.yaml"
     file.write_text(EXPERIMENT)
     policy.write_text("noise: 8\nexperiments: [policy]\n")
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         strict = deployment.client(0, 2, "--max-epsilon", "1")
         assert strict.code() == 2
@@ -151,5 +146,3 @@ def test_a_refusal_is_one_line_at_both_ends_and_what_is_allowed_is_counted(
             released = tmp_path / "memory" / f"releases-client-{number}.jsonl"
             assert len(released.read_text().splitlines()) == 2
             assert released.stat().st_mode & 0o777 == 0o600
-    finally:
-        deployment.end()

@@ -150,16 +150,13 @@ def test_workers_are_portable(portable: RunFolder, model: tuple[str, str], tmp_p
 def test_a_server_and_clients_that_begin_natively_all_become_portable(
     portable: RunFolder, model: tuple[str, str], tmp_path: Path, certificates: Certificates
 ) -> None:
-    deployment = Deployment(tmp_path, write(tmp_path, "portable", *model), certificates)
-    try:
+    with Deployment(tmp_path, write(tmp_path, "portable", *model), certificates) as deployment:
         server = deployment.serve()
         client = deployment.client(0, 1, "--module", "portable_model")
         assert [one.code() for one in (server, client)] == [0, 0], server.output
         assert "portable instructions" in client.output
         assert "Traceback" not in client.output
         run = deployment.run
-    finally:
-        deployment.end()
     assert run.facts["instructions"] == "portable"
     assert run.model_path.read_bytes() == portable.model_path.read_bytes()
 

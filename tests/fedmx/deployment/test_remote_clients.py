@@ -311,6 +311,24 @@ def test_a_task_in_flight_is_lost_when_its_client_is_not_back_in_time() -> None:
     assert (left, lost.round, lost.client) == (Left(7), 2, 7)
 
 
+def test_a_client_that_is_not_back_between_the_rounds_is_given_up_and_its_task_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    round = Round([a_task(1)])
+    round.carry(Close())
+    round.sessions.membership.leave(1)
+    round.sessions.membership.clock.now_s += 61.0
+    round.clients._assembled = True
+    _, population = round.clients.open_round(STATE)
+    assert population == {0: 10, 2: 10, 3: 10}
+    assert "client 1 is not back" in caplog.text
+    round.carry(Begin(3, late=(a_task(1),)))
+    round.sessions.membership.clock.now_s += 61.0
+    round.clients._next()
+    *_, lost = round.seen()
+    assert (type(lost), lost.round, lost.client) == (ClientLost, 2, 1)
+
+
 def test_a_round_that_ended_with_an_error_leaves_no_task_to_the_next() -> None:
     round = Round([a_task(1), a_task(2)])
     round.come(an_update(1))

@@ -74,9 +74,8 @@ logic:
 @pytest.fixture
 def deployment(tmp_path: Path, certificates: Certificates) -> Iterator[Deployment]:
     file = tmp_path / "experiment.yaml"
-    made = Deployment(tmp_path, file, certificates)
-    yield made
-    made.end()
+    with Deployment(tmp_path, file, certificates) as made:
+        yield made
 
 
 def write(deployment: Deployment, end: str) -> Path:

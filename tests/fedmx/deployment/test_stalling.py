@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import threading
 import time
 from types import SimpleNamespace
@@ -67,21 +66,6 @@ def flapping(client: Scripted) -> None:
         if client.stopping:
             return
         come_back(client)
-
-
-def test_a_client_that_is_silent_in_round_1_is_given_up_by_default(
-    certificates: Certificates, short_limits: None, caplog: pytest.LogCaptureFixture
-) -> None:
-    server = listening(certificates, wait_for=3, patience=Patience(10.0))
-    scripts = {0: honest, 1: honest, 2: silent}
-    with (
-        caplog.at_level(logging.INFO, "fedmx.server"),
-        server,
-        fleet(server, certificates, scripts),
-    ):
-        (first,) = server.rounds()
-    assert (first.participants, first.report.of("lost")) == ((0, 1), (2,))
-    assert any("client 2" in text and "given up" in text for text in caplog.messages)
 
 
 @pytest.mark.parametrize("attack", [silent, flapping])

@@ -189,16 +189,16 @@ def test_a_fault_that_is_not_in_the_run_is_told_with_the_run_that_has_none(
     assert f"{sound.path} recorded them; so {faulty.path} ran other code" in report.sentence
 
 
-def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
+def test_a_bit_in_60_rounds_is_found_by_running_a_few_of_them(
     planted: Plants, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = {
-        "rounds": 200,
+        "rounds": 60,
         "run": {"checkpoint": {"every": 10, "keep": {"every": 10}}},
         "clients": 4,
         "compute": {**TREE["compute"], "train": {"steps": 1}, "evaluate": {"every": 50}},
     }
-    runs = planted(long), planted(long, round=137, victim=3)
+    runs = planted(long), planted(long, round=47, victim=3)
     begun: list[int] = []
     run_round = Server._run_round
 
@@ -208,9 +208,9 @@ def test_a_bit_in_200_rounds_is_found_by_running_a_few_of_them(
 
     monkeypatch.setattr(Server, "_run_round", noted)
     report = diff(*runs, modules=None)
-    assert (report.divergence.round, report.divergence.client) == (137, 3)
+    assert (report.divergence.round, report.divergence.client) == (47, 3)
     assert report.step.step == "Plant.send"
-    assert begun == 2 * [131, 132, 133, 134, 135, 136]  # from the checkpoints of round 130
+    assert begun == 2 * [41, 42, 43, 44, 45, 46]  # from the checkpoints of round 40
 
 
 def test_clients_with_other_fates_or_samples_are_named(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pty
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from fedmx import Assembly, Experiment, ExperimentError
 from fedmx.components.user_code import named_code, own_code
 from tests.fedmx.command_line import ROOT, environment, fedmx
+from tests.fedmx.fork_server import ForkedProcess
 
 TRACE = """
 from pathlib import Path
@@ -105,14 +105,10 @@ def test_allowed_code_runs_in_a_run_and_in_its_resumption(folder: Path, option: 
 @pytest.mark.parametrize(("answer", "runs"), [("y", True), ("n", False)])
 def test_on_a_terminal_the_user_is_asked(folder: Path, answer: str, runs: bool) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fedmx", "run", "small.yaml"],
-        cwd=folder,
-        env=environment(),
-        stdin=theirs,
-        stderr=theirs,
-        stdout=subprocess.DEVNULL,
-    )
+    with open(os.devnull, "wb") as nothing:
+        files = [theirs, nothing.fileno(), theirs]
+        words = ["run", "small.yaml"]
+        process = ForkedProcess("fedmx.cli.start:main", words, folder, environment(), files)
     os.close(theirs)
     said = b""
     while b"Run this code?" not in said:

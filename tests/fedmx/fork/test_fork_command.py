@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -41,24 +40,6 @@ def test_it_forks_and_runs_to_the_end_and_says_so(parent: RunFolder, tmp_path: P
     assert models(made)[:4] == models(parent)[:4]  # of which there was no checkpoint any more
     assert models(made)[4] != models(parent)[4]
     assert contents(parent) == before
-
-
-def test_it_prints_one_json_object(parent: RunFolder, tmp_path: Path) -> None:
-    words = ["--round", "6", "--json", "--executor", "serial", "--set", f"run.folder={tmp_path}"]
-    found = json.loads(fedmx("fork", parent.path, *words, cwd=tmp_path).out)
-    made = RunFolder.open(found["run"])
-    assert found["fork"] == made.facts["fork"]
-    assert (found["fork"]["run"], found["fork"]["round"]) == (parent.name, 6)
-    assert (found["rounds"], found["reason"]) == (8, "all 8 rounds were run")
-    assert found["accuracy"] == made.rounds()[-1]["accuracy"]
-    assert chain(made) == chain(parent)
-
-
-def test_what_it_cannot_do_is_one_line(parent: RunFolder, tmp_path: Path) -> None:
-    text = fedmx("fork", parent.path, "--round", "2", "--set", "seed=9", cwd=tmp_path).error_text
-    assert text.startswith("seed: a fork cannot change it, since ")
-    assert fedmx("fork", parent.path, cwd=tmp_path).error_text.endswith("with --round")
-    assert "there is no such folder" in fedmx("fork", "nothing", cwd=tmp_path).error_text
 
 
 def test_a_killed_fork_is_resumed_to_the_same_bits(parent: RunFolder, tmp_path: Path) -> None:

@@ -43,7 +43,12 @@ def averaging(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return record(experiment(logic), tmp_path_factory.mktemp("runs"))
 
 
-@pytest.mark.parametrize("name", SOME)
+# One of each kind of memory: of clients, hooks, aggregators, selectors, and of several at once.
+KEEPING = ("hook scaffold", "hook stc", "hook fedadam", "aggregator fedfv", "preset csfedavg")
+KEEPING += ("preset fedsso", "preset oort", "preset projected-stc", "several passes")
+
+
+@pytest.mark.parametrize("name", KEEPING)
 def test_a_fork_that_changes_nothing_is_the_run(name: str, tmp_path: Path) -> None:
     run = record(experiment(LOGIC[name]), tmp_path)
     before = contents(run)

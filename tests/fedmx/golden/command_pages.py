@@ -183,6 +183,7 @@ def lists_of_runs(parent: Path) -> str:
         lines += said("runs", grid.path, columns=columns)
     for name in ("empty", "file", "missing", "runs/first"):
         lines += said("runs", parent / name)
+    lines += said("runs", parent / "empty", "--json")
     text = re.sub(r'"(age_s|started)": (\d+|"[^"]+")', r'"\1": ...', "\n".join(lines))
     return text.replace("}, {", "},\n{")
 
@@ -461,8 +462,9 @@ def explanations(parent: Path) -> str:
     lines += said("list", "uploads")
     lines += said("list", "models", "--engine", "torch")
     for name in (
-        *("shards", "fedavgm", "stc", "uniform"),
-        *("compute.train.learning_rate", "run.checkpoint", "logic.selector"),
+        *("shards", "fedavgm", "stc", "uniform", "projected-stc", "astraea", "fedadam", "scaffold"),
+        *("compute.train.learning_rate", "run.checkpoint", "logic.selector", "projected-stk"),
+        *("learning_rate", "compute.train", "stop", "every", "logic.hooks.0.mu"),
     ):
         lines += said("explain", name)
     lines += said("explain", parent / "trial.yaml")

@@ -41,6 +41,7 @@ compute:
   train: {{learning_rate: {rate}, epochs: 2}}
 logic: {{preset: {preset}}}
 clock: {{deadline_s: 90}}
+network: {{heartbeat_s: 4}}
 """
 FACTS = {
     "seed": 1,
@@ -51,6 +52,7 @@ FACTS = {
     "chance": 0.1,
     "shape": [8, 8, 1],
     "builds": {"mxnet": "1.9.1", "numpy": "2"},
+    "variables": {"MXNET_ENGINE_TYPE": "NaiveEngine", "MXNET_MKLDNN_ENABLED": "1"},
     "code": {"own.py": "0123456789abcdef" * 4},
 }
 

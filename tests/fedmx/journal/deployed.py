@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 from fedmx import RunFolder
 from fedmx.history import rerun
-from tests.fedmx.held import Held
 from tests.fedmx.timeless import timeless
 
 EXPERIMENT = """
@@ -19,15 +15,6 @@ compute:
   normalise: {scale: 16}
   train: {steps: 5, batch_size: 10, learning_rate: 0.05}
 """
-
-
-@contextlib.contextmanager
-def ending(held: Held) -> Iterator[Held]:
-    """Ends the processes of a deployment, whatever happens."""
-    try:
-        yield held
-    finally:
-        held.deployment.end()
 
 
 def assert_replayed(run: RunFolder) -> None:

@@ -46,7 +46,7 @@ def run(
 ) -> Iterator[RunFolder]:
     """A run that loses a client and its server."""
     held = Held(tmp_path_factory.mktemp("journal"), certificates, EXPERIMENT, "own_flow", CLIENTS)
-    with deployed.ending(held):
+    with held:
         _go_through(held)
         yield held.deployment.run
 

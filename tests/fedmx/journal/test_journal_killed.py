@@ -41,8 +41,7 @@ def run(
 ) -> Iterator[RunFolder]:
     """A run in which nothing went well."""
     folder = tmp_path_factory.mktemp("journal")
-    held = Held(folder, certificates, EXPERIMENT, "own_course", CLIENTS)
-    with deployed.ending(held):
+    with Held(folder, certificates, EXPERIMENT, "own_course", CLIENTS) as held:
         _go_through(held)
         yield held.deployment.run
 

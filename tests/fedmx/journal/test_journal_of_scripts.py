@@ -18,10 +18,10 @@ from fedmx.history.recorded import follow
 from fedmx.journal.journal import Journal, JournalError, UpdateArrived, journals_of
 from fedmx.simulation.executors.executor import AnswerResult, TrainResult
 from layers.logic import ClientLedger, Offer, Question, StateLost, Task, Verdict
+from layers.logic.core.declaration import Trait
 from layers.logic.core.round import OpenRound, Run
 from layers.logic.core.selector import Selector
 from layers.logic.selectors.uniform import Uniform
-from tests.fedmx.deployment.test_deployment_rounds import Patient
 from tests.fedmx.scripted import Least, Scripted, compute, fleet, honest, listening, update_of
 from tests.fedmx.timeless import timeless
 from tests.network.conftest import Certificates
@@ -108,6 +108,20 @@ class FirstOne(Selector):
             round.train(client, group="all")
         needed = 1 if round.number == 1 else 2
         yield from round.until({"all": needed} if self.grouped else needed)
+
+
+@dataclass(frozen=True)
+class Patient(Selector):
+    """One update is enough in round 1; round 2 waits for client 0 and for those in flight."""
+
+    provides = frozenset({Trait.ASYNCHRONOUS})
+    tasks_per_round = 2
+
+    def run(self, round: OpenRound) -> Run[None]:
+        for client in round.clients if round.number == 1 else (0,):
+            round.train(client)
+        while round.outstanding and not (round.number == 1 and round.accepted):
+            yield from round.next()
 
 
 def late(client: Scripted, task: Task, first_is_over: threading.Event) -> None:

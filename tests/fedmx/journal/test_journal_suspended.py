@@ -33,10 +33,8 @@ def run(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[RunFolder]:
     """A run with a client that is silent in every round."""
-    held = Held(
-        tmp_path_factory.mktemp("suspended"), certificates, EXPERIMENT, "own_suspended", CLIENTS
-    )
-    try:
+    folder = tmp_path_factory.mktemp("suspended")
+    with Held(folder, certificates, EXPERIMENT, "own_suspended", CLIENTS) as held:
         for round in range(1, ROUNDS + 1):
             held.hold(round, 1)
         server = held.deployment.serve()
@@ -47,8 +45,6 @@ def run(
         for process in (server, *clients):
             assert process.code() == 0, process.output
         yield held.deployment.run
-    finally:
-        held.deployment.end()
 
 
 def test_the_silent_client_was_suspended_after_two_rounds(run: RunFolder) -> None:

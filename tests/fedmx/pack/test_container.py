@@ -66,7 +66,7 @@ def test_any_zip_program_opens_a_pack() -> None:
 
 def test_every_single_changed_byte_is_found() -> None:
     for place in range(len(CONTENT)):
-        for flipped in (0x01, 0x20, 0x80, 0xFF):
+        for flipped in (0x01, 0x80):
             changed = bytearray(CONTENT)
             changed[place] ^= flipped
             with pytest.raises(PackError):

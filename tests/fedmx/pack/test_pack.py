@@ -82,8 +82,6 @@ def test_an_unpacked_pack_is_a_run_folder(file: Path, folder: Path, tmp_path: Pa
     assert opened.modules_path == tmp_path / "opened" / "modules"
     opened.check(opened.model_path)
     write_report([opened], tmp_path / "report.html")
-    again = fedmx("unpack", file, "opened", cwd=tmp_path)
-    assert again.error_text == "opened: it exists; give the name of a new folder"
 
 
 def test_an_unpacked_run_can_be_moved(file: Path, tmp_path: Path) -> None:

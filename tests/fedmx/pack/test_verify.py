@@ -65,18 +65,10 @@ def test_a_pack_of_fedmxs_own_code_runs_again_in_the_same_bits(plain: Path) -> N
 def test_no_code_of_a_pack_runs_without_trust(own: Path, tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     done = fedmx("verify", own, cwd=tmp_path, FEDMX_TEST_TRACE=str(trace))
-    assert done.code == 4, done
-    assert done.err == ""
+    assert (done.code, done.err) == (4, "")
     assert not trace.exists()
-    lines = [line.split(":", 1) for line in done.out.splitlines()]
-    code = [text.strip() for label, text in lines if label == "code"]
-    assert code == [
-        "logic.hooks.0: mine:Mine (a module of the pack)",
-        "modules/mine.py: 15 lines",
-        "modules/shared_by_mine.py: 1 lines",
-    ]
-    assert "not run again: it needs code that is not fedmx's" in done.out
-    assert f"if you trust it: fedmx verify {own} --trust" in done.out
+    for part in ("mine:Mine", "modules/mine.py", "modules/shared_by_mine.py", "--trust"):
+        assert part in done.out
 
 
 def test_with_trust_it_runs_the_modules_of_the_pack_alone(own: Path, tmp_path: Path) -> None:
@@ -265,12 +257,6 @@ def test_a_portable_run_is_run_again_on_the_portable_instructions(tmp_path: Path
     assert done.code == 0, done.err
     found = verify(tmp_path / "x.fedmx")  # this process runs on the CPU's own
     assert (found.outcome, found.versions) == ("same bits", ())
-
-
-def test_a_file_that_is_no_pack_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "x.fedmx").write_bytes(b"PK nothing")
-    assert "not a pack" in fedmx("verify", "x.fedmx", cwd=tmp_path).error_text
-    assert "y.fedmx: cannot read it" in fedmx("verify", "y.fedmx", cwd=tmp_path).error_text
 
 
 @pytest.mark.needs_second_python

@@ -17,7 +17,6 @@ from fedmx import (
     FedmxError,
     RunFolder,
     recorded,
-    serve,
     simulate,
 )
 from fedmx.callbacks.trackers import Tracker, files_of
@@ -38,6 +37,7 @@ from tests.network.conftest import Certificates
 
 pytestmark = pytest.mark.timeout(300)
 PRIVACY = {"name": "central", "clip": 0.5, "delta": 1e-2, "noise": 1.1}
+ADAPTIVE = {**PRIVACY, "quantile": 0.5, "bit_noise": 1.0}
 MECHANISM = Mechanism(1.1, 0.5)
 LOCAL = {"name": "local", "clip": 0.5, "delta": 1e-2, "noise": 4.0}
 IN_PUBLIC = {"selector": {"name": "uniform", "fraction": 0.5}, "aggregator": "median"}
@@ -75,18 +75,22 @@ def weights(one: Experiment) -> bytes:
         return simulation.weights.tobytes()
 
 
-def test_an_adaptive_clip_is_recorded_and_goes_on_after_a_kill_on_every_executor() -> None:
-    adaptive = {**PRIVACY, "quantile": 0.5, "bit_noise": 1.0}
-    with simulate(experiment(privacy=adaptive)) as simulation:
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_run_that_was_killed_goes_on_in_the_same_bits_with_its_account_on_every_executor(
+    adaptive: bool,
+) -> None:
+    privacy = ADAPTIVE if adaptive else PRIVACY
+    with simulate(experiment(privacy=privacy)) as simulation:
         rounds = iter(simulation)
         next(rounds)
         kept = simulation.checkpoint()
-        told = [one.record()["clip"] for one in rounds]
+        told = [(one.epsilon, one.record().get("clip")) for one in rounds]
         expected = simulation.weights.tobytes()
-    assert len(set(told)) == 3
-    with simulate(experiment(privacy=adaptive, executor={"processes": 2})) as simulation:
+    assert len({clip for _, clip in told}) == (3 if adaptive else 1)
+    assert adaptive or [epsilon for epsilon, _ in told] == [spent(2), spent(3), spent(4)]
+    with simulate(experiment(privacy=privacy, executor={"processes": 2})) as simulation:
         simulation.restore(kept)
-        assert [one.record()["clip"] for one in simulation] == told
+        assert [(one.epsilon, one.record().get("clip")) for one in simulation] == told
         assert simulation.weights.tobytes() == expected
 
 
@@ -96,19 +100,6 @@ def test_the_bits_of_a_private_run_are_those_of_every_executor_and_of_its_seed()
     assert weights(experiment(seed=4)) != alone
     assert weights(experiment(privacy={**PRIVACY, "noise": 1.2})) != alone
     assert weights(experiment(privacy=None)) != alone
-
-
-def test_a_private_run_that_was_killed_goes_on_in_the_same_bits_and_with_the_same_account() -> None:
-    with simulate(experiment()) as simulation:
-        rounds = iter(simulation)
-        next(rounds)
-        kept = simulation.checkpoint()
-        told = [one.epsilon for one in rounds]
-        expected = simulation.weights.tobytes()
-    with simulate(experiment()) as simulation:
-        simulation.restore(kept)
-        assert [one.epsilon for one in simulation] == told == [spent(2), spent(3), spent(4)]
-        assert simulation.weights.tobytes() == expected
 
 
 @pytest.fixture(scope="module")
@@ -268,8 +259,7 @@ def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
 ) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text(experiment(privacy=LOCAL, logic=IN_PUBLIC, clients=2, rounds=2).to_yaml())
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, 2) for number in range(2)]
         for process in (server, *clients):
@@ -279,20 +269,12 @@ def test_a_deployed_local_run_counts_and_cannot_be_replayed_elsewhere(
         ]
         with pytest.raises((FedmxError, LogicError), match="secret of each client"):
             replay(deployment.run)
-    finally:
-        deployment.end()
 
 
-ADAPTIVE = {**PRIVACY, "quantile": 0.5, "bit_noise": 1.0}
 TREE_NOISE: dict[str, Any] = {
     "privacy": {"name": "dp-ftrl", "clip": 0.5, "delta": 1e-2, "noise": 4.0},
     "logic": {**TREE["logic"], "selector": {"name": "cyclic", "period": 2}},
 }
-DEPLOYED = pytest.mark.parametrize(
-    "changed",
-    [{}, {"privacy": ADAPTIVE}, TREE_NOISE, {"privacy": LOCAL, "logic": IN_PUBLIC}],
-    ids=["central", "adaptive", "dp-ftrl", "local"],
-)
 
 
 def goes_on(given: Experiment, run: RunFolder, without: tuple[int, ...] = ()) -> None:
@@ -321,8 +303,17 @@ def lose_checkpoints(run: RunFolder, after: int, how: str) -> None:
             run.checkpoint_path(round).write_bytes(content)
 
 
-@DEPLOYED
-@pytest.mark.parametrize(("after", "how"), [(3, "damaged"), (3, "removed"), (1, "removed")])
+@pytest.mark.parametrize(
+    ("changed", "after", "how"),
+    [
+        ({}, 3, "damaged"),
+        ({}, 1, "removed"),
+        ({"privacy": ADAPTIVE}, 3, "removed"),
+        (TREE_NOISE, 3, "removed"),
+        ({"privacy": LOCAL, "logic": IN_PUBLIC}, 3, "removed"),
+    ],
+    ids=["damaged", "central", "adaptive", "dp-ftrl", "local"],
+)
 def test_a_model_that_clients_may_have_is_not_followed_by_another_of_its_round(
     changed: dict[str, Any], after: int, how: str, tmp_path: Path
 ) -> None:
@@ -424,21 +415,12 @@ def test_trackers_and_tensorboard_get_of_a_private_deployment_what_follows_from_
     assert "report.html" in files
 
 
-def test_a_deployment_has_a_patience_that_does_not_follow_the_others() -> None:
-    with pytest.raises(ExperimentError, match="patience_s"):
-        serve(experiment(network={"patience": 5.0}), "one")
-    for network, limit_s in (({}, 3600.0), ({"patience_s": 7.0}, 7.0), ({"patience": None}, None)):
-        with serve(experiment(network=network), "one") as server:
-            assert server.network.patience.limit_s == limit_s
-
-
 def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certificates) -> RunFolder:
     """The run of a deployed server that is killed after three rounds, and goes on without the
     checkpoint of its last one."""
     file = tmp_path / "experiment.yaml"
     file.write_text(given.to_yaml())
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, given.clients) for number in range(given.clients)]
         until(lambda: deployment.rounds() >= 3, lambda: server.output)
@@ -450,8 +432,6 @@ def killed_and_resumed(given: Experiment, tmp_path: Path, certificates: Certific
             assert process.code() == 0, process.output
         assert (deployment.run.path / "released.jsonl").read_bytes().startswith(released)
         return deployment.run
-    finally:
-        deployment.end()
 
 
 def test_a_deployed_private_run_is_killed_resumed_and_replayed(
@@ -479,8 +459,7 @@ def test_a_resumed_server_releases_no_second_model_of_a_round_when_another_clien
     given = experiment(rounds=100_000, clients=3, logic=logic, network=network)
     file = tmp_path / "experiment.yaml"
     file.write_text(given.to_yaml())
-    deployment = Deployment(tmp_path, file, certificates)
-    try:
+    with Deployment(tmp_path, file, certificates) as deployment:
         server = deployment.serve()
         clients = [deployment.client(number, 3) for number in range(3)]
         until(lambda: deployment.rounds() >= 4, lambda: server.output)
@@ -495,8 +474,6 @@ def test_a_resumed_server_releases_no_second_model_of_a_round_when_another_clien
         assert resumed.code() == 2, resumed.output
         assert f"round {last} was run again" in resumed.output
         assert (run.path / "released.jsonl").read_bytes() == told
-    finally:
-        deployment.end()
 
 
 def test_the_noise_is_that_of_the_formula() -> None:

@@ -12,13 +12,6 @@ from tests.fedmx.command_line import fedmx
 from tests.fedmx.recorded_runs import run_of
 
 
-def test_a_whole_run_is_replayed_round_by_round(halving: RunFolder, tmp_path: Path) -> None:
-    said = fedmx("replay", halving.path, "--own-modules", cwd=tmp_path)
-    assert said.code == 0, said.err
-    rounds = [f"round {number}: the same bits, 6 updates" for number in range(1, 7)]
-    assert said.out.splitlines() == [*rounds, "6 rounds replayed to the recorded bits"]
-
-
 def test_the_steps_of_a_client_fit_in_80_columns(halving: RunFolder, tmp_path: Path) -> None:
     words = ("replay", halving.path, "--own-modules", "--round", "5", "--client", "3")
     said = fedmx(*words, cwd=tmp_path)
@@ -78,15 +71,6 @@ def test_a_part_is_one_object_for_the_next_program(halving: RunFolder, tmp_path:
     steps = {one["step"]: one for one in part["steps"]}
     assert steps["Halving.send"]["end"] == "client"
     assert steps["training"]["notes"]["steps"] > 0
-
-
-def test_own_code_does_not_run_without_permission(halving: RunFolder, tmp_path: Path) -> None:
-    assert "allow it: --own-modules" in fedmx("replay", halving.path, cwd=tmp_path).error_text
-
-
-def test_a_client_without_a_round_is_refused(halving: RunFolder, tmp_path: Path) -> None:
-    said = fedmx("replay", halving.path, "--client", "3", cwd=tmp_path)
-    assert said.error_text == "--client and --break need --round; give one"
 
 
 ENDLESS = """

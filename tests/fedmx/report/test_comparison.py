@@ -24,7 +24,7 @@ from matplotlib.text import Annotation
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedmx import Experiment, FedmxError, RunFolder
+from fedmx import FedmxError, RunFolder
 from fedmx.cli.main import app
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
@@ -146,17 +146,10 @@ def test_a_band_has_the_mean_and_the_range_over_common_rounds(tmp_path: Path) ->
     assert band.tails == [[(2, 0.4), (3, 0.9)]], "rounds of a single seed have no mean"
 
 
-def test_the_table_has_the_mean_and_the_range_of_each_group(six: list[RunFolder]) -> None:
+def test_the_page_has_the_mean_the_range_and_the_seeds_of_each_group(six: list[RunFolder]) -> None:
     page = page_of(six)
-    assert "<td>40.00 %" in page
-    assert all(run.name in page for run in six), "the folder of each seed is named"
-    assert "20.00 % to 60.00 %" in page
-    console = Console(width=80)
-    with console.capture() as captured:
-        console.print(Comparison.of(six).text())
-    shown = captured.get()
-    assert "fedprox (3 seeds)" in shown
-    assert "20.00 % to 60.00 %" in shown
+    for part in ("<td>40.00 %", "20.00 % to 60.00 %", *(run.name for run in six)):
+        assert part in page
 
 
 def cells_of(compared: Comparison) -> dict[str, list[Cell]]:
@@ -190,17 +183,6 @@ def test_means_are_over_the_seeds_that_have_finished(tmp_path: Path) -> None:
     assert r"\strut} & 30.00 & 30.00 & 1 & 2.00 \\" in latex
     assert r"\scriptsize 2 of 3 seeds & \scriptsize 20.00--40.00 &" in latex
     assert compared.groups[0].title.endswith("(3 seeds, 1 not finished)")
-
-
-def test_a_seed_that_misses_the_target_leaves_no_mean(tmp_path: Path) -> None:
-    runs = [make(tmp_path, seed=seed, accuracies=(0.2, 0.2 * seed)) for seed in (1, 2, 3)]
-    compared = Comparison.of(runs, 0.4)
-    for label in ("To 40 %: rounds", "To 40 %: bytes up and down"):
-        (cell,) = cells_of(compared)[label]
-        assert (cell.text, cell.range) == ("–", "2 of 3 reached it")
-    latex = latex_table(compared.groups, 0.4)
-    assert r" & -- & -- \\" in latex
-    assert r"& \scriptsize 2 of 3 & \scriptsize 2 of 3 \\" in latex
 
 
 def test_the_medians_say_how_many_seeds_reached_the_target(six: list[RunFolder]) -> None:
@@ -443,35 +425,20 @@ def test_latex_has_all_digits_of_a_large_number_of_rounds(six: list[RunFolder]) 
     assert " & 1234 & " in latex_table([replace(group, runs=(run,))], 0.5)
 
 
-def test_csv_has_a_row_for_each_run_and_each_round(six: list[RunFolder], tmp_path: Path) -> None:
-    compared = Comparison.of(six, 0.4)
-    compared.write_csv(tmp_path / "runs.csv")
-    with (tmp_path / "runs.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["fedmx_group"], row["seed"], row["logic.preset"]) for row in rows[2:4]] == [
-        ("fedavg", "3", "fedavg"),
-        ("fedprox", "1", "fedprox"),
-    ]
-    assert [row["rounds_to_target"] for row in rows[:3]] == ["", "2", "2"]
-    assert float(rows[2]["accuracy"]) == pytest.approx(0.6)
-    assert (rows[2]["up_bytes"], rows[0]["run"]) == (str(2 * 2**20), str(six[0].path))
-    compared.write_figures(tmp_path / "figures")
-    with (tmp_path / "figures" / "curves.csv").open(newline="") as file:
+def test_the_curves_beside_the_figures_have_a_row_for_each_round(
+    six: list[RunFolder], tmp_path: Path
+) -> None:
+    Comparison.of(six, 0.4).write_figures(tmp_path)
+    with (tmp_path / "curves.csv").open(newline="") as file:
         rounds = list(csv.DictReader(file))
     assert len(rounds) == 12
     second = rounds[1]
     assert (second["round"], second["accuracy"], second["bytes"]) == ("2", "0.2", str(4 * 2**20))
 
 
-def test_latex_has_booktabs_rules_and_escaped_names(six: list[RunFolder], tmp_path: Path) -> None:
-    best = make(tmp_path / "runs", "fedprox", 4, rate="0.5", accuracies=(0.9, 0.95))
-    Comparison.of([*six, best], 0.4).write_latex(tmp_path / "table.tex")
-    text = (tmp_path / "table.tex").read_text("utf-8")
-    for rule in (r"\toprule", r"\midrule", r"\bottomrule", r"\begin{tabular}{@{}lrrrr@{}}"):
-        assert rule in text
-    assert r"fedavg, learning\_rate 0.1\strut} & 40.00 & 40.00 & -- & -- \\" in text
-    assert r"fedprox, learning\_rate 0.5\strut} & 95.00 & 95.00 & 1 & 2.00 \\" in text
-    assert all(line.count("&") == 4 for line in text.splitlines() if line.endswith(r"\\"))
+def test_latex_has_escaped_names(tmp_path: Path) -> None:
+    compared = Comparison.of([make(tmp_path), make(tmp_path, rate="0.5")])
+    assert r"\raggedright learning\_rate 0.1\strut}" in latex_table(compared.groups, None)
     assert escape(r"a_b 50% #1 \x{} ~^$&") == (
         r"a\_b 50\% \#1 \textbackslash{}x\{\} \textasciitilde{}\textasciicircum{}\$\&"
     )
@@ -549,13 +516,8 @@ def test_each_figure_can_be_saved_without_a_network(six: list[RunFolder], tmp_pa
 
 def test_one_switch_chooses_the_axis_of_all_curves_without_a_script(six: list[RunFolder]) -> None:
     page = page_of(six)
-    switch = re.findall(r'<input type="radio" name="axis" id="([^"]+)"( checked="")?>', page)
-    assert switch == [("axis-0", ' checked=""'), ("axis-1", ""), ("axis-2", "")]
-    labels = re.findall(r'<label for="axis-\d">([^<]+)</label>', page)
-    assert labels == ["against rounds", "against bytes", "against machine time"]
-    for key, *_ in switch:
-        assert f'class="figures of-{key}"' in page
-        assert f"#{key}:checked ~ .of-{key}" in page
+    for axis in range(3):
+        assert f"#axis-{axis}:checked ~ .of-axis-{axis}" in page
     assert "<script" not in page
 
 
@@ -651,17 +613,3 @@ def test_a_long_line_has_few_markers_at_rounds_of_its_own(tmp_path: Path, rounds
     assert len(marked) == 3
     assert all(6 <= len(one) <= 10 for one in marked)
     assert len(set.union(*marked)) == sum(map(len, marked))
-
-
-def test_settings_that_are_no_defaults_come_first_and_the_others_are_folded(tmp_path: Path) -> None:
-    tree = {"rounds": 3, "clients": 4, "compute": {"model": "2nn", "data": "digits"}}
-    experiment = Experiment(**tree, logic={"preset": {"name": "fedprox", "mu": 0.5}}, seed=7)
-    page = page_of([RunFolder.create(tmp_path, "a", experiment.to_yaml(), {})])
-    section = page[page.index("<h2>Experiment</h2>") :].replace("<wbr>", "")
-    first, folded, *_ = section.split("<details>")
-    shown = dict(re.findall(r'<th scope="row">([^<]*)</th><td>([^<]*)</td>', first))
-    own = {"seed": "7", "rounds": "3", "clients": "4", "compute.model": "2nn"}
-    preset = {"logic.preset": "fedprox", "logic.preset.mu": "0.5"}
-    assert shown == {**own, "compute.data": "digits", **preset}
-    assert "settings with their default values" in folded
-    assert "train.learning_rate" in folded

@@ -199,15 +199,8 @@ def test_the_results_are_totals_of_the_records(tmp_path: Path) -> None:
         "To 80 %: bytes up and down": ["6.00 MiB"],
         "To 80 %: machine time": ["6.00 s"],
     }
-    text = Reader(page_of(run)).text
-    for shown in ("70.00 %", "90.00 %", "5 of 5", "5.00 MiB", "10.0 s", "To 80 %", "round 3"):
-        assert shown in text
-    assert "Final accuracy70.00 %after round 5Best accuracy90.00 %round 4" in text
-    rising = make(tmp_path, [record(n, a) for n, a in enumerate([0.5, 0.7], start=1)])
-    rising.finish("done")
-    text = Reader(page_of(rising)).text
-    assert "Final accuracy70.00 %after round 2, the best" in text
-    assert "Best accuracy" not in text
+    best = "Final accuracy70.00 %after round 5Best accuracy90.00 %round 4"
+    assert best in Reader(page_of(run)).text
 
 
 def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> None:
@@ -219,9 +212,6 @@ def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> No
     assert rows["Up a round against float32"] == ["72 x smaller (float32: 72.00 MiB)", "–"]
     assert rows["Down a round"] == ["4.00 MiB", "–"]
     assert rows["Down a round against float32"] == ["24 x smaller (float32: 96.00 MiB)", "–"]
-    text = Reader(page_of(run)).text
-    assert "clients to server; 1.00 MiB a round, 72 x smaller (float32: 72.00 MiB)" in text
-    assert "server to clients; 4.00 MiB a round, 24 x smaller (float32: 96.00 MiB)" in text
 
 
 @pytest.mark.parametrize(
@@ -383,20 +373,8 @@ def test_the_terminal_shows_the_same_figures_without_control_sequences(tmp_path:
 
 def test_quantities_have_few_digits_and_their_unit() -> None:
     sizes = (0, 0.01, 0.9999, 1, 1.5, 99.99, 100, 150.25, 999.9, 1000, 12345)
-    assert [mebibytes(n * 2**20).removesuffix(" MiB") for n in sizes] == (
-        [
-            "0",
-            "0.0100",
-            "0.9999",
-            "1.00",
-            "1.50",
-            "99.99",
-            "100.0",
-            "150.2",
-            "999.9",
-            "1,000",
-            "12,345",
-        ]
+    assert " ".join(mebibytes(n * 2**20).removesuffix(" MiB") for n in sizes) == (
+        "0 0.0100 0.9999 1.00 1.50 99.99 100.0 150.2 999.9 1,000 12,345"
     )
     times_s = (0.123, 0.9994, 0.9996, 7.46, 9.994, 9.996, 59.9, 59.96, 723, 3599.9, 12000, 4e6)
     assert ", ".join(map(duration, times_s)) == (
@@ -414,33 +392,11 @@ def test_quantities_have_few_digits_and_their_unit() -> None:
     assert {finite(one) for one in nothing} == {None}
 
 
-FACTS = {
-    "builds": {"mxnet": "b3578efd", "numpy": "8297b419"},
-    "code": {"hooks.py": "39577e58b81874be0b782f2cc7dbeb7f"},
-    "variables": {"MXNET_ENGINE_TYPE": "NaiveEngine", "MXNET_MKLDNN_ENABLED": "1"},
-    "shape": [1, 28, 28],
-    "chance": 0.10140845070422536,
-}
-
-
 def run_with_facts(parent: Path, seed: int = 1) -> RunFolder:
-    facts = {"seed": seed, "mode": "simulation", "started": "2026-11-22T12:52:14+00:00", **FACTS}
+    facts = {"seed": seed, "mode": "simulation", "started": "2026-11-22T12:52:14+00:00"}
     folder = RunFolder.create(parent, "digits", EXPERIMENT, facts)
     folder.append_round(record(1, 0.5))
     return folder
-
-
-def test_facts_are_written_for_readers(tmp_path: Path) -> None:
-    page = page_of(run_with_facts(tmp_path))
-    for text in (
-        "2026-11-22 12:52:14 UTC",
-        "mxnet b3578efd, numpy 8297b419",
-        "hooks.py 39577e58b81874be",
-        "MXNET_ENGINE_TYPE NaiveEngine, MXNET_MKLDNN_ENABLED 1",
-        "1 x 28 x 28",
-        "10.14 %",
-    ):
-        assert f"<td>{text}</td>" in page
 
 
 def test_the_head_of_the_page_names_the_parts_that_replace_those_of_the_preset(tmp_path) -> None:
@@ -449,7 +405,7 @@ logic: {preset: fedavg, aggregator: {name: krum, byzantine: 1}, trainer: ditto}
 compute: {model: 2nn, loss: {name: focal}}
 attack: {name: sign-flip, clients: 0.2}
 """
-    folder = RunFolder.create(tmp_path, "parts", text, {"seed": 1, **FACTS})
+    folder = RunFolder.create(tmp_path, "parts", text, {"seed": 1})
     folder.append_round(record(1, 0.5))
     words = "fedavg · aggregator krum · trainer ditto · loss focal · attack sign-flip"
     assert words in page_of(folder)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from fedmx import RunFolder
-from fedmx.report import write_report
 from fedmx.report.participation import STATUSES
 from fedmx.report.staleness import MAX_BARS, quantile, staleness_section
 from fedmx.report.summary import RunSummary
@@ -131,27 +130,12 @@ def test_participation_counts_tasks_that_ended(run: RunFolder) -> None:
     assert sum(one.down_bytes for one in clients) == sum(one["down_bytes"] for one in records)
 
 
-def test_the_page_says_how_stale_updates_were(run: RunFolder, tmp_path: Path) -> None:
-    values = [tau for one in run.rounds() for tau in one["staleness"]]
+def test_the_figure_of_staleness_can_be_read_on_a_dark_page(run: RunFolder) -> None:
     section = staleness_section(RunSummary.of(run), "this one")
     assert section is not None
-    for said in (
-        f"{len(values)} updates",
-        f"{values.count(0)} of them fresh",
-        f"median {quantile(values, 0.5)}",
-        f"all at most {max(values)}",
-        "Staleness of this one",
-    ):
-        assert said in section
-    names = ("tasks in flight", "largest staleness", "mean staleness")
-    for name in names:  # in the colour of the page, so that it can be read on a dark one
+    for name in ("tasks in flight", "largest staleness", "mean staleness"):
         (drawn,) = re.findall(rf"<text [^>]*>{name}</text>", section)
         assert "var(--ink)" in drawn
-    page = tmp_path / "page.html"
-    write_report([run], page)
-    text = page.read_text(encoding="utf-8")
-    for part in ("<h2>Staleness</h2>", "Timeline of versions", "each makes a version"):
-        assert part in text
 
 
 def test_a_bar_stands_for_several_values_where_there_are_many(run: RunFolder) -> None:

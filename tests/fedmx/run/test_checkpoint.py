@@ -6,8 +6,6 @@ import json
 import math
 import signal
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,8 @@ from fedmx.run.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from tests.fedmx.command_line import ROOT, Started, ended, environment
 
-ROOT = Path(__file__).resolve().parents[3]
 DTYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?", ">f4", ">i8"]
 
 arrays = st.sampled_from(DTYPES).flatmap(
@@ -233,7 +231,7 @@ def test_a_text_that_is_no_state_is_a_value_error(text: str) -> None:
     assert text.strip()[0] in '"[-0123456789tfn{'
 
 
-def child(code: str, folder: RunFolder) -> subprocess.Popen[str]:
+def child(code: str, folder: RunFolder) -> Started:
     preamble = """
 import os, signal, sys
 import numpy as np
@@ -245,12 +243,7 @@ def state(number):
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    return subprocess.Popen(
-        [sys.executable, "-c", preamble + code, str(folder.path)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return Started([str(folder.path)], ROOT, environment(), main=preamble + code)
 
 
 def test_a_full_disk_costs_neither_checkpoint(folder: RunFolder) -> None:
@@ -268,7 +261,7 @@ except CheckpointError as error:
 """,
         folder,
     )
-    output, _ = process.communicate()
+    output = ended(process).out
     assert "cannot write the checkpoint" in output
     assert "File too large" in output
     assert output.endswith("free disk space; resume the run\n")
@@ -295,8 +288,7 @@ def test_a_process_killed_while_it_saves_costs_no_checkpoint(
     for number in (1, 2):
         folder.save_checkpoint(number, state(number), keep=Keep(2))
     process = child(f"{moment}\nfolder.save_checkpoint(3, state(3))\n", folder)
-    process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    assert ended(process).code == -signal.SIGKILL
     checkpoint = folder.latest_checkpoint()
     assert checkpoint.warnings == ()
     assert fingerprint(checkpoint.state) == fingerprint(state(expected))
@@ -313,11 +305,10 @@ for number in range(1, 1_000_000):
 """,
         folder,
     )
-    with process:
-        for _ in range(5):
-            process.stdout.readline()
-        process.kill()
-        told = [int(line) for line in process.stdout if line.endswith("\n")]
+    for _ in range(5):
+        process.stdout.readline()
+    process.kill()
+    told = [int(line) for line in ended(process).out.splitlines(keepends=True) if line[-1] == "\n"]
     checkpoint = folder.latest_checkpoint()
     assert checkpoint.round in {max(told, default=5), max(told, default=5) + 1}
     assert fingerprint(checkpoint.state) == fingerprint(state(checkpoint.round))

@@ -33,6 +33,7 @@ from fedmx.run.identity import new_folder
 from fedmx.run.records import JsonLines, plain
 from fedmx.run.secret_file import kept_key
 from layers.logic import ClientLedger, ClientState
+from tests.fedmx.command_line import copied
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -40,16 +41,6 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path, "digits", "name: digits\n", {"seed": 1})
-
-
-def run_python(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_a_run_folder_opens_as_it_was_created(tmp_path: Path) -> None:
@@ -220,7 +211,7 @@ def test_resuming_forgets_what_came_after_the_checkpoint(folder: RunFolder) -> N
 
 
 def test_a_full_disk_leaves_whole_lines_and_says_so(folder: RunFolder) -> None:
-    result = run_python(
+    result = copied(
         """
 import resource, sys
 from fedmx.run import RunError, RunFolder
@@ -233,9 +224,10 @@ except RunError as error:
     print(number, error)
 """,
         folder.path,
+        cwd=ROOT,
     )
-    number, _, message = result.stdout.partition(" ")
-    assert "rounds.jsonl: cannot write (File too large); free disk space" in message, result.stderr
+    number, _, message = result.out.partition(" ")
+    assert "rounds.jsonl: cannot write (File too large); free disk space" in message, result.err
     assert [record["round"] for record in folder.rounds()] == list(range(int(number)))
     assert (folder.path / "rounds.jsonl").read_bytes().endswith(b"}\n")
 
@@ -252,11 +244,11 @@ except RunError as error:
     print(error)
 """
     with folder.lock():
-        assert f"in use by process {os.getpid()};" in run_python(code, folder.path).stdout
+        assert f"in use by process {os.getpid()};" in copied(code, folder.path, cwd=ROOT).out
         with pytest.raises(RunError, match=str(os.getpid())), folder.lock():
             pytest.fail("the same process locked twice")
-        assert "in use" in run_python(code, folder.path).stdout
-    assert run_python(code, folder.path).stdout == "locked\n"
+        assert "in use" in copied(code, folder.path, cwd=ROOT).out
+    assert copied(code, folder.path, cwd=ROOT).out == "locked\n"
 
 
 def test_a_killed_process_gives_up_the_lock_though_its_worker_lives(folder: RunFolder) -> None:

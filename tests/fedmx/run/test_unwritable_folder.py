@@ -50,10 +50,9 @@ def trouble(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trouble]
 @pytest.fixture
 def held(tmp_path: Path, certificates: Certificates) -> Iterator[Held]:
     module = f"own_{tmp_path.name}"  # a process imports a module of a name once
-    held = Held(tmp_path, certificates, EXPERIMENT, module, CLIENTS)
-    held.deployment.process = Unprivileged
-    yield held
-    held.deployment.end()
+    with Held(tmp_path, certificates, EXPERIMENT, module, CLIENTS) as held:
+        held.deployment.process = Unprivileged
+        yield held
 
 
 def last_line(process: Process) -> str:

@@ -23,9 +23,8 @@ KINDS_HERE = (
 
 @pytest.fixture(scope="module")
 def fleet(certificates: Certificates) -> Iterator[Fleet]:
-    fleet = Fleet(TREE["clients"], certificates)
-    yield fleet
-    fleet.end()
+    with Fleet(TREE["clients"], certificates) as fleet:
+        yield fleet
 
 
 @pytest.mark.parametrize("kind", KINDS_HERE)

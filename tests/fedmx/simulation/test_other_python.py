@@ -58,9 +58,8 @@ def test_every_algorithm_ends_in_the_same_bits_on_another_python(python: str) ->
 
 @pytest.fixture(scope="module", params=OTHERS or ["none"])
 def other_fleet(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[Fleet]:
-    fleet = Fleet(CLIENTS, certificates, python=request.param)
-    yield fleet
-    fleet.end()
+    with Fleet(CLIENTS, certificates, python=request.param) as fleet:
+        yield fleet
 
 
 @pytest.mark.parametrize("name", ["projected-stc", "scaffold", "fedshare", "q-fedavg", "fedsso"])

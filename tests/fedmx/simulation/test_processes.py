@@ -151,14 +151,6 @@ def test_another_worker_repeats_the_task_of_a_killed_one_with_the_same_bits(
         assert part in message
 
 
-def test_a_task_that_kills_every_worker_fails_with_its_client(
-    folder: Path, crew: ProcessBackend
-) -> None:
-    logic = {**ALL, "hooks": [hook("Kills", whom=2)]}
-    with pytest.raises(ClientFailed, match=r"client 2, round 2: 3 workers .*SIGKILL"):
-        outcome(experiment(folder, logic=logic), crew)
-
-
 @pytest.mark.parametrize(
     ("start", "how"),
     [

@@ -25,9 +25,8 @@ CLIENTS = 6
 
 @pytest.fixture
 def fleet(certificates: Certificates) -> Iterator[Fleet]:
-    fleet = Fleet(CLIENTS, certificates)
-    yield fleet
-    fleet.end()
+    with Fleet(CLIENTS, certificates) as fleet:
+        yield fleet
 
 
 def test_a_resumed_run_ends_in_the_same_bits(kind_folder: Path) -> None:

@@ -72,12 +72,9 @@ def test_over_tls_it_ends_in_the_bits_of_the_simulation(
 ) -> None:
     network = {"address": "127.0.0.1:0", "heartbeat_s": 30, "tls": certificates.files}
     two = {**KIND, "clients": 2, "logic": {"hooks": ["fedprox"]}}  # each process loads PyTorch
-    fleet = Fleet(2, certificates)
-    try:
+    with Fleet(2, certificates) as fleet:
         server = serve(experiment(folder, **two, network=network), "run")
         list(fleet.run(server, tmp_path, folder))
-    finally:
-        fleet.end()
     alone = simulate(experiment(folder, **two))
     list(alone)
     assert server.weights.tobytes() == alone.weights.tobytes()
