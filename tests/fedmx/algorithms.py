@@ -83,7 +83,10 @@ BY_NAME = {
     kind: {name: GIVEN[kind].get(name, {}) for name in table if name not in ASYNCHRONOUS}
     for kind, table in (("hook", HOOKS), ("aggregator", AGGREGATORS), ("preset", PRESETS))
 }
-SELECT: dict[str, Any] = {"rebalance": {"name": "astraea", "gamma": 2}}  # where THREE will not do
+SELECT: dict[str, Any] = {  # where THREE will not do
+    "rebalance": {"name": "astraea", "gamma": 2},
+    "by-group": {"name": "fedsso", "beta": 1.0, "sketch": 8},
+}
 LOGIC: dict[str, dict[str, Any]] = {
     **{
         f"hook {name}": {"selector": SELECT.get(name, THREE), "hooks": [{"name": name, **settings}]}
@@ -91,7 +94,7 @@ LOGIC: dict[str, dict[str, Any]] = {
     },
     **{
         f"aggregator {name}": {
-            "selector": THREE,
+            "selector": SELECT.get(name, THREE),
             "aggregator": {"name": name, **settings},
             "min_updates": 3,
         }

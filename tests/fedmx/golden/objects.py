@@ -38,7 +38,14 @@ def a_round_of_many_tasks() -> Round:
     journal = Journal(3, updates={(4, 3): {1: "a0" * 32, 2: "b1" * 32}, (4, 2): {1: "c2" * 32}})
     numbers = {"norm": 1.5, "checksum": 7.0, "round": 9.0}
     ended = {"traffic": Traffic(30, 20), "times": Times(0.0, 1.0, 1.5, 2.0, 2.5)}
-    known = {"task_round": 3, "version": 2, "staleness": 1, "tasks": 1, "share": 0.25, "liar": True}
+    known = {
+        "task_round": 3,
+        "version": 2,
+        "staleness": 1,
+        "tasks": 1,
+        "share": 0.25,
+        "malicious": True,
+    }
     clients = (
         ClientReport(4, "accepted", samples=10, steps=5, metrics=numbers, **ended, **known),
         ClientReport(4, "accepted", task_round=2),

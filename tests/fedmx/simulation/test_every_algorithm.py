@@ -26,13 +26,6 @@ WITH_MEMORY = (
     *("hook dgc", "hook quantise", "hook scaffold", "hook selective-sgd", "hook sign-sgd"),
     *("hook stc", "hook top-k", "several at once", "several passes"),
 )
-# An aggregator runs at the server alone, and the preset of a hook has that hook: two of them do.
-OVER_TLS = ("aggregator fltrust", "aggregator krum", "preset scaffold", "preset stc")
-OVER_TLS += tuple(
-    name
-    for name in LOGIC
-    if not name.startswith("aggregator") and name.removeprefix("preset ") not in BY_NAME["hook"]
-)
 # Where LOGIC's settings move the model too little or too far for three rounds to show learning.
 STC = {"name": "stc", "p_up": 0.3, "p_down": 0.3}
 LEARNING: dict[str, dict[str, Any]] = {
@@ -130,7 +123,7 @@ def test_it_learns_and_a_resumed_run_ends_in_the_same_bits(name) -> None:
     assert last.accuracy > 0.3, "a tenth would be chance"
 
 
-@pytest.mark.parametrize("name", OVER_TLS)
+@pytest.mark.parametrize("name", LOGIC)
 def test_over_tls_it_ends_in_the_same_bits_as_in_simulation(
     name, fleet, certificates, tmp_path
 ) -> None:

@@ -115,9 +115,10 @@ def outcome(given: Experiment) -> list[Any]:
 
 # They differ in what goes to workers and comes back; test_processes.py has every kind.
 ON_RAY = (  # in groups, since Ray needs minutes for all of them on a busy machine
-    ("projected stc", "passes", "secure sum"),
+    ("projected stc", "passes"),
     ("scaffold", "online knapsack"),
-    ("asynchronous", "batch norm", "assets", "round memory"),
+    ("asynchronous", "batch norm", "assets", "round memory", "numpy"),
+    ("secure sum", "tree of noise", "liars", "loss", "loss with a reference"),
 )
 REPLAYED = ("projected stc", "scaffold", "online knapsack")
 
