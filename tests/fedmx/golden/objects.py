@@ -11,7 +11,7 @@ from typing import Any
 
 from fedmx import Experiment, Round, RunFolder, simulate
 from fedmx.journal.journal import Journal
-from fedmx.server.step_back import StepBack, summary
+from fedmx.server.step_back import StepBack
 from layers.logic import Overhead, RoundReport, Traffic
 from layers.logic.core.report import ClientReport, Times
 
@@ -55,13 +55,6 @@ def a_round_of_many_tasks() -> Round:
     return Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=journal)
 
 
-STEPS = (
-    StepBack(4, 2, "a broken model", (7, 1), (7,)),
-    StepBack(12, 0, "another one", (), ()),
-    StepBack(13, 11, "a third", (2,), (2, 3)),
-)
-
-
 def records(parent: Path) -> str:
     """The records of a round in which little happened, of one with everything, and of clients."""
     lines = ["a round:", *_told(a_round(3).record())]
@@ -70,10 +63,7 @@ def records(parent: Path) -> str:
     for client in given.client_records():
         lines += ["", f"client {client['client']}:", *_told(client)]
     lines += ["", f"updates {given.updates}, participants {given.participants}"]
-    lines.append(f"staleness {given.staleness}, hashes {given.update_blake3}")
-    for number, step in enumerate(STEPS, start=1):
-        lines += ["", *_told(step.record()), f"{step}", f"so far: {summary(STEPS[:number])}"]
-    return "\n".join([*lines, f"without any: {summary(())!r}, of nobody: {summary(STEPS[1:2])}"])
+    return "\n".join([*lines, f"staleness {given.staleness}, hashes {given.update_blake3}"])
 
 
 def _told(record: Mapping[str, Any]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from mxnet.gluon import nn
 
 from fedmx import RunFolder, Server, SimulatedClients, recorded
 from fedmx.run.records import JsonLines
-from fedmx.server.step_back import StepBack, StepsBack
+from fedmx.server.step_back import StepBack, StepsBack, summary
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.engines.engine import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
@@ -38,7 +38,6 @@ from layers.logic.hooks.server_optimisers import FedAvgM
 from layers.logic.selectors.uniform import Uniform
 from tests.fedmx.deployment.test_deployment_by_hand import samples_of
 from tests.fedmx.deployment.test_deployment_resume import PullThePlug, Residual, folder
-from tests.fedmx.golden.objects import STEPS
 from tests.fedmx.timeless import timeless
 
 ROUNDS = 6
@@ -302,6 +301,13 @@ def test_steps_are_counted_until_the_run_gets_past_the_round_that_failed() -> No
     assert led == {1: [], 2: [6], 3: [3, 4], 4: [4], 5: []}
 
 
+STEPS = (
+    StepBack(4, 2, "a broken model", (7, 1), (7,)),
+    StepBack(12, 0, "another one", (), ()),
+    StepBack(13, 11, "a third", (2,), (2, 3)),
+)
+
+
 def test_the_steps_and_what_they_need_are_in_a_checkpoint() -> None:
     steps = noted(reported(1, c3=1.0), reported(2, c4=0.5, c5=1.5))
     steps.steps.extend(STEPS)
@@ -310,4 +316,28 @@ def test_the_steps_and_what_they_need_are_in_a_checkpoint() -> None:
     again.restore(tree)
     assert again == steps
     assert tree["largest"] == {1: {3: 1.0}, 2: {5: 1.5, 4: 0.5}}
-    assert list(tree["steps"].values()) == [step.record() for step in STEPS]
+    assert list(tree["steps"]) == ["0", "1", "2"]
+    assert tree["steps"]["2"] == {
+        "round": 13,
+        "to": 11,
+        "reason": "a third",
+        "suspects": [2],
+        "excluded": [2, 3],
+    }
+
+
+def test_a_step_back_says_where_it_led_why_and_who_is_not_asked_any_more() -> None:
+    back = "went back to the model after round"
+    largest = "suspected clients, the largest update first:"
+    assert [str(one) for one in STEPS] == [
+        f"{back} 2 because of a broken model; {largest} 7, 1; not asked any more: 7",
+        f"{back} 0 because of another one; {largest} nobody",
+        f"{back} 11 because of a third; {largest} 2; not asked any more: 2, 3",
+    ]
+    assert [summary(STEPS[:number]) for number in range(4)] == [
+        "",
+        "stepped back 1 time, excluded clients 7",
+        "stepped back 2 times, excluded clients 7",
+        "stepped back 3 times, excluded clients 7, 2, 3",
+    ]
+    assert summary(STEPS[1:2]) == "stepped back 1 time"
