@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -11,6 +14,8 @@ from matplotlib.figure import Figure
 
 import fedmx
 from fedmx import Experiment, FedmxError, Round, RunFolder, Server, recorded, simulate
+from layers.logic import RoundReport, Traffic
+from layers.logic.core.report import ClientReport
 
 LONGEST = 200  # characters of a repr
 
@@ -33,17 +38,123 @@ def test_dir_lists_only_public_names() -> None:
     assert [name for name in dir(fedmx) if name.startswith("_")] == ["__version__"]
 
 
+def test_the_repr_of_each_object_is_a_short_line(run: Any) -> None:
+    simulation, rounds, folder = run
+    said = [repr(one) for one in (experiment(), simulation, rounds[-1], rounds[0], folder)]
+    said.append(str(experiment()))
+    assert all(len(one) < LONGEST and "\n" not in one for one in said)
+    assert said[0] == (
+        "<Experiment 'shown': rounds 4, clients 4, model logistic, data blobs, partition iid, "
+        "preset fedavg, seed 1>"
+    )
+    accuracy = f"accuracy {100 * rounds[-1].accuracy:.2f} %"
+    assert said[1].startswith(f"<Simulation of 'shown': round 4 of 4, {accuracy}, loss ")
+    assert said[2].startswith(f"<Round 4: {accuracy}, loss ")
+    assert said[3].startswith("<Round 1: updates ")
+    assert said[4] == f"<RunFolder {str(folder.path)!r}: done>"
+
+
 def test_the_html_of_each_object_is_a_table_with_escaped_texts(run: Any) -> None:
     simulation, rounds, folder = run
     for one in (experiment(), simulation, rounds[0], rounds[-1], folder):
         html = one._repr_html_()
         assert html.startswith("<div><strong>")
         assert html.count("<table>") == html.count("</table>") == 1
-        assert len(repr(one)) < LONGEST
-        assert "\n" not in repr(one)
+    hooks = experiment().with_overrides(["logic.hooks=[stc, {name: clip, norm: 2}]"])
+    assert cells(hooks)[-2:] == [("hooks", "stc, clip"), ("seed", "1")]
     hostile = experiment().with_overrides(["compute.model='<b>:Net'"])
     assert "<b>" not in hostile._repr_html_()
     assert "&lt;b&gt;" in hostile._repr_html_()
+
+
+def cells(shown: Any) -> list[tuple[str, str]]:
+    """The rows of an object's card, with its heading as the first one."""
+    html = shown._repr_html_()
+    (heading,) = re.findall(r"<strong>(.*?)</strong>", html)
+    return [("", heading), *re.findall(r"<th [^>]*>(.*?)</th><td [^>]*>(.*?)</td>", html)]
+
+
+MIB = 2**20
+ROUNDS = tuple(
+    {
+        "round": round,
+        "accuracy": accuracy,
+        "loss": accuracy and 2.5 * (1 - accuracy),
+        "up_bytes": round * MIB,
+        "down_bytes": 2 * round * MIB,
+        "elapsed_s": 30.0 * round,
+    }
+    for round, accuracy in ((1, 0.25), (2, 0.71236), (3, 0.5), (4, None))
+)
+
+
+def test_a_simulation_shows_its_last_and_its_best_evaluation_and_what_it_has_cost() -> None:
+    simulation = simulate(experiment())
+    nothing = [("rounds", "0 of 4"), ("bytes", "0 MiB up, 0 MiB down")]
+    assert cells(simulation) == [("", "Simulation of &#x27;shown&#x27;"), *nothing]
+    simulation.state = replace(simulation.state, round=4)
+    simulation.remember(ROUNDS)
+    simulation.reason = "all 4 rounds were run"
+    assert cells(simulation) == [
+        ("", "Simulation of &#x27;shown&#x27;"),
+        ("rounds", "4 of 4"),
+        ("ended", "all 4 rounds were run"),
+        ("accuracy", "50.00 %"),
+        ("best", "71.24 % in round 2"),
+        ("loss", "1.25"),
+        ("bytes", "10.00 MiB up, 20.00 MiB down"),
+        ("time", "2 min 0 s"),
+    ]
+    assert repr(simulation) == (
+        "<Simulation of 'shown': round 4 of 4, accuracy 50.00 %, loss 1.25, all 4 rounds were run>"
+    )
+    simulation.experiment, simulation.reason = None, ""
+    assert repr(simulation) == "<Simulation: round 4 of 4, accuracy 50.00 %, loss 1.25>"
+    simulation.network.untrusted = True
+    assert repr(simulation).startswith("<Server: round 4 of 4")
+
+
+def test_a_round_shows_its_accuracy_its_updates_and_its_cost() -> None:
+    clients = (ClientReport(1, "accepted", tasks=1), ClientReport(2, "lost", tasks=2))
+    report = RoundReport(3, 0.1, 2, clients, Traffic(2 * MIB, 3 * MIB))
+    cost = [("up", "3.00 MiB"), ("down", "2.00 MiB"), ("time", "1.50 s")]
+    evaluated = Round(report, 0.71236, 1.23456, seconds=1.5, elapsed_s=9.0)
+    rows = [("accuracy", "71.24 %"), ("loss", "1.235"), ("updates", "1 of 3"), *cost]
+    assert cells(evaluated) == [("", "Round 3"), *rows]
+    assert repr(evaluated) == f"<Round 3: {', '.join(' '.join(row) for row in rows)}>"
+    assert cells(replace(evaluated, accuracy=None)) == [("", "Round 3"), *rows[2:]]
+
+
+def test_a_run_folder_shows_how_its_run_is_and_what_is_damaged(run: Any, tmp_path: Path) -> None:
+    _, rounds, folder = run
+    last = f"{rounds[-1].accuracy:.2%}"
+    best = f"{max(one.accuracy for one in rounds if one.accuracy is not None):.2%}"
+    assert cells(folder) == [
+        ("", f"Run {folder.path}"),
+        ("status", "done"),
+        ("why", "all 4 rounds were run"),
+        ("rounds", "4"),
+        ("accuracy", f"{last}, at best {best}"),
+        ("report", str(folder.report_path)),
+    ]
+    new = RunFolder.create(tmp_path, "new", "rounds: 1\n", {})
+    new.append_round({"round": 1, "accuracy": None})
+    with open(new.path / "rounds.jsonl", "ab") as file:
+        file.write(b"{}\n")
+    assert cells(new) == [
+        ("", f"Run {new.path}"),
+        ("status", "interrupted"),
+        ("why", "its process ended before the run did"),
+        ("rounds", "1"),
+        ("damaged", f"{new.path}/rounds.jsonl:2: the line is damaged; it is left out"),
+    ]
+
+
+def test_a_run_without_rounds_is_shown(tmp_path: Path) -> None:
+    simulation = simulate(experiment())
+    assert repr(simulation) == "<Simulation of 'shown': round 0 of 4>"
+    assert "0 of 4" in simulation._repr_html_()
+    assert ("rounds", "0") in cells(RunFolder.create(tmp_path, "new", "rounds: 1\n", {}))
 
 
 def test_a_frame_has_a_row_for_each_round(run: Any) -> None:

@@ -22,7 +22,6 @@ from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
 from tests.fedmx.golden.command_pages import COMMAND_PAGES
 from tests.fedmx.golden.monitored import MONITORED
-from tests.fedmx.golden.objects import OBJECTS
 from tests.fedmx.golden.pages import PAGES, written
 from tests.fedmx.golden.progress import PROGRESS
 from tests.fedmx.golden.run_pages import RUNS
@@ -39,7 +38,7 @@ FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
 
 
-EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *RUNS, *MONITORED, *PROGRESS, *OBJECTS)
+EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *RUNS, *MONITORED, *PROGRESS)
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 

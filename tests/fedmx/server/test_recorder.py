@@ -11,12 +11,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fedmx import RunFolder
 from fedmx.errors import FedmxError
+from fedmx.journal.journal import Journal
 from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
 from fedmx.server.recorder import FolderRecorder
 from fedmx.server.round import Round
-from layers.logic import RoundReport, Traffic
-from tests.fedmx.golden.objects import a_round
+from fedmx.server.step_back import StepBack
+from layers.logic import Overhead, RoundReport, Traffic
+from layers.logic.core.report import ClientReport, Times
 
 
 class Kept:
@@ -42,6 +44,12 @@ class Kept:
 
     def save_checkpoint(self, round, state, keep) -> None:
         self.told.append(("checkpoint", round, dict(state), keep))
+
+
+def a_round(number: int) -> Round:
+    clients = (ClientReport(4, "accepted", samples=1), ClientReport(2, "lost", "gone"))
+    report = RoundReport(number, 0.1, 2, clients, Traffic(), numbers={"epsilon": 0.5})
+    return Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=Journal(number))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +85,89 @@ def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
         ("events", 1, {"epsilon": 0.5}),
         ("checkpoint", 1, {"at": 1}, Keep()),
     ]
+
+
+def test_a_rounds_record_has_all_that_happened_and_only_that() -> None:
+    bare = {
+        "epsilon": 0.5,
+        "round": 3,
+        **dict.fromkeys(["accuracy", "loss", "train_loss"]),
+        **dict.fromkeys(["client_accuracy_mean", "client_accuracy_variance"]),
+        **{"participants": [4], "selected": 2, "updates": 1, "lost": 1, "rejected_connections": []},
+        **dict.fromkeys(["tasks", "rejected", "declined"], 0),
+        **dict.fromkeys(["up_bytes", "down_bytes", "control_bytes", "file_bytes"], 0),
+        "seconds": 1.0,
+        "elapsed_s": 1.0,
+        "clock_s": 0.0,
+        "clock_elapsed_s": 0.0,
+        "virtual": False,
+        "learning_rate": 0.1,
+        "model_sha256": "",
+    }
+    assert a_round(3).record() == bare
+    given = a_round(3)
+    overhead = Overhead(operator=("paused",), other_versions=("client 1: fedmx 2",))
+    told = {"numbers": {"mine": 4.0}, "suspended": {7: 2.5, 4: 1.0}, "in_flight": 2}
+    more = replace(given.report, overhead=overhead, **told)
+    step = StepBack(3, 2, "a broken model", (1, 2), (1,))
+    full = replace(given, report=more, epsilon=1.5, stepped_back=(step,), measured={"gap": 0.25})
+    assert full.record() == {
+        **bare,
+        "mine": 4.0,
+        "gap": 0.25,
+        "epsilon": 1.5,
+        "stepped_back": [step.record()],
+        "suspended": {"4": 1.0, "7": 2.5},
+        "operator": ["paused"],
+        "other_versions": ["client 1: fedmx 2"],
+        "in_flight": 2,
+        "staleness": [0],
+    }
+    assert list(full.record()["suspended"]) == ["4", "7"]
+
+
+def test_the_records_of_clients_have_all_that_is_known_of_each() -> None:
+    journal = Journal(3, updates={(4, 3): {1: "a0" * 32, 2: "b1" * 32}, (4, 2): {1: "c2" * 32}})
+    clients = (
+        ClientReport(
+            4,
+            "accepted",
+            samples=10,
+            steps=5,
+            metrics={"norm": 1.5, "checksum": 7.0, "round": 9.0},
+            traffic=Traffic(30, 20),
+            times=Times(0.0, 1.0, 1.5, 2.0, 2.5),
+            task_round=3,
+            version=2,
+            staleness=1,
+            tasks=1,
+            share=0.25,
+            liar=True,
+        ),
+        ClientReport(4, "accepted", task_round=2),
+        ClientReport(4, "rejected", "no", "Traceback", task_round=3, share=0.0),
+    )
+    report = RoundReport(3, 0.1, 2, clients, Traffic(), others=(ClientReport(8, "not-selected"),))
+    given = Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=journal)
+    numbers = dict.fromkeys(["samples", "steps", "up_bytes", "down_bytes"], 0)
+    bare = {"round": 3, "client": 4, "status": "accepted", **numbers, "update_blake3": []}
+    bare |= {"reason": "", "traceback": ""}
+    assert given.client_records() == [
+        {
+            **bare,
+            **{"norm": 1.5, "samples": 10, "steps": 5, "up_bytes": 20, "down_bytes": 30},
+            "update_blake3": ["a0" * 32, "b1" * 32],
+            **{"version": 2, "staleness": 1, "tasks": 1, "share": 0.25, "liar": True},
+            **{"asked_s": 0.0, "trained_s": 1.0, "decided_s": 1.5, "sending_s": 2.0},
+            "ended_s": 2.5,
+        },
+        {**bare, "update_blake3": ["c2" * 32]},
+        {**bare, "status": "rejected", "reason": "no", "traceback": "Traceback", "share": 0.0},
+        {**bare, "client": 8, "status": "not-selected"},
+    ]
+    assert given.update_blake3 == {4: ("a0" * 32, "b1" * 32, "c2" * 32)}
+    assert (given.participants, given.updates) == ((4, 4), 3)
+    assert given.staleness is None
 
 
 def test_a_step_back_forgets_later_rounds_and_keeps_one_checkpoint_more(tmp_path: Path) -> None:
