@@ -31,6 +31,23 @@ def told(name: str) -> str:
     return "\n".join(explanation(name))
 
 
+def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them() -> None:
+    text = told("projected-stc")
+    for part in ("selector uniform", "aggregator fedfv", "hook stc"):
+        assert f"\n{part}\n" in text
+    for result in (
+        "fraction = 0.1: a number from 0 to 1",
+        "p_up = 0.1: a number above 0 to 1 or null",
+        "share of an update's values that are sent",
+        "(Sattler et al. 2019)",
+        "The server keeps each client's last update",
+        "on the client: receive, send",
+        "encodes the model",
+    ):
+        assert result in text
+    assert "weights = 'uniform'" in told("stc"), "the preset's value, not the aggregator's default"
+
+
 @pytest.mark.parametrize("name", sorted(PRESETS))
 def test_the_lines_spelled_out_by_hand_make_the_very_preset(name: str) -> None:
     _, _, told_lines = told(name).partition("by hand:\n")
@@ -57,6 +74,31 @@ def test_every_name_is_explained_with_each_of_its_settings(name: str) -> None:
 
 def test_a_member_of_a_family_is_explained_as_the_family() -> None:
     assert told("gluon:resnet18_v1").startswith("gluon:resnet18_v1: model\n\nA model of ")
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("compute.train.learning_rate", ["compute.train.learning_rate: key", "default: 0.1"]),
+        ("learning_rate", ["compute.train.learning_rate: key"]),
+        ("compute.train", ["compute.train: section", "compute.train.epochs: count (default: 1)"]),
+        ("stop", ["stop: section", "    Test loss to get down to."]),
+        ("every", ["compute.evaluate.every: key", "run.checkpoint.every: key"]),
+        ("logic.hooks.0.mu", ["logic.hooks.0.mu: setting of these hooks"]),
+        ("logic.hooks.0.mu", ["fedprox: mu = 0.01: a number from 0"]),
+    ],
+)
+def test_a_key_is_explained(name: str, lines: list[str]) -> None:
+    assert set(lines) <= set(explanation(name))
+
+
+def test_a_paragraph_is_one_line_so_that_any_width_is_filled() -> None:
+    lines = [line.strip() for line in explanation("scaffold")]
+    (paragraph,) = [line for line in lines if line.startswith("Sums are float64")]
+    assert paragraph.endswith("however many updates there are.")
+    (setting,) = [line for line in lines if line.startswith("whether the variates")]
+    assert setting.endswith("the two are refused together.")
+    assert "v = rho v + g + c - c_i, y -= eta v. c_i estimates a gradient." in lines
 
 
 def test_a_narrow_terminal_breaks_texts_between_words_and_a_pipe_not_at_all(

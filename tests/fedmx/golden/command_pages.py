@@ -462,9 +462,8 @@ def explanations(parent: Path) -> str:
     lines += said("list", "uploads")
     lines += said("list", "models", "--engine", "torch")
     for name in (
-        *("shards", "fedavgm", "stc", "uniform", "projected-stc", "astraea", "fedadam", "scaffold"),
+        *("shards", "fedavgm", "stc", "uniform"),
         *("compute.train.learning_rate", "run.checkpoint", "logic.selector", "projected-stk"),
-        *("learning_rate", "compute.train", "stop", "every", "logic.hooks.0.mu"),
     ):
         lines += said("explain", name)
     lines += said("explain", parent / "trial.yaml")

@@ -21,9 +21,7 @@ from fedmx.run.checkpoint import write_checkpoint
 from layers.network.control import CONTROL
 from layers.network.frames import Kind, frame
 from tests.fedmx.golden.command_pages import COMMAND_PAGES
-from tests.fedmx.golden.monitored import MONITORED
 from tests.fedmx.golden.pages import PAGES, written
-from tests.fedmx.golden.progress import PROGRESS
 from tests.fedmx.golden.run_pages import RUNS
 from tests.fedmx.golden.values import (
     CHECKPOINT,
@@ -38,7 +36,7 @@ FOLDER = Path(__file__).parent
 RUN = "digits-20260131-093000"
 
 
-EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *RUNS, *MONITORED, *PROGRESS)
+EVERY_PAGE = (*PAGES, *COMMAND_PAGES, *RUNS)
 GOLDEN_FILES = ("run.json", "experiment.yaml", "rounds.jsonl", "clients.jsonl", "journal.jsonl")
 
 

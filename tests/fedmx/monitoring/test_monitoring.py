@@ -19,6 +19,7 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from fedmx import Experiment, RunFolder
 from fedmx.cli.runs import status_lines
 from fedmx.deployment.token import read_token
 from fedmx.errors import FedmxError
@@ -29,7 +30,6 @@ from fedmx.monitoring.reading import status_of_address, status_of_run
 from fedmx.server.server import Server
 from fedmx.version import __version__
 from tests.fedmx.command_line import fedmx
-from tests.fedmx.golden.monitored import concluded, made_up, of_run
 from tests.fedmx.processes import Deployment, until
 from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
 from tests.network.conftest import Certificates
@@ -170,6 +170,147 @@ def test_prometheus_reads_the_metrics_of_a_running_server(certificates: Certific
 # --- all that is told of a run that is made up -----------------------------------------------
 
 
+def made_up() -> Monitor:
+    """The monitor of a server in its round 23, which went on after round 20."""
+    certificate = {"what": "certificate", "path": "a.pem", "warning": None}
+    expires = {"expires": "2026-02-01T00:00:00+00:00"}
+    now = ClientsNow(
+        "fl.example.org:9100",
+        number=5,
+        ready=(0, 2, 4),
+        away={1: 1769851800.0},
+        waiting_for="updates",
+        waited_for=(2, 4),
+        since=1769851830.5,
+        received_bytes=5000,
+        sent_bytes=7000,
+        refused_connections=6,
+        reconnections=8,
+        certificates=({**certificate, **expires}, {"what": "ca", **expires}),
+        paused=True,
+        excluded=(3,),
+    )
+    monitor = Monitor("a-hash", "digits", 30, lambda: now)
+    monitor.started = 1769850000.0
+    monitor.goes_on_after(20)
+    monitor.begun(21)
+    for round, seconds, accuracy in ((21, 2.0, 0.75), (22, 3.0, None)):
+        monitor.concluded(concluded(round, seconds, accuracy), "")
+        monitor.begun(round + 1)
+    return monitor
+
+
+def concluded(round: int, seconds: float, accuracy: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "round": round,
+        "seconds": seconds,
+        "participants": [4, 0],
+        "updates": 3,
+        "rejected": 1,
+        "declined": 20,
+        "lost": 300,
+        "accuracy": accuracy,
+        "loss": accuracy and 0.5,
+        "epsilon": 0.25 * round,
+        "suspended": {"3": 2.5},
+        **more,
+    }
+
+
+def status_but_now(monitor: Monitor) -> dict[str, Any]:
+    """A status without what differs from machine to machine and from call to call."""
+    status = monitor.status()
+    assert status.pop("pid") == os.getpid()
+    assert status.pop("memory_bytes") > 1 << 20
+    assert status.pop("time").endswith("+00:00")
+    return status
+
+
+def test_a_status_has_all_that_is_known_of_the_clients_and_the_rounds() -> None:
+    monitor = made_up()
+    status = status_but_now(monitor)
+    assert (
+        json.loads(json.dumps(status))
+        == status
+        == {
+            "format": 1,
+            "run": "a-hash",
+            "state": "running",
+            "reason": "",
+            "paused": True,
+            "excluded": [3],
+            "round": 23,
+            "rounds_done": 22,
+            "rounds": 30,
+            "accuracy": 0.75,
+            "loss": 0.5,
+            "epsilon": 5.5,
+            "clients": 5,
+            "ready": [0, 2, 4],
+            "suspended": {"3": 2.5},
+            "away": {"1": "2026-01-31T09:30:00.000+00:00"},
+            "waiting": {
+                "for": "updates",
+                "clients": [2, 4],
+                "since": "2026-01-31T09:30:30.500+00:00",
+            },
+            "updates": {"accepted": 4, "rejected": 2, "declined": 40, "lost": 600},
+            "in_flight": None,
+            "staleness": None,
+            "updates_per_s": None,
+            "received_bytes": 5000,
+            "sent_bytes": 7000,
+            "refused_connections": 6,
+            "reconnections": 8,
+            "certificates": [
+                {
+                    "what": "certificate",
+                    "path": "a.pem",
+                    "warning": None,
+                    "expires": "2026-02-01T00:00:00+00:00",
+                },
+                {"what": "ca", "expires": "2026-02-01T00:00:00+00:00"},
+            ],
+            "address": "fl.example.org:9100",
+            "started": "2026-01-31T09:00:00.000+00:00",
+        }
+    )
+    more = {"in_flight": 4, "staleness": [0, 1, 5], "suspended": {}}
+    monitor.concluded(concluded(23, 1.0, 0.8, loss=0.4, **more), "an operator ended it")
+    assert status_but_now(monitor) == {
+        **status,
+        "state": "done",
+        "reason": "an operator ended it",
+        "round": None,
+        "rounds_done": 23,
+        "accuracy": 0.8,
+        "loss": 0.4,
+        "epsilon": 5.75,
+        "suspended": {},
+        "waiting": None,
+        "updates": {"accepted": 6, "rejected": 3, "declined": 60, "lost": 900},
+        "in_flight": 4,
+        "staleness": 2.0,
+        "updates_per_s": 1.5,
+    }
+
+
+def test_a_status_before_the_first_client_has_no_numbers() -> None:
+    status = status_but_now(Monitor("a-hash", "digits", 3, lambda: ClientsNow("here:1")))
+    del status["started"]
+    nothing = {name for name, value in status.items() if value in (None, [], {}, 0)}
+    said = {name: value for name, value in status.items() if name not in nothing}
+    assert said == {
+        "format": 1,
+        "run": "a-hash",
+        "state": "running",
+        "reason": "",
+        "rounds": 3,
+        "updates": dict.fromkeys(("accepted", "rejected", "declined", "lost"), 0),
+        "address": "here:1",
+    }
+
+
 def metrics_of(monitor: Monitor) -> list[str]:
     """The metrics of a run, a line for each kind and for each value."""
     found = pages_of(monitor)["/metrics"]("")
@@ -210,6 +351,64 @@ def test_the_speed_is_that_of_the_last_twenty_rounds() -> None:
     assert still.status()["updates_per_s"] is None
 
 
+def of_run(parent: Path, mode: str, live: object = None, **facts: Any) -> RunFolder:
+    """A run with two rounds that are made up, and what its server has written last."""
+    text = Experiment(rounds=9, clients=4, compute={"model": "2nn", "data": "digits"}).to_yaml()
+    run = RunFolder.create(parent, "a", text, {"mode": mode, "started": "yesterday", **facts})
+    for round, accuracy in ((1, 0.75), (2, None)):
+        bytes_sent = {"up_bytes": 100 * round, "down_bytes": 3000 * round}
+        run.append_round(concluded(round, 2.0, accuracy, **bytes_sent))
+    if live is not None:
+        run.live_path.write_text(live if isinstance(live, str) else json.dumps(live))
+    return run
+
+
+def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its_server(
+    tmp_path: Path,
+) -> None:
+    run = of_run(tmp_path, "simulation", {"format": 1, "round": 7})
+    unknown = ("time", "round", "clients", "waiting", "refused_connections", "reconnections")
+    unknown += ("address", "in_flight", "staleness", "updates_per_s", "memory_bytes", "pid")
+    records = {
+        **dict.fromkeys(unknown),
+        **{"format": 1, "ready": [], "away": {}, "certificates": [], "paused": False},
+        **{"excluded": [], "started": "yesterday", "run": str(run.path), "state": "interrupted"},
+        **{"reason": "its process ended before the run did", "rounds_done": 2, "rounds": 9},
+        **{"accuracy": 0.75, "loss": 0.5, "epsilon": 0.5, "received_bytes": 300},
+        **{"suspended": {"3": 2.5}},
+        "sent_bytes": 9000,
+        "updates": {"accepted": 4, "rejected": 2, "declined": 40, "lost": 600},
+    }
+    assert status_of_run(run.path) == records
+    with run.lock():
+        status = status_of_run(run.path)
+        assert status.pop("memory_bytes") > 1 << 20
+        assert status == {
+            **{name: value for name, value in records.items() if name != "memory_bytes"},
+            **{"state": "running", "reason": "", "pid": os.getpid()},
+        }
+
+    live = {**made_up().status(), "started": "today"}
+    run = of_run(tmp_path, "server", live, address="fl.example.org:9100")
+    of_server = {
+        **{**records, **live},
+        **{name: records[name] for name in ("state", "reason", "rounds_done", "rounds")},
+        **{name: records[name] for name in ("accuracy", "loss", "epsilon", "updates", "pid")},
+        **{name: records[name] for name in ("in_flight", "staleness", "updates_per_s")},
+        **{"run": str(run.path), "memory_bytes": None},
+    }
+    assert status_of_run(run.path) == of_server
+    run.finish("done", "all 9 rounds were run")
+    done = {
+        **records,
+        **{"run": str(run.path), "address": "fl.example.org:9100"},
+        **{"state": "done", "reason": "all 9 rounds were run"},
+    }
+    assert status_of_run(run.path) == done
+    with run.lock():  # as for a moment after its end
+        assert status_of_run(run.path) == done
+
+
 @pytest.mark.parametrize(
     "live", [None, "{", "[1]", {"format": 2, "paused": True}, {"paused": True}], ids=str
 )
@@ -218,6 +417,14 @@ def test_a_server_that_has_written_no_status_yet_has_that_of_its_records(
 ) -> None:
     status = status_of_run(of_run(tmp_path, "server", live).path)
     assert (status["paused"], status["received_bytes"]) == (False, 300)
+
+
+def test_the_status_of_a_run_without_rounds_has_no_numbers(tmp_path: Path) -> None:
+    text = Experiment(rounds=9, clients=4, compute={"model": "2nn", "data": "digits"}).to_yaml()
+    status = status_of_run(RunFolder.create(tmp_path, "a", text, {}).path)
+    assert [status[name] for name in ("rounds_done", "received_bytes", "sent_bytes")] == [0, 0, 0]
+    assert [status[name] for name in ("accuracy", "loss", "epsilon")] == [None] * 3
+    assert set(status["updates"].values()) == {0}
 
 
 @pytest.mark.parametrize(
