@@ -255,6 +255,7 @@ def test_a_status_has_all_that_is_known_of_the_clients_and_the_rounds() -> None:
                 "since": "2026-01-31T09:30:30.500+00:00",
             },
             "updates": {"accepted": 4, "rejected": 2, "declined": 40, "lost": 600},
+            "awaits": "",
             "in_flight": None,
             "staleness": None,
             "updates_per_s": None,
@@ -305,6 +306,7 @@ def test_a_status_before_the_first_client_has_no_numbers() -> None:
         "run": "a-hash",
         "state": "running",
         "reason": "",
+        "awaits": "",
         "rounds": 3,
         "updates": dict.fromkeys(("accepted", "rejected", "declined", "lost"), 0),
         "address": "here:1",
@@ -372,6 +374,7 @@ def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its
     records = {
         **dict.fromkeys(unknown),
         **{"format": 1, "ready": [], "away": {}, "certificates": [], "paused": False},
+        **{"awaits": ""},
         **{"excluded": [], "started": "yesterday", "run": str(run.path), "state": "interrupted"},
         **{"reason": "its process ended before the run did", "rounds_done": 2, "rounds": 9},
         **{"accuracy": 0.75, "loss": 0.5, "epsilon": 0.5, "received_bytes": 300},

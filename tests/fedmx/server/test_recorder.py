@@ -142,7 +142,7 @@ def test_the_records_of_clients_have_all_that_is_known_of_each() -> None:
             staleness=1,
             tasks=1,
             share=0.25,
-            liar=True,
+            malicious=True,
         ),
         ClientReport(4, "accepted", task_round=2),
         ClientReport(4, "rejected", "no", "Traceback", task_round=3, share=0.0),
