@@ -29,10 +29,10 @@ KINDS = {
     ),
     "Selectors": (
         "selectors",
-        "A selector says who takes part in a round, and in which order.",
+        "A selector writes a round: who trains, when, and what counts.",
         (
             "layers.logic.core.selector",
-            "layers.logic.core.plan",
+            "layers.logic.core.round",
             "layers.logic.core.survey",
             "layers.logic.algorithms",
         ),

@@ -14,7 +14,8 @@ from fedmx import Experiment, Job, simulate
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.losses.references import FedProto as FedProtoLoss
 from layers.compute.losses.references import Moon as MoonLoss
-from layers.logic import Facilities, ServerState, Task, Training, Update
+from layers.logic import Facilities, OpenRound, ServerState, Task, Training, Update, run_round
+from layers.logic.aggregators.by_group import ByGroup
 from layers.logic.aggregators.mean import Mean
 from tests.compute.losses.test_losses import (
     CLASSES,
@@ -54,7 +55,7 @@ def gradient(client: int, weights: np.ndarray) -> np.ndarray:
 
 def run(rounds: int, **settings):
     training = Training(steps=STEPS, learning_rate=RATE)
-    logic = a_logic(alone(*CLIENTS), size=2, training=training, **settings)
+    logic = a_logic(**{"selector": alone(*CLIENTS), "size": 2, "training": training, **settings})
     carrier = MemoryCarrier(logic, CLIENTS)
     state, _ = run_rounds(rounds, a_state(logic), carrier)
     return state, carrier
@@ -76,6 +77,68 @@ def test_ditto_keeps_a_personal_model_near_the_received_one() -> None:
     for client, model in v.items():
         kept = carrier.memory(client, state).memory["trainer"]["v"]
         np.testing.assert_allclose(kept, model, rtol=1e-5)
+
+
+def trained(client: int, start: np.ndarray) -> np.ndarray:
+    model = start.astype(np.float64)
+    for _ in range(STEPS):
+        model -= RATE * gradient(client, model)
+    return model
+
+
+def mean_of(models: dict[int, np.ndarray]) -> np.ndarray:
+    return sum((1 + one) * model for one, model in models.items()) / sum(1 + one for one in models)
+
+
+def test_ifca_lets_each_client_train_the_model_that_fits_it_best() -> None:
+    rounds, selector = 4, import_module("ifca").Ifca(models=2, count=3, spread=1.0)
+    state, carrier = run(0, selector=selector, aggregator=ByGroup())
+    models = None
+    for _ in range(rounds):
+        asked = len(carrier.asked)
+        state, report = run_round(state, carrier, carrier.logic)
+        assert [name for name, _ in carrier.asked[asked:]] == ["loss", "loss"]
+        if models is None:  # those that it drew before round 1
+            starts = carrier.tasks[:3]
+            models = {str(one): first_models(selector, carrier)[one] for one in range(2)}
+            assert all(any(np.array_equal(t.weights, m) for m in models.values()) for t in starts)
+        losses = {
+            client: {
+                group: 0.5 * (model - TARGETS[client]) @ CURVES[client] @ (model - TARGETS[client])
+                for group, model in models.items()
+            }
+            for client in CLIENTS
+        }
+        choice = {client: min(told, key=told.get) for client, told in losses.items()}
+        for group, model in models.copy().items():
+            own = {one: trained(one, model) for one in CLIENTS if choice[one] == group}
+            models[group] = mean_of(own) if own else model
+        assert state.groups == choice
+        for group, model in models.items():
+            np.testing.assert_allclose(state.models[group][0], model, rtol=1e-4, atol=1e-6)
+    assert len(report.of("accepted")) == 3
+
+
+def first_models(selector, carrier: MemoryCarrier) -> list[np.ndarray]:
+    round = OpenRound(dict.fromkeys(CLIENTS, 1), weights=a_state(carrier.logic).weights)
+    next(selector.run(round))
+    return [weights for weights, _ in round.models.values()]
+
+
+def test_hierarchical_fedavg_averages_edges_and_after_some_rounds_the_cloud() -> None:
+    edges = import_module("hierarchical").Edges(edges=2)
+    state, _ = run(4, selector=edges, aggregator=ByGroup(together=2))
+    cloud, samples = np.zeros(2), {0: 4, 1: 2}  # of clients 0 and 2, and of client 1
+    at_edges = dict.fromkeys(samples, cloud)
+    for round in range(1, 5):
+        for edge in samples:
+            own = [client for client in CLIENTS if client % 2 == edge]
+            at_edges[edge] = mean_of({one: trained(one, at_edges[edge]) for one in own})
+        if round % 2 == 0:
+            cloud = sum(samples[edge] * model for edge, model in at_edges.items()) / 6
+            at_edges = dict.fromkeys(samples, cloud)
+    np.testing.assert_allclose(state.weights, cloud, rtol=1e-5)
+    assert state.models == {}
 
 
 def test_feddc_adds_back_the_drift_that_clients_keep() -> None:

@@ -47,7 +47,8 @@ def test_the_model_of_one_server_is_evaluated_and_the_training_is_fedaims(server
             peers.forge = lambda update, loss=loss: [replace(update, metrics={"loss": loss})]
             state, _ = run_round(state, peers, logic)
             kept = state.memory["aggregator"]
-            models.append((kept.get("central", state.weights), kept.get(server), state.weights))
+            apart, *_ = state.models.get(server, (None,))
+            models.append((kept.get("central", state.weights), apart, state.weights))
         runs.append(models)
     exchanged = [True, False, True, False]
     for (central, apart, _), (also, _, shown), both in zip(*runs, exchanged, strict=True):
