@@ -13,7 +13,7 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -30,8 +30,7 @@ Run: TypeAlias = Generator["Wait", Any, Returned]
 """A generator that waits, as `Selector.run` and the waiting methods of a round are."""
 
 
-@dataclass(frozen=True)
-class PlannedLane:
+class PlannedLane(NamedTuple):
     """A lane: clients that train one after the other, each from the weights of the one before.
 
     Attributes:
@@ -241,7 +240,7 @@ class OpenRound:
             weight: its weight in the mean.
             offer: whether it offers its update first.
         """
-        self.planned.append(PlannedLane(_numbers([client]), group, weight, offer=offer))
+        self.planned.append(PlannedLane((_number(client),), group, weight, 1, offer))
 
     def train_lane(
         self,
@@ -256,7 +255,9 @@ class OpenRound:
         Raises:
             LogicError: there is no client, or no pass.
         """
-        line = _numbers(clients)
+        if not isinstance(clients, Iterable):
+            raise LogicError(f"a lane is a list of clients, not {clients!r}")
+        line = tuple(map(_number, clients))
         if not line or passes < 1:
             raise LogicError(f"a lane of clients {line} in {passes} passes; it needs one of each")
         self.planned.append(PlannedLane(line, group, weight, passes))
@@ -294,17 +295,21 @@ class OpenRound:
         Args:
             accepted: the number of lanes; or by group, the number that closes this group. A group
                 without a number closes with its last lane.
+
+        Raises:
+            LogicError: a number is below 1, or no client trains in a group.
         """
-        if isinstance(accepted, int):
-            awaited = f"{accepted} updates"
+        if not isinstance(accepted, Mapping):
+            _check_numbers([accepted])
             while self.outstanding and self.accepted < accepted:
-                yield Next(awaited=awaited, may_end=True)
+                yield Next(awaited=f"{accepted} updates", may_end=True)
             self.close(None)
             return
-        open, awaited = (
-            dict(accepted),
-            f"{sum(accepted.values())} updates of {len(accepted)} groups",
-        )
+        _check_numbers(accepted.values())
+        open, groups = dict(accepted), {lane.group for lane in self.planned}
+        if groups and (unknown := sorted(open.keys() - groups)):
+            raise LogicError(f"until waits for the groups {unknown}, in which no client trains")
+        awaited = f"{sum(open.values())} updates of {len(open)} groups"
         while self.outstanding:
             yield Next(awaited=awaited, may_end=True)
             for group in [one for one, needed in open.items() if self.returned[one] >= needed]:
@@ -356,12 +361,17 @@ def nothing(given: object) -> None:
     """Do nothing."""
 
 
-def _numbers(clients: Iterable[int]) -> tuple[int, ...]:
-    """Return plain numbers: those of numpy could not be kept in a checkpoint."""
+def _check_numbers(needed: Iterable[int]) -> None:
+    if (least := min(needed, default=1)) < 1:
+        raise LogicError(f"until({least}) waits for nothing; a round needs 1 update or more")
+
+
+def _number(client: int) -> int:
+    """Return a plain number: one of numpy could not be kept in a checkpoint."""
     try:
-        return tuple(map(operator.index, clients))
+        return operator.index(client)
     except TypeError:
         raise LogicError(
-            f"a round trains numbers of clients, not {clients!r}, as in round.train(0) or "
+            f"a round trains numbers of clients, not {client!r}, as in round.train(0) or "
             "round.train_lane([1, 2])"
         ) from None

@@ -96,8 +96,7 @@ def _selected(selector: Selector, round: OpenRound) -> list[int]:
     clients: Any = selector.select(round)
     if not isinstance(clients, Iterable):
         raise LogicError(
-            f"{type(selector).__name__}.select returned a {type(clients).__name__}; it must return "
-            "numbers of clients, as [0, 1]"
+            f"it returned a {type(clients).__name__}; it must return numbers of clients, as [0, 1]"
         )
     return sorted(clients)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import traceback
 from types import GeneratorType
 from typing import Any
 
-from layers.logic.checks.parts import class_name
+from layers.logic.checks.parts import class_name, place_of_code
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.round import Answers, Changed, Next, OpenRound, Wait
 from layers.logic.core.selector import Selector
@@ -57,12 +58,28 @@ class Algorithm:
         name = f"{class_name(type(self._selector))}.run"
         return PartFailed(f"{name} {what}", f"{code.co_filename}:{line}", self._round.number)
 
+    def _at(self, error: Exception, what: str) -> PartFailed:
+        """Return an error about what it has raised, with the line in it."""
+        code, part = self._steps.gi_code, self._selector
+        method, place = "run", ""
+        if code is Selector.run.__code__:  # it has only `select`
+            method, place = "select", place_of_code(part.select)
+        else:
+            for frame, line in traceback.walk_tb(error.__traceback__):
+                place = f"{code.co_filename}:{line}" if frame.f_code is code else place
+        name = f"{class_name(type(part))}.{method}"
+        return PartFailed(f"{name}: {what}", place, self._round.number)
+
     def _resumed(self, value: Any) -> Wait | None:
         try:
             wait = self._steps.send(value)
         except StopIteration:
             return None
-        except (LogicError, MemoryError):
+        except LogicError as error:
+            if type(error) is not LogicError:
+                raise
+            raise self._at(error, str(error)) from error  # what it has said to the round is wrong
+        except MemoryError:
             raise
         except (Exception, SystemExit) as error:
             what = f"{class_name(type(self._selector))}.run failed: {reason_of(error)}"

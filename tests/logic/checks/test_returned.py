@@ -293,8 +293,8 @@ def test_other_parts_are_named_as_well(parts, said: str) -> None:
 @pytest.mark.parametrize(
     ("selector", "said"),
     [
-        (Choosing(), r"Choosing\.select returned a NoneType; .* numbers of clients"),
-        (Choosing(["1"]), r"numbers of clients, not \['1'\]"),
+        (Choosing(), rf"Choosing\.select: it returned a NoneType; .* \({HERE}:\d+\)$"),
+        (Choosing(["1"]), rf"^round 1: Choosing\.select: .*not '1'.* \({HERE}:\d+\)$"),
         (Failing(), r"^round 1: Failing\.run failed: ZeroDivisionError"),
     ],
 )
