@@ -445,7 +445,7 @@ class RemoteClients:
         self._wait("updates")
         self._zero = self._server_clock.now_s
         self._clock.begin(self._tasks)
-        self._collecting, self._keeps = True, begin.keeps_in_flight
+        self._collecting, self._keeps = True, begin.asynchronous
         for client, task in self._tasks.items():
             self._sessions.membership.expect(client)
             if client not in self._kept and client in self._sessions.reconnected:

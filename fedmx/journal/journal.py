@@ -315,7 +315,7 @@ def record_of_command(command: Command) -> list[Any]:
             return ["timer", name, at_s]
         case Ask(question, clients):
             return ["ask", question.name, list(clients)]
-        case Begin(refills=True, late=late):
+        case Begin(asynchronous=True, late=late):
             return ["begin", "refills", len(late)]
         case Begin(late=late):
             return ["begin", *(task.client for task in late)]

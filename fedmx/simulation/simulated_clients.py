@@ -222,9 +222,8 @@ class SimulatedClients:
             if client not in self._work and client not in self._results:  # of a checkpoint
                 ledger = self._ledgers.get(client, ClientLedger())
                 self._work[client] = self._executor.submit(task, ledger)
-        self._keeps = begin.keeps_in_flight
-        continues = begin.keeps_in_flight or bool(late)
-        self._clock.begin(begin.turns, begin.before_s, begin.after_s, continues)
+        self._keeps = begin.asynchronous
+        self._clock.begin(begin.turns, begin.before_s, begin.after_s, begin.asynchronous)
 
     def _ask(self, question: Question, clients: Sequence[int]) -> None:
         """Ask clients one after the other; all of them answer."""

@@ -133,7 +133,7 @@ class Divergence(Hook):
                     "an auxiliary"
                 )
             if self._first is None:
-                # Of the plan's first client, so that w_aux does not depend on the order of answers.
+                # Of the round's first client: w_aux does not depend on the order of answers.
                 self._first = (task.buffers, context.seed)
             if task.weights.size and task.weights is not context.start:
                 self._starts[task.client] = task.weights

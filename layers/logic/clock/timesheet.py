@@ -19,7 +19,7 @@ class Timesheet:
     def ask(self, client: int, at_s: float) -> None:
         """Record when a client was asked; its other times are unknown until they are recorded.
 
-        In a plan of several passes a client is asked several times: the first moment stays, and of
+        In a lane of several passes a client is asked several times: the first moment stays, and of
         all others the last one counts. `forget` comes before the times of a further task.
         """
         self._times.setdefault(client, {"asked_s": at_s})

@@ -397,7 +397,7 @@ class VirtualClock:
         """Return whether an event concerns a task that has ended."""
         if client not in self._outstanding:
             return True
-        # In a plan of several passes, a draw for one pass also ends the later ones.
+        # In a lane of several passes, a draw for one pass also ends the later ones.
         return self._continues and order != self._order[client]
 
     def _is_work_left(self, sending: bool) -> bool:

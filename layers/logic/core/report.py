@@ -140,10 +140,10 @@ class RoundReport:
     Attributes:
         round: number of the round, from 1.
         learning_rate: learning rate of this round.
-        selected: number of clients in the plan; in a round that refills, of clients that were
+        selected: number of clients in the plan; in an asynchronous round, of clients that were
             selected while it collected.
         clients: the clients in the order of the plan; then rejected updates of other clients, and
-            second updates. In a round that refills, a client has one report for each task that
+            second updates. In an asynchronous round, a client has one report for each task that
             ended. The tasks before a client's last one come first, then the last ones, each in the
             order of their ends; then come the tasks that were sent and are in flight.
         traffic: sum over all clients, with surveys and clients outside of the plan.

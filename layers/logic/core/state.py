@@ -129,7 +129,7 @@ class ServerState:
 class ClientState:
     """The memory of a client's hooks after its part in `round`; round 0: empty.
 
-    In a plan of several passes it is the memory after the client's part in one pass.
+    In a lane of several passes it is the memory after the client's part in one pass.
     """
 
     round: int = 0

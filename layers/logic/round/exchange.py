@@ -33,8 +33,7 @@ class Begin:
         turns: the order in which simulated uploads must follow each other; None: as they are ready.
         late: tasks of earlier rounds, without vectors, whose updates this round accepts. The
             carrier drops all other tasks that are in flight.
-        keeps_in_flight: whether tasks may stay in flight when the round ends.
-        refills: whether `late` are all tasks in flight, and further tasks follow later.
+        asynchronous: whether tasks may stay in flight when the round ends.
     """
 
     round: int
@@ -42,8 +41,7 @@ class Begin:
     after_s: float = 0.0
     turns: tuple[int, ...] | None = None
     late: tuple[Task, ...] = ()
-    keeps_in_flight: bool = False
-    refills: bool = False
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True)

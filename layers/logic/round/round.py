@@ -158,7 +158,7 @@ class RoundMachine:
                 the round stays valid.
             BrokenModel: clients cannot train on the model, or the round made one that is not finite
                 or too far from it; the state before the round stays valid.
-            LogicError: a plan cannot be carried out.
+            LogicError: what the algorithm says cannot be carried out.
         """
         assert self._steps is not None, "start the round first"
         try:
@@ -202,11 +202,7 @@ class RoundMachine:
         round.answer, round.close = collection.answer, collection.decline
         turns = tuple(clients) if round.in_turn else None
         late = tuple(dispatch.outstanding.values())
-        port.put(
-            Begin(
-                round.number, round.before_s, round.after_s, turns, late, asynchronous, asynchronous
-            )
-        )
+        port.put(Begin(round.number, round.before_s, round.after_s, turns, late, asynchronous))
         waiting.begin(port.now_s, dispatch.outstanding, None if asynchronous else logic.min_updates)
         port.now_s = 0.0
         if logic.deadline_s is not None:

@@ -120,10 +120,10 @@ def test_a_task_in_flight_that_the_next_round_does_not_accept_brings_nothing() -
     executor = Executor()
     clients = SimulatedClients(executor, dict.fromkeys(range(4), 5))  # type: ignore[arg-type]
     sent = tasks([2, 1, 0])
-    for command in (Begin(1, keeps_in_flight=True), *map(SendTask, sent.values())):
+    for command in (Begin(1, asynchronous=True), *map(SendTask, sent.values())):
         clients._carry(command)
     assert clients.exchange([])[0].client == 2  # type: ignore[union-attr]
-    late = Begin(2, late=(sent[0].without_vectors(),), keeps_in_flight=True)
+    late = Begin(2, late=(sent[0].without_vectors(),), asynchronous=True)
     assert clients.exchange([Close(), late])[0].client == 0  # type: ignore[union-attr]
     assert isinstance(clients.exchange([])[0], TimerFired)
     assert executor.work[1].cancelled
