@@ -97,6 +97,11 @@ def planned_lanes(
     """
     planned, round.planned = round.planned, []
     clients = [client for lane in planned for client in lane.clients]
+    if clients and algorithm.wait is None and not logic.asynchronous:
+        raise algorithm.refused(
+            "ends without waiting for the clients that it trains; end it with yield from "
+            "round.until_all()"
+        )
     if unknown := sorted(client for client in clients if not round.has(client)):
         raise algorithm.refused(
             f"trains clients {unknown}, which are not available or have no samples; choose from "

@@ -198,6 +198,21 @@ def test_without_a_time_nobody_is_hurried() -> None:
 
 
 @dataclass(frozen=True)
+class Early(Selector):
+    """Trains a client after its last wait."""
+
+    def run(self, round):
+        yield from round.until_all()
+        round.train(0)
+
+
+def test_an_algorithm_that_ends_before_its_clients_train_is_refused() -> None:
+    logic = a_logic(Early())
+    with pytest.raises(PartFailed, match=r"Early.run ends without waiting.*test_offers.py:\d+"):
+        run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
+
+
+@dataclass(frozen=True)
 class Forgetful(Selector):
     """Never says who may send, or goes on to wait when everybody has."""
 
