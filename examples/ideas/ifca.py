@@ -45,7 +45,7 @@ class Ifca(Selector):
 
 
 def two_kinds(users: int = 12) -> dict[str, np.ndarray]:
-    """Digits of `users` writers, of whom every second one writes 9 - d for d."""
+    """Digits of `users` writers; every second writer writes 9 - d for d."""
     digits = load_digits()
     user = np.arange(len(digits.target)) % users
     y = np.where(user % 2, 9 - digits.target, digits.target)

@@ -131,7 +131,7 @@ def build(
 
 
 _ONLY_SETTINGS = ("data set", "devices", "uploads", "availability")
-"""The kinds of which only the settings are checked early: to make one may take long."""
+"""Kinds whose settings alone are checked early, because making a part may take long."""
 
 
 def problems_of(reference: Component) -> list[str]:

@@ -38,7 +38,8 @@ class ByGroup(Aggregator):
 
     Clients of a group train from its model. A group without a model begins with the global one, or
     with that of `OpenRound.models`. The global model is the mean of the models of the groups that
-    returned, by their samples. A group of which no client returned keeps its model.
+    returned, by their samples. A group keeps its model if none of its
+    clients returned.
 
     Source: the models of groups of Ghosh et al. 2020 (IFCA) and of the edges of Liu et al. 2020
     (hierarchical FedAvg).

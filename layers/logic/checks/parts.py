@@ -62,6 +62,22 @@ def check_part(part: Any) -> None:
             check_methods(kind, root)
         if isinstance(one, Part):
             _check_declarations(one)
+        if isinstance(one, Selector):
+            _check_runs(one)
+
+
+def _check_runs(selector: Selector) -> None:
+    """Check that a selector says how a round goes.
+
+    Raises:
+        LogicError: it has neither of the two methods.
+    """
+    ours = [getattr(one, "__func__", None) for one in (selector.run, selector.select)]
+    if ours == [Selector.run, Selector.select]:
+        raise LogicError(
+            f"{class_name(type(selector))} has neither run nor select; write def run(self, round) "
+            f"or def select(self, round){at_place(type(selector))}"
+        )
 
 
 def possible_mistakes(parts: Iterable[Any]) -> Iterator[str]:

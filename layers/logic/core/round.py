@@ -51,7 +51,13 @@ class PlannedLane(NamedTuple):
 
 @dataclass(frozen=True)
 class Answers:
-    """Waits for the answers of clients to a question."""
+    """Waits for the answers of clients to a question.
+
+    Attributes:
+        question: the question.
+        clients: the clients that are asked.
+        once: whether their answers are kept, so that nobody is asked twice.
+    """
 
     question: Question
     clients: tuple[int, ...]
@@ -265,8 +271,9 @@ class OpenRound:
     def ask(
         self, question: Question, clients: Iterable[int] | None = None, *, once: bool = False
     ) -> Run[Mapping[int, Slot]]:
-        """Ask clients; return the answers by client, ascending, of those that answered and are
-        still there.
+        """Ask clients; return the answers by client, ascending.
+
+        An answer counts if its client is still there; with `once`, each answer counts.
 
         Args:
             question: the question.

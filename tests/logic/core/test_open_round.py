@@ -85,6 +85,14 @@ def test_the_draws_of_a_round_follow_its_seed_and_the_number_of_its_tasks() -> N
     assert draws == [generator(7, name, number).random() for name, number in named]
 
 
+def test_a_selector_that_says_nothing_of_a_round_is_refused_before_one() -> None:
+    class Nothing(Selector):
+        pass
+
+    with pytest.raises(LogicError, match=r"Nothing has neither run nor select.*\.py:\d+"):
+        a_logic(Nothing())
+
+
 # --- questions ------------------------------------------------------------------------------
 
 
