@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from layers.compute.metrics import METRICS
+from layers.compute.metrics.metric import Metric
+
 Unit = Literal["share", "number", "count", "bytes", "seconds", "text"]
 
 
@@ -30,6 +33,7 @@ class Quantity:
         optional: whether a record has it only if there is a value.
         published: whether it follows from the models and the experiment alone, so that it may leave
             the server of a private run.
+        better: whether a higher or a lower value is better; empty: neither.
     """
 
     key: str
@@ -41,6 +45,12 @@ class Quantity:
     parts: str = ""
     optional: bool = False
     published: bool = False
+    better: Literal["higher", "lower", ""] = ""
+
+    @property
+    def words(self) -> str:
+        """Its name in a line, such as "macro f1"."""
+        return self.key.replace("_", " ")
 
     @property
     def title(self) -> str:
@@ -51,6 +61,46 @@ class Quantity:
 
 def _overhead(name: str) -> Callable[[Any], Any]:
     return lambda round: list(getattr(round.report.overhead, name))
+
+
+def of_metric(metric: Metric) -> Quantity:
+    """Return the quantity of a metric."""
+    first, _, _ = (type(metric).__doc__ or "").partition("\n")
+    return Quantity(
+        metric.key,
+        f"only with the metric `{metric.key.replace('_', '-')}`: {first[:1].lower()}{first[1:]}",
+        unit="text" if metric.unit == "table" else metric.unit,
+        tag="" if metric.unit == "table" else metric.key,
+        label="" if metric.unit == "table" else metric.label or metric.key,
+        optional=True,
+        published=True,
+        better=metric.better,
+    )
+
+
+def metrics_in(facts: Mapping[str, Any]) -> tuple[Quantity, ...]:
+    """Return the metrics of a run, by the facts in its `run.json`.
+
+    The first one stands for the model wherever one number does: in progress, cards, verdicts,
+    targets and sweeps.
+    """
+    known = {one.key: one for one in QUANTITIES}
+    return tuple(
+        known.get(one["key"]) or _of_own(**one)
+        for one in facts.get("metrics") or [{"key": "accuracy"}]
+    )
+
+
+def _of_own(key: str, label: str, unit: Any, better: Any) -> Quantity:
+    """Return the quantity of a user's own metric."""
+    unit = "text" if unit == "table" else unit
+    label = "" if unit == "text" else label
+    return Quantity(key, unit=unit, label=label, tag=key, optional=True, better=better)
+
+
+def _of_metrics() -> list[Quantity]:
+    """Return the quantities of the metrics, but for the accuracy, which every classifier has."""
+    return [of_metric(one()) for name, one in METRICS.items() if name != "accuracy"]
 
 
 QUANTITIES = (
@@ -64,8 +114,10 @@ QUANTITIES = (
         "share",
         "accuracy",
         published=True,
+        better="higher",
     ),
-    Quantity("loss", "", lambda round: round.loss, tag="loss", published=True),
+    Quantity("loss", "", lambda round: round.loss, tag="loss", published=True, better="lower"),
+    *_of_metrics(),
     Quantity(
         "client_accuracy_mean",
         "over the clients, of the global model on each client's own test samples "

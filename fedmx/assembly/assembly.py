@@ -30,8 +30,12 @@ from layers.compute import bits
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack, hold_back
+from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Compute, Engine
+from layers.compute.errors import ComputeError
+from layers.compute.evaluation import Evaluator
 from layers.compute.losses.loss import Loss
+from layers.compute.metrics import Metric
 from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
@@ -54,7 +58,7 @@ class Assembly:
         experiment: the experiment.
         files: the folders of data sets.
         shape: shape of one example; None: read it from the data.
-        classes: number of labels; None: read it from the data.
+        targets: what the targets of samples are; None: read it from the data.
         told_words: the words of the data set's tokens, where the data are missing; None: read them
             from the data.
         start_file: the file with the initial weights; None: the experiment's `compute.start`.
@@ -67,7 +71,7 @@ class Assembly:
     experiment: Experiment
     files: Files = dataclasses.field(default_factory=Files)
     shape: tuple[int, ...] | None = None
-    classes: int | None = None
+    targets: Targets | None = None
     told_words: tuple[str, ...] | None = None
     start_file: Path | None = None
     deployed: bool = False
@@ -86,7 +90,7 @@ class Assembly:
     def data(self) -> ExperimentData:
         """The data set and the model's inputs."""
         return ExperimentData(
-            self.experiment, self.files, self.shape, self.classes, self.told_words
+            self.experiment, self.files, self.shape, self.targets, self.told_words
         )
 
     @cached_property
@@ -105,19 +109,19 @@ class Assembly:
                 )
             device = {"device": section.device}
         bits.require(section.bits)  # before any data are loaded
-        shape, classes = self.data.shape, self.data.classes
+        shape, targets = self.data.shape, self.data.targets
         model, models = section.model, self._models
         family = model.name.partition(":")[0] + ":"
         if family in models and model.object is None and "classes" not in model.settings:
-            settings = {**model.settings, "classes": classes}
+            settings = {**model.settings, "classes": targets.size}
             model = dataclasses.replace(model, settings=settings)
-        provided: dict[str, Any] = {"classes": classes}
+        provided: dict[str, Any] = {"classes": targets.size, "targets": targets}
         if self._model_takes_words:
             provided["words"] = self.data.words
         make = bind("model", model, models, **provided)
         loss = None if section.loss is None else build("loss", section.loss)
         engine = engine_of(section.engine)
-        return engine(make, shape, classes, seed=self.experiment.seed, loss=loss, **device)
+        return engine(make, shape, targets, seed=self.experiment.seed, loss=loss, **device)
 
     @property
     def _models(self) -> Mapping[str, Any]:
@@ -142,6 +146,24 @@ class Assembly:
         """Whether the model takes the words of the data set's tokens."""
         model = resolve("model", self.experiment.compute.model, self._models)
         return "words" in signature_of(model).settings
+
+    @cached_property
+    def metrics(self) -> tuple[Metric, ...] | None:
+        """The metrics that the experiment names; None: the usual ones of the targets."""
+        given = self.experiment.compute.evaluate.metrics
+        return None if given is None else tuple(build("metric", one) for one in given)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What an evaluation measures.
+
+        Raises:
+            ExperimentError: a metric does not exist, or is not for the targets of the data.
+        """
+        try:
+            return Evaluator.of(self.metrics, self.engine.own_loss, self.data.targets)
+        except ComputeError as error:
+            raise ExperimentError(f"compute.evaluate.metrics: {error}") from None
 
     @cached_property
     def start(self) -> Start | None:
@@ -255,6 +277,8 @@ class Assembly:
             ExperimentError: hooks leave no sample to the clients.
         """
         seed, labels = self.experiment.seed, self.data.whole.train.y
+        if not self.data.targets.classes:
+            labels = np.zeros(len(labels), np.int64)  # no classes to balance
         shares: dict[str, float] = {}
         held_out = held_out_by((self.preset.aggregator, *self.preset.hooks))
         if any(hook.assets for hook in self.preset.hooks):
@@ -309,7 +333,7 @@ class Assembly:
         return sizes.only(ids[~np.isin(ids, without)])
 
     def labels_of(self, client: int) -> np.ndarray:
-        """Return the labels of a client's training samples, int64 (n,)."""
+        """Return the targets of a client's training samples, (n, ...)."""
         dataset = self.data.dataset
         if isinstance(dataset, CheckedFederatedData):
             return dataset.client(client).y
@@ -366,7 +390,11 @@ class Assembly:
         start = {} if self.start is None else {"start": self.start.facts}
         on_cpu = self.experiment.compute.device == CPU
         device = {} if on_cpu else {"device": self.engine.device}
-        return {**self.data.facts(), **start, **device}
+        metrics = [
+            {"key": one.key, "label": one.label or one.key, "unit": one.unit, "better": one.better}
+            for one in self.evaluator.metrics
+        ]
+        return {**self.data.facts(), "metrics": metrics, **start, **device}
 
     def kept(self) -> dict[str, bytes]:
         """Return the files that a run folder needs to build the model again, by name."""
@@ -379,7 +407,7 @@ class Assembly:
 
     def server_compute(self) -> Compute:
         """Return the engine and the samples of the server."""
-        return Compute(self.engine, self.data.test_samples)
+        return Compute(self.engine, self.data.test_samples, self.metrics)
 
     def client_compute(self, client: int) -> Compute:
         """Return the engine and a client's part of the experiment's data.
@@ -389,7 +417,8 @@ class Assembly:
         """
         taken = bool(self.logic.assets or self.logic.held_out)
         alone = self.data.part_alone(client, taken=taken)
-        return Compute(self.engine, self.samples_of(client) if alone is None else alone)
+        samples = self.samples_of(client) if alone is None else alone
+        return Compute(self.engine, samples, self.metrics)
 
     def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
         """Return the engine and the samples of a client that has its own data.
@@ -398,4 +427,4 @@ class Assembly:
             path: an ``.npz`` file with x_train, y_train, x_test and y_test.
             part: (i, n): use only the i-th of n parts, by the experiment's partition; None: all.
         """
-        return Compute(self.engine, self.data.own_samples(path, part))
+        return Compute(self.engine, self.data.own_samples(path, part), self.metrics)

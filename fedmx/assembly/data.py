@@ -30,6 +30,7 @@ from layers.compute.data.datasets.arrays import training_split
 from layers.compute.data.datasets.synthetic import Synthetic
 from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
+from layers.compute.data.targets import Targets
 from layers.compute.errors import NormaliseError, PartitionError
 from layers.logic.seeds import derive
 
@@ -45,14 +46,14 @@ class ExperimentData:
         experiment: the experiment.
         files: the folders of data sets.
         told_shape: shape of one example, if known without the data; None: read it from the data.
-        told_classes: number of labels, likewise.
+        told_targets: what the targets are, likewise.
         told_words: the words of the data set's tokens, likewise.
     """
 
     experiment: Experiment
     files: Files = dataclasses.field(default_factory=Files)
     told_shape: tuple[int, ...] | None = None
-    told_classes: int | None = None
+    told_targets: Targets | None = None
     told_words: tuple[str, ...] | None = None
 
     @cached_property
@@ -112,9 +113,9 @@ class ExperimentData:
         return self.dataset.shape if self.told_shape is None else self.told_shape
 
     @property
-    def classes(self) -> int:
-        """Number of labels."""
-        return self.dataset.classes if self.told_classes is None else self.told_classes
+    def targets(self) -> Targets:
+        """What the targets of the samples are."""
+        return self.dataset.targets if self.told_targets is None else self.told_targets
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -136,12 +137,13 @@ class ExperimentData:
     def facts(self) -> dict[str, Any]:
         """Return the facts of the data that a run folder needs to build the model again."""
         data, labels = self.dataset, self.dataset.test.y
-        # The accuracy of a model that always predicts the most frequent label.
-        counts = np.unique(labels, return_counts=True)[1]
-        chance = float(counts.max() / len(labels)) if len(labels) else None
+        chance = None
+        if data.targets.classes and len(labels):
+            # The accuracy of a model that always predicts the most frequent label.
+            chance = float(np.unique(labels, return_counts=True)[1].max() / len(labels))
         return {
             "shape": list(data.shape),
-            "classes": data.classes,
+            "targets": dataclasses.asdict(data.targets),
             "chance": chance,
             "data_sha256": self.sha256,
         }
@@ -232,10 +234,10 @@ class ExperimentData:
         Raises:
             DataError: the file cannot be used in this experiment.
         """
-        own = training_split(path, self.shape, self.classes)
+        own = training_split(path, self.shape, self.targets)
         rows = None
         if part is not None:
-            whole = Dataset(str(path), own, own, self.classes, self.shape)
+            whole = Dataset(str(path), own, own, self.targets, self.shape)
             rows = divided(self.experiment, whole, part[1])[0][part[0]]
         return self.materialise(own, rows)
 

@@ -45,16 +45,8 @@ def of_data(assembly: Assembly, *, divided: bool = True) -> Iterator[str]:
     dataset = assembly.data.dataset
     if not isinstance(dataset, Dataset):
         return  # its samples come client by client
-    train, test = (
-        np.bincount(split.y, minlength=dataset.classes) for split in (dataset.train, dataset.test)
-    )
-    if missing := np.flatnonzero(train == 0).tolist():
-        tested = np.flatnonzero((train == 0) & (test > 0)).tolist()
-        also = f"; the test split has samples of {_listed(tested)}" if tested else ""
-        yield (
-            f"compute.data: {dataset.name} has {dataset.classes:,} classes, and no training sample "
-            f"of {len(missing):,} of them ({_listed(missing)}){also}"
-        )
+    if dataset.targets.classes:
+        yield from _missing_classes(dataset)
     if not divided:
         return
     rest = assembly.held_back.rest
@@ -68,6 +60,21 @@ def of_data(assembly: Assembly, *, divided: bool = True) -> Iterator[str]:
     if words:
         name = assembly.experiment.compute.partition.name
         yield f"compute.partition: {name} has {' and '.join(words)}, of {total:,} training samples"
+
+
+def _missing_classes(dataset: Dataset) -> Iterator[str]:
+    """Yield the classes without a training sample."""
+    classes = dataset.targets.classes
+    train, test = (
+        np.bincount(split.y, minlength=classes) for split in (dataset.train, dataset.test)
+    )
+    if missing := np.flatnonzero(train == 0).tolist():
+        tested = np.flatnonzero((train == 0) & (test > 0)).tolist()
+        also = f"; the test split has samples of {_listed(tested)}" if tested else ""
+        yield (
+            f"compute.data: {dataset.name} has {classes:,} classes, and no training sample "
+            f"of {len(missing):,} of them ({_listed(missing)}){also}"
+        )
 
 
 def _settings(assembly: Assembly) -> Iterator[str]:

@@ -199,7 +199,7 @@ def _check_data(experiment: Experiment, preset: Preset, data: ExperimentData) ->
     attack = attack_in(preset.hooks)
     for part in (preset.selector, preset.aggregator, *preset.hooks, preset.trainer):
         try:
-            part.check_data(data.classes, partition)
+            part.check_data(data.targets.classes, partition)
         except LogicError as error:
             place = "attack." if part is attack else "logic: "
             raise ExperimentError(f"{place}{error}") from None

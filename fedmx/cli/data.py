@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Annotated
@@ -78,7 +79,7 @@ def show(
         labels = [assembly.labels_of(client) for client in range(experiment.clients)]
         for doubt in of_data(assembly):
             say("data_doubtful", f"{doubt}; is this intended?", what=doubt)
-    counts = count(labels, assembly.data.dataset.classes)
+    counts = count(labels, assembly.data.dataset.targets)
     if as_json:
         samples = {"data": experiment.compute.data.name, "samples": counts.tolist()}
         typer.echo(json.dumps(samples))
@@ -133,10 +134,10 @@ def get(
         dataset = DATASETS[name]().load(files)
     if as_json:
         found = {"data": dataset.name, "train": len(dataset.train.y), "test": len(dataset.test.y)}
-        shape = {"shape": list(dataset.shape), "classes": dataset.classes}
+        shape = {"shape": list(dataset.shape), "targets": dataclasses.asdict(dataset.targets)}
         typer.echo(json.dumps(found | shape))
         return
     typer.echo(
         f"{dataset.name}: {len(dataset.train.y):,} training and {len(dataset.test.y):,} test "
-        f"samples of shape {dataset.shape}, {dataset.classes} classes"
+        f"samples of shape {dataset.shape}, {dataset.targets}"
     )

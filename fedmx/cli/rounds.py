@@ -30,7 +30,8 @@ from fedmx.cli.output import LogLines, error_text, is_json, is_live, say, show_t
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.report.formats import duration, mebibytes, percent, plain
+from fedmx.quantities import metrics_in
+from fedmx.report.formats import SHOW, duration, mebibytes, percent, plain
 from fedmx.report.summary import document_of
 from fedmx.run import RunFolder
 from fedmx.run.records import plain as plain_record
@@ -39,6 +40,7 @@ from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.shell_line import shell_line
 from layers.compute.errors import ComputeError
+from layers.compute.evaluation import LOSS
 from layers.logic import BrokenModel
 from layers.logic.errors import ClientFailed, ImpossibleRound, LogicError, PartFailed
 
@@ -49,13 +51,11 @@ class Result:
 
     Attributes:
         folder: the run folder.
-        accuracy: of the last model, from 0 to 1.
-        loss: of the last model.
+        values: the loss and each metric of the last model, by key; empty: it was not evaluated.
     """
 
     folder: RunFolder
-    accuracy: float
-    loss: float
+    values: Mapping[str, Any]
 
 
 def run_loop(
@@ -185,14 +185,16 @@ def _last_round_text(server: Server) -> str:
 
 
 def _result(server: Server, folder: RunFolder, last: Round | None) -> Result:
-    if last is None or last.accuracy is None or last.loss is None:
-        return Result(folder, *server.evaluate())
-    return Result(folder, last.accuracy, last.loss)
+    measured = None if last is None else last.evaluation.values
+    return Result(folder, measured or server.evaluate())
 
 
 def _print_result(result: Result) -> None:
     folder = result.folder
-    text = f"accuracy {percent(result.accuracy)}, loss {result.loss:.4f}"
+    main = metrics_in(folder.facts)[0]
+    text = f"{main.words} {SHOW[main.unit](result.values.get(main.key))}"
+    if (loss := result.values.get(LOSS)) is not None:
+        text += f", loss {loss:.4f}"
     records = folder.rounds()
     if records and records[-1].get("virtual"):
         text += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"

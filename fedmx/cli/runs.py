@@ -17,7 +17,6 @@ from fedmx.cli.options import AsJson, Modules, OwnModules, RunPath, modules_of_r
 from fedmx.cli.output import show_table, show_text
 from fedmx.display import same_keys
 from fedmx.output_file import check_output
-from fedmx.quantities import OF_RUN
 
 if TYPE_CHECKING:
     from fedmx.sweeps.result import SweepResult
@@ -132,6 +131,8 @@ def _of_sweep(path: Path) -> dict[str, Any]:
 
 
 def _row(**known: Any) -> dict[str, Any]:
+    from fedmx.quantities import OF_RUN
+
     keys = (
         *("run", "experiment", "state", "reason", "rounds", *(one.key for one in OF_RUN)),
         *("in_flight", "started", "mode", "seed", "runs", "runs_done", "settings"),

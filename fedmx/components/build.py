@@ -26,6 +26,7 @@ from fedmx.errors import ExperimentError, FedmxError
 from layers.compute.data.dataset import Dataset
 from layers.compute.errors import ComputeError
 from layers.compute.losses import Loss
+from layers.compute.metrics import Metric
 from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.clock import Availability, Devices, Uploads
@@ -299,6 +300,7 @@ WANTED: dict[str, Wanted] = {
     "partition": Wanted.method("split", "Partition"),
     "schedule": Wanted.method("learning_rate", "Schedule"),
     "loss": Wanted.subclass(Loss),
+    "metric": Wanted.subclass(Metric),
     "model": Wanted(
         "a subclass of Gluon's Block, or of PyTorch's Module for compute.engine: torch",
         "Block, or -> Module for compute.engine: torch",

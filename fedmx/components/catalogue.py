@@ -42,6 +42,7 @@ KINDS: Mapping[str, Kind] = {
         "schedules", ("compute", "train", "schedule"), "schedule: 'my_module:Schedule'"
     ),
     "loss": Kind("losses", ("compute", "loss"), "loss: {name: 'my_module:Own', mu: 0.1}"),
+    "metric": Kind("metrics", ("compute", "evaluate", "metrics"), "metrics: ['my_module:Recall']"),
     "preset": Kind("presets", ("logic", "preset"), "preset: 'my_module:function'"),
     "selector": Kind(
         "selectors", ("logic", "selector"), "selector: {name: 'my_module:Pick', fraction: 0.5}"
@@ -113,6 +114,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     from layers.compute.data.datasets import DATASETS, FEDERATED
     from layers.compute.data.partitions import PARTITIONS
     from layers.compute.losses import LOSSES
+    from layers.compute.metrics import METRICS
     from layers.compute.schedule import SCHEDULES
     from layers.logic import (
         AGGREGATORS,
@@ -138,6 +140,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "partitions": PARTITIONS,
         "schedules": SCHEDULES,
         "losses": LOSSES,
+        "metrics": METRICS,
         "devices": DEVICES,
         "uploads": UPLOADS,
         "availabilities": AVAILABILITIES,

@@ -24,6 +24,7 @@ INNER_PARTS = {
     "layers.logic.core.hook:Hook": "hook",
     "layers.logic.core.trainer:Trainer": "trainer",
     "layers.compute.losses.loss:Loss": "loss",
+    "layers.compute.metrics.metric:Metric": "metric",
 }
 """The classes of the parts that a setting can take, each with the noun of its kind."""
 

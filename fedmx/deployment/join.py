@@ -67,7 +67,7 @@ class OwnPart:
         files = replace(self.files, named=False)
         # The words of a file that is not here are not, either.
         words = () if experiment.compute.data.name == "arrays" else None
-        assembly = Assembly(experiment, files, tuple(setup.shape), setup.classes, words)
+        assembly = Assembly(experiment, files, tuple(setup.shape), setup.targets, words)
         logic = assembly.logic
         if self.data is not None:
             return logic, assembly.own_compute(self.data, self.part)

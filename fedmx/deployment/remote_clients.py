@@ -22,6 +22,7 @@ from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
 from fedmx.log import Log
 from fedmx.monitoring.monitor import ClientsNow
 from fedmx.protocol.messages import CODEC, Failed, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import (
     Answer,
     ClientLost,
@@ -126,7 +127,7 @@ class RemoteClients:
         self._attempted = 0  # the round that was opened last
         self._failed = 0  # attempts at it that brought too few updates
         self._lacking_s: float | None = None  # since when there are too few clients or updates
-        setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), 0)
+        setup = setup or Setup(uuid.uuid4().hex, "", "", 0, (), Targets("classes", 0))
         self._sessions = ClientSessions(
             listener,
             setup,

@@ -82,7 +82,7 @@ def serve(
         digest=experiment.digest(),
         client=0,
         shape=assembly.data.dataset.shape,
-        classes=assembly.data.dataset.classes,
+        targets=assembly.data.dataset.targets,
     )
     most = network.max_samples
     clients = RemoteClients(

@@ -73,6 +73,12 @@ Partition: TypeAlias = PartitionName | Mapping[str, Any] | object
 LossName: TypeAlias = Literal[
     "softmax",
     "sigmoid",
+    "bce",
+    "token-softmax",
+    "mse",
+    "mae",
+    "huber",
+    "poisson",
     "label-smoothing",
     "focal",
     "logit-adjustment",
@@ -89,6 +95,25 @@ ScheduleName: TypeAlias = Literal[
     "cosine",
 ]
 Schedule: TypeAlias = ScheduleName | Mapping[str, Any] | object
+
+MetricName: TypeAlias = Literal[
+    "accuracy",
+    "top-k-accuracy",
+    "balanced-accuracy",
+    "per-class-accuracy",
+    "macro-f1",
+    "micro-f1",
+    "auc",
+    "confusion-matrix",
+    "perplexity",
+    "exact-match",
+    "calibration-error",
+    "mse",
+    "rmse",
+    "mae",
+    "r2",
+]
+Metric: TypeAlias = MetricName | Mapping[str, Any] | object
 
 PresetName: TypeAlias = Literal[
     "apfl",
@@ -362,6 +387,10 @@ class EvaluateKeys(TypedDict, total=False):
     per_client: bool
     """Also evaluate the model on each client's own test samples: mean and variance over
     clients; simulations only."""
+    metrics: Metric | None
+    """What is measured, e.g. [accuracy, macro-f1]; the first stands for the model wherever one
+    number does. null: accuracy for classes, macro-f1 and micro-f1 for several labels, rmse and
+    r2 for real values, perplexity and accuracy for tokens."""
     personal: bool
     """Also evaluate the model that each client uses itself, and what a client would use that
     never took part, on its own test samples; simulations only."""

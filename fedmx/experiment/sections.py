@@ -44,6 +44,7 @@ from fedmx.components.section import (
 )
 from fedmx.components.text import shown, unknown
 
+MOST_METRICS = 20
 MOST_HOOKS = 100  # a hook is built to check it: a small file must not cost minutes
 
 
@@ -159,6 +160,14 @@ class EvaluateSection(Section):
     per_client: bool = False
     """Also evaluate the model on each client's own test samples: mean and variance over clients;
     simulations only."""
+    metrics: Annotated[
+        tuple[Annotated[Component, component_at("metric")], ...] | None,
+        numbered(MOST_METRICS),
+        Rules("unless default"),
+    ] = None
+    """What is measured, e.g. `[accuracy, macro-f1]` ([more](metrics.md)); the first stands for the
+    model wherever one number does. null: `accuracy` for classes, `macro-f1` and `micro-f1` for
+    several labels, `rmse` and `r2` for real values, `perplexity` and `accuracy` for tokens."""
     personal: Annotated[bool, Rules("unless default")] = False
     """Also evaluate the model that each client uses itself, and what a client would use that never
     took part, on its own test samples ([more](algorithms/personal.md)); simulations only."""

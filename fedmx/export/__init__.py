@@ -30,6 +30,7 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.folder import kept_start
 from fedmx.server.personal import PersonalModels
 from fedmx.version import __version__
+from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Engine
 from layers.compute.errors import ComputeError
 from layers.logic import ClientLedger, ServerState
@@ -96,7 +97,7 @@ class TrainedModel:
             "model": model.name,
             "settings": json.dumps(model.settings, sort_keys=True),
             "input": _input_text(experiment, engine),
-            "output": _output_text(engine.definition.outputs),
+            "output": _output_text(engine),
             "run": folder.name,
             "round": str(round),
             "fedmx": __version__,
@@ -158,9 +159,9 @@ def _weights_of(folder: RunFolder) -> tuple[Path, int]:
 
 def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
     """Return the assembly of a run's experiment, without its data."""
-    if missing := {"shape", "classes"} - folder.facts.keys():
+    if missing := {"shape", "targets"} - folder.facts.keys():
         raise RunError(f"{folder.path}: run.json does not have {min(missing)}; is it of this run?")
-    shape, classes = folder.facts["shape"], folder.facts["classes"]
+    shape, targets = folder.facts["shape"], Targets(**folder.facts["targets"])
     words: tuple[str, ...] = ()
     if folder.words_path.exists():
         folder.check(folder.words_path)
@@ -168,7 +169,7 @@ def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
             words = tuple(json.loads(folder.words_path.read_bytes()))
         except (OSError, ValueError, TypeError) as error:
             raise RunError(f"{folder.words_path}: cannot read it ({error})") from None
-    return Assembly(experiment, shape=tuple(shape), classes=classes, told_words=words)
+    return Assembly(experiment, shape=tuple(shape), targets=targets, told_words=words)
 
 
 def _input_text(experiment: Experiment, engine: Engine) -> str:
@@ -200,10 +201,9 @@ def _numbers(value: float | tuple[float, ...]) -> str:
     return f"{value:g}"
 
 
-def _output_text(outputs: int) -> str:
-    if outputs == 1:
-        return "(n, 1): a logit; its sigmoid is the probability of class 1"
-    return f"(n, {outputs}): a logit for each class; their softmax are the probabilities"
+def _output_text(engine: Engine) -> str:
+    shape = ", ".join(["n", *map(str, engine.definition.outputs)])
+    return f"({shape}): {engine.own_loss.meaning}"
 
 
 def flat(values: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

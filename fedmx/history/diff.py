@@ -29,7 +29,7 @@ from fedmx.journal.chain import CHAIN, model_hash
 from fedmx.run import RunError, RunFolder
 from layers.compute.data.datasets import Files
 
-OF_DATA = {"shape": "shape", "classes": "classes", "data_sha256": "SHA-256"}
+OF_DATA = {"shape": "shape", "targets": "targets", "data_sha256": "SHA-256"}
 """The facts of a run about its data, and their names in words."""
 
 

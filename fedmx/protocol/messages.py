@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from layers.compute.data.targets import Targets
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
 from layers.network import MessageCodec
 
@@ -41,7 +42,7 @@ class Setup:
         digest: digest of everything in the experiment that determines the result.
         client: number of the client that receives this message, from 0.
         shape: shape of one example as the model takes it.
-        classes: number of labels.
+        targets: what the targets of samples are.
         assets: the files that the client must have before it is ready.
     """
 
@@ -50,7 +51,7 @@ class Setup:
     digest: str
     client: int
     shape: tuple[int, ...]
-    classes: int
+    targets: Targets
     assets: tuple[AnnouncedAsset, ...] = ()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 MIB = 2**20
 NOTHING = "–"
 _TOO_LARGE = 1e100  # a larger loss only shows that the run diverged
@@ -32,6 +34,10 @@ def target_percent(share: float) -> str:
 def number(value: float | None) -> str:
     """Return a number with four significant digits."""
     return NOTHING if value is None else f"{value:.4g}"
+
+
+SHOW: Mapping[str, Callable[[float | None], str]] = {"share": percent, "number": number}
+"""The text of a quantity's value, by its unit."""
 
 
 def plain(value: float, digits: int = 3, sign: str = "") -> str:

@@ -14,6 +14,7 @@ from fedmx.errors import FedmxError
 from fedmx.quantities import QUANTITIES
 from fedmx.report.formats import (
     NOTHING,
+    SHOW,
     duration,
     finite,
     mebibytes,
@@ -185,10 +186,6 @@ class Cell(NamedTuple):
 
     text: str
     range: str = ""
-
-
-SHOW: Mapping[str, Show] = {"share": percent, "number": number}
-"""How a measured quantity is shown, by its unit."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from rich.text import Text
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
 from fedmx.run.durable import cannot_write, write_bytes_durably
+from layers.compute.data.targets import Targets
 
 Counts = npt.NDArray[np.int64]
 """Samples by client and class: int64 (clients, classes)."""
@@ -45,15 +46,21 @@ _MAX_NUMBERED = 12
 _DPI = 150
 
 
-def count(labels: Sequence[npt.NDArray[np.integer[Any]]], classes: int) -> Counts:
+def count(labels: Sequence[npt.NDArray[Any]], targets: Targets) -> Counts:
     """Return the number of samples by client and class.
 
     Args:
-        labels: the labels of each client's samples, from 0 to ``classes`` - 1.
-        classes: the number of labels.
+        labels: the targets of each client's samples.
+        targets: what they are; a sample with several labels counts for each of them, and other
+            targets than labels are one column.
     """
-    rows = [np.bincount(one, minlength=classes) for one in labels]
-    return np.array(rows, dtype=np.int64).reshape(len(labels), classes)
+    if targets.kind == "classes":
+        rows = [np.bincount(one, minlength=targets.size) for one in labels]
+    elif targets.kind == "multi-label":
+        rows = [one.sum(axis=0) for one in labels]
+    else:
+        rows = [np.array([len(one)]) for one in labels]
+    return np.array(rows, dtype=np.int64).reshape(len(labels), -1)
 
 
 def summary(counts: Counts) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from fedmx.quantities import QUANTITIES
 from fedmx.report.formats import (
+    SHOW,
     both_ways,
     duration,
     finite,
@@ -18,7 +19,6 @@ from fedmx.report.formats import (
     target_percent,
 )
 from fedmx.report.groups import (
-    SHOW,
     Cell,
     Group,
     compare_groups,
@@ -151,9 +151,6 @@ def _no_number(run: RunSummary) -> str | None:
 def _at_chance(run: RunSummary) -> str | None:
     """Return since when the accuracy is at chance, if it still is at the end."""
     chance = finite(run.folder.facts.get("chance"))
-    if chance is None:
-        classes = finite(run.folder.facts.get("classes"))
-        chance = 1 / classes if classes and classes > 1 else None
     if chance is None:
         return None
     limit = min(chance * _CHANCE_FACTOR, chance + _CHANCE_MARGIN)

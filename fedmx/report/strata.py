@@ -111,11 +111,13 @@ def label_shares(experiment_yaml: str, clients: Sequence[int]) -> np.ndarray:
         kept |= {key: tree[key] for key in ("seed", "clients")}
         experiment = Experiment.parse(yaml.safe_dump(kept), "experiment.yaml", modules=())
         assembly = Assembly(experiment, Files(download=False))
-        classes, number = assembly.data.dataset.classes, len(assembly.sizes())
+        classes, number = assembly.data.dataset.targets.classes, len(assembly.sizes())
     except (KeyError, TypeError, yaml.YAMLError):
         raise NoLabels("the experiment does not name its data") from None
     except (FedmxError, ComputeError, OSError) as error:
         raise NoLabels(str(error).partition("\n")[0]) from None
+    if not classes:
+        raise NoLabels("the targets of the data are not classes")
     if not all(0 <= client < number for client in clients):
         raise NoLabels(f"the partition has {number} clients, and the run had others")
     counts = [np.bincount(assembly.labels_of(client), minlength=classes) for client in clients]

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from layers.compute.evaluation import ACCURACY, LOSS, Evaluator
 from layers.compute.scores import Scores
 from layers.logic import ServerState
 
@@ -23,33 +24,52 @@ class Evaluation:
     """The result of one pass over the test samples.
 
     Attributes:
-        accuracy: share of samples that were classified correctly, from 0 to 1.
-        loss: mean loss over the samples.
-        client_accuracy_mean: mean over the clients of the accuracy on a client's own test samples,
-            with equal weights; None if it was not evaluated.
-        client_accuracy_variance: population variance of these accuracies (divided by their number).
+        values: the loss, the accuracy of classes, and the value of each metric, by key.
+        clients: what `evaluations.jsonl` records of each client: its number, its samples, and the
+            values of the global model on them.
         measured: further values for the round's record, by name.
     """
 
-    accuracy: float
-    loss: float
-    client_accuracy_mean: float | None = None
-    client_accuracy_variance: float | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    clients: tuple[Mapping[str, Any], ...] = ()
     measured: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def accuracy(self) -> float | None:
+        """Share of samples that were classified correctly, from 0 to 1; None: not measured."""
+        return self.values.get(ACCURACY)
 
-def evaluate(scores: Scores, clients: Sequence[Rows] | None = None) -> Evaluation:
+    @property
+    def loss(self) -> float | None:
+        """Mean loss over the samples; None: not measured."""
+        return self.values.get(LOSS)
+
+    def over_clients(self) -> tuple[float | None, float | None]:
+        """Return mean and population variance over the clients of the accuracy, equally weighted.
+
+        They are None without clients, and where targets are not classes.
+        """
+        known = [one[ACCURACY] for one in self.clients if one.get(ACCURACY) is not None]
+        return (float(np.mean(known)), float(np.var(known))) if known else (None, None)
+
+
+def evaluate(
+    evaluator: Evaluator,
+    scores: Scores,
+    y: np.ndarray,
+    clients: Sequence[Rows] | None = None,
+) -> Evaluation:
     """Return the evaluation that follows from the samples' scores.
 
     Args:
+        evaluator: what is measured.
         scores: the scores of all samples.
+        y: their targets.
         clients: each client's rows of the samples; a client without any is left out.
     """
-    metrics = scores.metrics()
-    held = [rows for rows in clients or () if len(rows)]
-    if not held:
-        return Evaluation(metrics.accuracy, metrics.loss)
-    accuracies = np.array([scores.right[rows].mean() for rows in held])
-    return Evaluation(
-        metrics.accuracy, metrics.loss, float(accuracies.mean()), float(accuracies.var())
+    of_clients = tuple(
+        {"client": client, "samples": len(rows), **evaluator.values(scores.of(rows), y[rows])}
+        for client, rows in enumerate(clients or ())
+        if len(rows)
     )
+    return Evaluation(evaluator.values(scores, y), of_clients)

@@ -48,7 +48,7 @@ class PersonalModels:
         """
         clients = list(self._clients())
         personal, newcomers = zip(*(self._client(*one, state) for one in clients), strict=True)
-        of_global = [_of_rows(scores, rows) for _, rows in clients]
+        of_global = [scores.of(rows).metrics() for _, rows in clients]
         accuracies = [one.accuracy for one in personal]
         return {
             "personal_accuracy_mean": float(np.mean(accuracies)),
@@ -96,8 +96,3 @@ class PersonalModels:
             return found, found
         self.load(client, state, ClientState())
         return found, engine.evaluate(own)
-
-
-def _of_rows(scores: Scores, rows: np.ndarray) -> Metrics:
-    own = Scores(scores.right[rows], scores.losses[rows], scores.batch_size)
-    return own.metrics()

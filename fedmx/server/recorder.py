@@ -20,6 +20,7 @@ from fedmx.run import RunError, RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
 from fedmx.run.released import Released
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.restoring import restore
 from fedmx.server.round import Round
 from fedmx.server.server import Server
@@ -216,7 +217,7 @@ def _last_link(folder: RunFolder) -> str:
 def _explain(folder: RunFolder, error: TooFewUpdates | BrokenModel) -> None:
     """Record why each client's update is missing; a resumed run removes these records."""
     if error.report is not None:
-        round = Round(error.report, accuracy=None, loss=None, seconds=0.0, elapsed_s=0.0)
+        round = Round(error.report, Evaluation(), seconds=0.0, elapsed_s=0.0)
         with contextlib.suppress(RunError):
             folder.append_clients(round.client_records())
 

@@ -13,7 +13,9 @@ from fedmx.journal.journal import Journal
 from fedmx.quantities import RESERVED, record_of
 from fedmx.report.formats import duration, mebibytes, number, percent
 from fedmx.run.durable import CHECKSUM
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.step_back import StepBack
+from layers.compute.evaluation import ACCURACY, LOSS
 from layers.logic import RoundReport
 
 
@@ -23,18 +25,12 @@ class Round:
 
     Attributes:
         report: who took part, and the fate of each client's update.
-        accuracy: accuracy of the global model on the server's samples, from 0 to 1; None where it
-            was not evaluated.
-        loss: mean loss of the global model on these samples; None where it was not evaluated.
+        evaluation: of the global model; empty where it was not evaluated.
         seconds: duration of the round, evaluation included.
         elapsed_s: seconds since the run began, without interruptions.
         clock_elapsed_s: sum of the rounds' durations by the clients' clock (`report.took_s`), and
             of the virtual time between rounds in which no client was available.
         virtual: whether that clock's time is virtual.
-        client_accuracy_mean: mean over clients of the accuracy on a client's own test samples; None
-            where it was not evaluated.
-        client_accuracy_variance: variance of these accuracies; None where it was not evaluated.
-        measured: the values of other measurements, such as of personal models, by name.
         epsilon: what the run has spent of its privacy up to this round; None: it is not private.
         stepped_back: the steps back after which this round was run.
         model_sha256: the SHA-256 (hex) of the model after the round.
@@ -42,15 +38,11 @@ class Round:
     """
 
     report: RoundReport
-    accuracy: float | None
-    loss: float | None
+    evaluation: Evaluation
     seconds: float
     elapsed_s: float
     clock_elapsed_s: float = 0.0
     virtual: bool = False
-    client_accuracy_mean: float | None = None
-    client_accuracy_variance: float | None = None
-    measured: Mapping[str, Any] = field(default_factory=dict)
     epsilon: float | None = None
     stepped_back: tuple[StepBack, ...] = ()
     model_sha256: str = ""
@@ -60,6 +52,36 @@ class Round:
     def round(self) -> int:
         """Number of the round, from 1."""
         return self.report.round
+
+    @property
+    def accuracy(self) -> float | None:
+        """Accuracy of the global model on the server's samples, 0 to 1; None: not evaluated."""
+        return self.evaluation.accuracy
+
+    @property
+    def loss(self) -> float | None:
+        """Mean loss of the global model on these samples; None: not evaluated."""
+        return self.evaluation.loss
+
+    @property
+    def client_accuracy_mean(self) -> float | None:
+        """Mean over clients of the accuracy on a client's own test samples; None: not evaluated."""
+        return self.evaluation.over_clients()[0]
+
+    @property
+    def client_accuracy_variance(self) -> float | None:
+        """Variance of these accuracies; None: not evaluated."""
+        return self.evaluation.over_clients()[1]
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        """The values of metrics and of other measurements, such as of personal models, by name."""
+        of_metrics = {
+            key: value
+            for key, value in self.evaluation.values.items()
+            if key not in (ACCURACY, LOSS)
+        }
+        return {**of_metrics, **self.evaluation.measured}
 
     @property
     def participants(self) -> tuple[int, ...]:

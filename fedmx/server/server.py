@@ -283,15 +283,11 @@ class Server(Shown):
             journal.conclude(report, [one.record() for one in steps])
             round = Round(
                 report=report,
-                accuracy=found.accuracy if found else None,
-                loss=found.loss if found else None,
+                evaluation=found or Evaluation(),
                 seconds=seconds,
                 elapsed_s=self.elapsed_s,
                 clock_elapsed_s=self.clock_s,
                 virtual=self.network.virtual,
-                client_accuracy_mean=found.client_accuracy_mean if found else None,
-                client_accuracy_variance=found.client_accuracy_variance if found else None,
-                measured=found.measured if found else {},
                 epsilon=self.account.epsilon(report.round) if self.account else None,
                 stepped_back=steps,
                 model_sha256=model_hash(self.state.weights, self.state.buffers),
@@ -364,10 +360,9 @@ class Server(Shown):
         self.reason = reason
         self.network.finish(reason)
 
-    def evaluate(self) -> tuple[float, float]:
-        """Return the accuracy and the mean loss of the global model on the server's samples."""
-        found = self.evaluation()
-        return found.accuracy, found.loss
+    def evaluate(self) -> Mapping[str, Any]:
+        """Return the loss and each metric of the global model on the server's samples, by key."""
+        return self.evaluation().values
 
     def evaluation(self) -> Evaluation:
         """Return the evaluation of the global model, with that by client if there are rows."""
@@ -377,14 +372,17 @@ class Server(Shown):
             for measure in self.measures
             for name, value in measure(self.state, scores).items()
         }
-        return replace(evaluate(scores, self.client_rows), measured=measured)
+        compute = self.compute
+        found = evaluate(compute.evaluator, scores, compute.samples.y, self.client_rows)
+        return replace(found, measured=measured)
 
     def _scores(self) -> Scores:
         weights, buffers, batch = self.state.weights, self.state.buffers, self.evaluate_batch
         scores = self.scores(weights, buffers, batch) if self.scores is not None else None
         if scores is None:
             self.compute.engine.load(weights, buffers)
-            scores = self.compute.engine.scores(self.compute.samples, batch)
+            needed = self.compute.evaluator.needs_outputs
+            scores = self.compute.engine.scores(self.compute.samples, batch, outputs=needed)
         return scores
 
     def checkpoint(self) -> dict[str, Any]:

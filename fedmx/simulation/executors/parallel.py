@@ -268,10 +268,8 @@ class ParallelExecutor:
             message = Score(weights, buffers, batch_size, start, stop)
             jobs.append(self._job("the evaluation", stop - start, message))
         found = [reply for reply in self._replies(jobs) if isinstance(reply, ScoredRows)]
-        return Scores(
-            np.concatenate([reply.right for reply in found]),
-            np.concatenate([reply.losses for reply in found]),
-            batch_size,
+        return Scores.joined(
+            [Scores(reply.right, reply.losses, batch_size, reply.outputs) for reply in found]
         )
 
     # --- jobs --------------------------------------------------------------------------------

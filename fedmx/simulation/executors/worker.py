@@ -24,6 +24,7 @@ from layers.compute.bits import one_blas_thread
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import Dataset, Files, Raw
 from layers.compute.data.partitions.partition import GroupedRows
+from layers.compute.data.targets import Targets
 from layers.logic import Answer, ClientLedger, Question, Task, Update
 from layers.logic.errors import reason_of
 from layers.network import MessageCodec, Payload, wire_size
@@ -37,7 +38,7 @@ class DataIndex:
 
     Attributes:
         name: name of the data set.
-        classes: its number of labels.
+        targets: what the targets of its samples are.
         shape: shape of one example.
         words: the words of its tokens.
         arrays: the index of each array in the list, by name. The arrays are the samples that
@@ -46,7 +47,7 @@ class DataIndex:
     """
 
     name: str
-    classes: int
+    targets: Targets
     shape: tuple[int, ...]
     words: tuple[str, ...]
     arrays: dict[str, int]
@@ -166,10 +167,11 @@ class Score:
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """Back: for each row whether it was classified correctly, and its loss."""
+    """Back: the scores of rows; see `Scores`."""
 
     right: np.ndarray
     losses: np.ndarray
+    outputs: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,7 @@ def arrays_of(assembly: Assembly) -> tuple[DataIndex, list[np.ndarray]]:
         if indices[name] == len(arrays):
             arrays.append(array)
     words = tuple(dataset.words)
-    return DataIndex(dataset.name, dataset.classes, dataset.shape, words, indices), arrays
+    return DataIndex(dataset.name, dataset.targets, dataset.shape, words, indices), arrays
 
 
 def use_arrays(assembly: Assembly, index: DataIndex, arrays: Sequence[np.ndarray]) -> None:
@@ -279,7 +281,7 @@ def use_arrays(assembly: Assembly, index: DataIndex, arrays: Sequence[np.ndarray
         for split in ("train", "test")
     )
     shape, words = tuple(index.shape), tuple(index.words)
-    assembly.data.dataset = Dataset(index.name, train, test, index.classes, shape, words)
+    assembly.data.dataset = Dataset(index.name, train, test, index.targets, shape, words)
     train_rows, test_rows = (
         GroupedRows(named[f"{split}.rows"], named[f"{split}.ends"]) for split in ("train", "test")
     )
@@ -341,8 +343,10 @@ class Worker:
                         assembly.engine.load(job.weights, job.buffers)
                         samples = assembly.data.test_samples
                         rows = job.batch_size, job.start, job.stop
-                        scores = assembly.engine.scores(samples, *rows)
-                        return JOBS.encode(ScoredRows(scores.right, scores.losses))
+                        needed = assembly.evaluator.needs_outputs
+                        scores = assembly.engine.scores(samples, *rows, outputs=needed)
+                        found = scores.right, scores.losses, scores.outputs
+                        return JOBS.encode(ScoredRows(*found))
             raise TypeError(f"{type(job).__name__} is not a job")
         except BaseException as error:  # noqa: BLE001 - the simulation reports it
             return JOBS.encode(_failure_of(error, client))

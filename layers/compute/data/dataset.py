@@ -9,13 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError, NormaliseError
 from layers.settings import Settings
-
-
-def _check_whole(y: npt.NDArray[Any], what: str) -> None:
-    if y.dtype.kind not in "iu":
-        raise DataError(f"{what} has the dtype {y.dtype}; labels must be integers from 0")
 
 
 @dataclass(frozen=True)
@@ -24,22 +20,21 @@ class Raw:
 
     Attributes:
         x: the samples, (n, ...) of any dtype.
-        y: their labels, int64 (n,).
+        y: their targets, int64 or float32 (n, ...); see `Targets`.
         users: the number of each sample's user, such as a writer, int64 (n,); None: not known.
     """
 
     x: npt.NDArray[Any]
-    y: npt.NDArray[np.int64]
+    y: npt.NDArray[Any]
     users: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.x.ndim < 2:
             raise DataError(f"x has shape {self.x.shape}; it must be (samples, ...)")
-        if self.y.shape != (len(self.x),):
+        if self.y.shape[:1] != (len(self.x),):
             raise DataError(
-                f"y has shape {self.y.shape}, but x has {len(self.x)} samples; give one label each"
+                f"y has shape {self.y.shape}, but x has {len(self.x)} samples; give one target each"
             )
-        _check_whole(self.y, "y")
         if self.users is not None and self.users.shape != (len(self.x),):
             raise DataError(
                 f"users has shape {self.users.shape}, but x has {len(self.x)} samples; "
@@ -58,7 +53,7 @@ class Dataset:
         name: its name in messages.
         train: the training split.
         test: the test split.
-        classes: how many classes there are; labels are from 0 to `classes` - 1.
+        targets: what the targets of its samples are.
         shape: the shape of a sample, channels first.
         words: the word of each token; empty if the samples are not text.
     """
@@ -66,7 +61,7 @@ class Dataset:
     name: str
     train: Raw
     test: Raw
-    classes: int
+    targets: Targets
     shape: tuple[int, ...]
     words: tuple[str, ...] = ()
 
@@ -78,28 +73,22 @@ class Dataset:
                 raise DataError(
                     f"{self.name}: a {split} sample has shape {raw.x.shape[1:]}, not {self.shape}"
                 )
-            low, high = int(raw.y.min()), int(raw.y.max())
-            if low < 0 or high >= self.classes:
-                raise DataError(
-                    f"{self.name}: the {split} labels go from {low} to {high}, but {self.classes} "
-                    f"classes are numbered 0 to {self.classes - 1}"
-                )
+            self.targets.check(raw.y, f"{self.name}: the {split} labels")
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs `x` of shape (n, ...) and labels `y` of shape (n,), int64, in the same order."""
+    """Inputs `x` (n, ...) and targets `y` (n, ...), int64 or float32, in the same order."""
 
     x: npt.NDArray[Any]
-    y: npt.NDArray[np.int64]
+    y: npt.NDArray[Any]
 
     def __post_init__(self) -> None:
-        if self.y.ndim != 1 or self.x.ndim < 1 or len(self.x) != len(self.y):
+        if self.y.ndim < 1 or self.x.ndim < 1 or len(self.x) != len(self.y):
             raise DataError(
                 f"samples: x has shape {self.x.shape} and y has shape {self.y.shape}; "
-                "give one label for each row"
+                "give one target for each row"
             )
-        _check_whole(self.y, "samples: y")
 
     def __len__(self) -> int:
         return len(self.y)

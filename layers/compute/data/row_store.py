@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ import numpy.typing as npt
 
 from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.files import Files
+from layers.compute.data.targets import Targets
 
-FORMAT = 1
+FORMAT = 2
 LARGE_BYTES = 64 << 20
 """A data set whose files are this large or larger is converted; others are read into memory."""
 
@@ -72,7 +74,7 @@ def _write(folder: Path, dataset: Dataset) -> None:
                 values = getattr(raw, array)
                 if values is not None:
                     np.save(beside / f"{split}_{array}.npy", values, allow_pickle=False)
-        about = {"name": dataset.name, "classes": dataset.classes, "words": dataset.words}
+        about = {"name": dataset.name, "targets": asdict(dataset.targets), "words": dataset.words}
         (beside / "about.json").write_text(json.dumps(about))
         os.replace(beside, folder)
     except OSError:
@@ -93,7 +95,7 @@ def _opened(folder: Path) -> Dataset | None:
         name=about["name"],
         train=train,
         test=test,
-        classes=about["classes"],
+        targets=Targets(**about["targets"]),
         shape=train.x.shape[1:],
         words=tuple(about["words"]),
     )

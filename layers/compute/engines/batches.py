@@ -59,7 +59,7 @@ class Batch:
 
     @property
     def y(self) -> np.ndarray:
-        """A copy of the labels, integers (n,)."""
+        """A copy of the targets, (n, ...)."""
         return np.asarray(self.batches.feed.y[self.rows])
 
     def __len__(self) -> int:

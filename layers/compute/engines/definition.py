@@ -16,10 +16,10 @@ class Definition:
         shapes: the shape of each parameter, buffer and constant, by its name.
         constants: the value of each constant, float32, by its name.
         example_shape: the shape of one input, without the batch.
-        outputs: how many outputs the model has for one input.
+        outputs: the shape of the model's outputs for one input.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
     constants: Mapping[str, np.ndarray]
     example_shape: tuple[int, ...]
-    outputs: int
+    outputs: tuple[int, ...]

@@ -9,13 +9,14 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 
 from layers.compute.data.dataset import Samples
+from layers.compute.data.targets import Targets, of_classes
 from layers.compute.engines.batches import Batch, Batches, TrainReport
 from layers.compute.engines.definition import Definition
 from layers.compute.engines.graphs import GraphCache, Scorer, Step
@@ -23,9 +24,11 @@ from layers.compute.engines.layout import FlatVector, Layout, aligned
 from layers.compute.engines.objective import Feed, Objective, array_name, reference_name
 from layers.compute.engines.one_thread import OneThread
 from layers.compute.engines.training import TrainingPlan, batch_of, shuffled, starts, steps_of
-from layers.compute.errors import ComputeError, unknown
-from layers.compute.losses import CROSS_ENTROPIES, CrossEntropy, Loss
+from layers.compute.errors import ComputeError, DataError, unknown
+from layers.compute.evaluation import Evaluator
+from layers.compute.losses import OWN_LOSSES, USUAL, Loss, OwnLoss
 from layers.compute.losses.loss import Outputs, name_of
+from layers.compute.metrics import Metric
 from layers.compute.scores import Metrics, Scores
 
 GradientHook = Callable[[np.ndarray, np.ndarray], None]
@@ -49,7 +52,7 @@ class SamplesLike(Protocol):
 
     @property
     def y(self) -> np.ndarray:
-        """Labels, integers (n,)."""
+        """Targets, (n, ...)."""
 
 
 class Engine(ABC):
@@ -63,6 +66,7 @@ class Engine(ABC):
         name: the engine's name in an experiment.
         example_shape: the shape of one input, without the batch.
         example_dtype: the dtype of the model's inputs.
+        targets: what the model learns to give.
         own_loss: the model's own loss, by which it is evaluated.
         loss: what local training minimises.
         layout: the place of each parameter in the vector.
@@ -72,14 +76,14 @@ class Engine(ABC):
         one_thread: the context in which the engine's operators run.
         model: the model; its attribute `loss`, if it has one, is the name of its own loss.
         example_shape: the shape of one input, without the batch.
-        classes: how many classes there are.
+        targets: what the model learns to give; a number: classes.
         example_dtype: the dtype of the model's inputs.
         seed: for the initial weights.
-        loss: what local training minimises; None: the model's own loss, which is softmax if it
-            names none. A loss `softmax` or `sigmoid` is the model's own.
+        loss: what local training minimises; None: the model's own loss, which is the usual one of
+            the targets if it names none. A loss of `OWN_LOSSES` is the model's own.
 
     Raises:
-        ComputeError: the loss is unknown, or is not for this number of classes.
+        ComputeError: the loss is unknown, or is not for these targets.
     """
 
     name: ClassVar[str]
@@ -91,7 +95,7 @@ class Engine(ABC):
         one_thread: OneThread,
         model: Any,
         example_shape: tuple[int, ...],
-        classes: int,
+        targets: Targets | int,
         example_dtype: str,
         seed: int,
         loss: Loss | None,
@@ -100,9 +104,11 @@ class Engine(ABC):
         self.example_dtype = example_dtype
         self._one_thread = one_thread
         self._seed = seed
-        self.own_loss = loss if isinstance(loss, CrossEntropy) else _named_loss(model)
+        self.targets = of_classes(targets)
+        self.own_loss = loss if isinstance(loss, OwnLoss) else _named_loss(model, self.targets)
         self.loss: Loss = loss or self.own_loss
-        self._outputs, self._labels = self.own_loss.sizes(classes)
+        self.own_loss.check(self.targets)
+        self._outputs = self.own_loss.outputs(self.targets)
         self._objectives: OrderedDict[Hashable, Objective] = OrderedDict()
         self._scorers: dict[tuple[str, ...], GraphCache[Scorer]] = {}
 
@@ -125,9 +131,9 @@ class Engine(ABC):
         Raises:
             ComputeError: it is not (2, outputs).
         """
-        if shape != (2, self._outputs):
+        if shape != (2, *self._outputs):
             raise ComputeError(
-                f"the model's output for 2 inputs has shape {shape}, not (2, {self._outputs})"
+                f"the model's output for 2 inputs has shape {shape}, not {(2, *self._outputs)}"
             )
 
     @abstractmethod
@@ -348,7 +354,13 @@ class Engine(ABC):
         return self.scores(samples, batch_size).metrics()
 
     def scores(
-        self, samples: SamplesLike, batch_size: int = 500, start: int = 0, stop: int | None = None
+        self,
+        samples: SamplesLike,
+        batch_size: int = 500,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        outputs: bool = False,
     ) -> Scores:
         """Return the result of the loaded weights on each sample, without dropout.
 
@@ -359,6 +371,7 @@ class Engine(ABC):
             batch_size: how many samples are evaluated together.
             start: the first row, a multiple of `batch_size`.
             stop: the row after the last one; None: all rows from `start`.
+            outputs: whether to keep the model's outputs, for metrics.
 
         Raises:
             ComputeError: the samples do not fit the model, or the rows do not exist.
@@ -374,7 +387,9 @@ class Engine(ABC):
             )
         # A power of two, so that few graphs are bound; surplus rows are not used.
         batch = min(batch_size, 1 << (len(y) - 1).bit_length())
-        right, losses = np.zeros(stop - start, bool), np.zeros(stop - start)
+        number = stop - start
+        losses, right = np.zeros(number), np.zeros(number if self.targets.classes else 0, bool)
+        kept = np.zeros((number if outputs else 0, *self._outputs), np.float32)
         with self._one_thread:
             scorer = self._scorers_of(())[batch]
             scorer.refresh()
@@ -383,16 +398,19 @@ class Engine(ABC):
                 scorer.x[: len(rows)] = x[rows]
                 logits = scorer.run()[0][: len(rows)]
                 losses[rows - start] = self.own_loss.loss(logits, y[rows])
-                right[rows - start] = self.own_loss.predict(logits) == y[rows]
-        return Scores(right, losses, batch)
+                if self.targets.classes:
+                    right[rows - start] = self.own_loss.predict(logits) == y[rows]
+                if outputs:
+                    kept[rows - start] = logits
+        return Scores(right, losses, batch, kept)
 
     def _checked(self, loss: Loss) -> Loss:
         """Return a loss, after a check that it fits the model."""
-        if isinstance(loss, CrossEntropy) and loss != self.own_loss:
+        if isinstance(loss, OwnLoss) and loss != self.own_loss:
             raise ComputeError(
                 f"loss {name_of(loss)} is not the model's own, which is {name_of(self.own_loss)}"
             )
-        if name_of(self.own_loss) not in loss.FITS:
+        if loss.FITS and self.own_loss.name not in loss.FITS:
             raise ComputeError(
                 f"loss {name_of(loss)} is for models with {' or '.join(loss.FITS)}, and the "
                 f"model's own loss is {name_of(self.own_loss)}"
@@ -429,7 +447,7 @@ class Engine(ABC):
                 )
         fixed: dict[str, np.ndarray] = {}
         by_row: dict[str, np.ndarray] = {}
-        inputs = loss.inputs(y, self._labels, read)
+        inputs = loss.inputs(y, self.targets.size, read)
         for name, array in inputs.items():
             into = by_row if name in loss.rows else fixed
             into[array_name(name)] = np.asarray(array, np.float32)
@@ -466,7 +484,7 @@ class Engine(ABC):
             inputs |= {name: aligned((batch, *shape)) for name, shape in row_shapes.items()}
             return self._step(objective, batch, inputs)
 
-        made = Objective(self._checked(loss), self.own_loss, self._labels, arrays, bind)
+        made = Objective(self._checked(loss), self.own_loss, self.targets.size, arrays, bind)
         self._objectives[key] = made
         if len(self._objectives) > MOST_OBJECTIVES:
             self._objectives.popitem(last=False)
@@ -521,27 +539,42 @@ class Engine(ABC):
                 f"samples of shape {x.shape} with {len(y)} labels do not fit the model, "
                 f"which takes (n, {', '.join(map(str, self.example_shape))})"
             )
-        if y.dtype.kind not in "iu":
-            raise ComputeError(f"labels are {y.dtype}: they must be integers")
-        if y.min() < 0 or y.max() >= self._labels:
-            raise ComputeError(
-                f"labels go from {y.min()} to {y.max()}: they must be 0 to {self._labels - 1}"
-            )
+        try:
+            self.targets.check(y, "labels")
+        except DataError as error:
+            raise ComputeError(str(error)) from None
         return x, y
 
 
-def _named_loss(model: Any) -> CrossEntropy:
-    """Return the loss that a model names in its attribute `loss`; softmax without one."""
+def _named_loss(model: Any, targets: Targets) -> OwnLoss:
+    """Return the loss that a model names in its attribute `loss`, or that of the targets."""
     name = getattr(model, "loss", None)
-    name = name if isinstance(name, str) else "softmax"
-    if name not in CROSS_ENTROPIES:
-        raise ComputeError(unknown("loss", name, CROSS_ENTROPIES))
-    return CROSS_ENTROPIES[name]()
+    if not isinstance(name, str):
+        return USUAL[targets.kind]()
+    if name not in OWN_LOSSES:
+        raise ComputeError(unknown("loss", name, OWN_LOSSES))
+    return OWN_LOSSES[name]()
 
 
 @dataclass(frozen=True)
 class Compute:
-    """An engine with samples: the test set on the server, the client's samples on a client."""
+    """An engine with samples.
+
+    Attributes:
+        engine: the engine.
+        samples: those that evaluate the global model on the server, the client's own on a client.
+        metrics: what is measured besides the loss; None: the usual metrics of the targets.
+    """
 
     engine: Engine
     samples: Samples
+    metrics: tuple[Metric, ...] | None = None
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """What an evaluation measures.
+
+        Raises:
+            ComputeError: a metric is not for the targets, or there twice.
+        """
+        return Evaluator.of(self.metrics, self.engine.own_loss, self.engine.targets)

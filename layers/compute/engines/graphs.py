@@ -13,7 +13,7 @@ import numpy as np
 class Step(Protocol):
     """The forward and the backward pass of one batch size, at the engine's weights.
 
-    The caller fills `x` (batch, ...), `y` (batch,) and the other `inputs` of the loss, by name.
+    The caller fills `x` (batch, ...), `y` (batch, ...) and the other `inputs` of the loss, by name.
     `head` is the value of the loss's head after the last `run`.
     """
 

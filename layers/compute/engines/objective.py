@@ -21,7 +21,7 @@ class Objective:
     Args:
         loss: the loss.
         own: the model's own loss.
-        classes: the number of labels.
+        classes: how many classes, labels or values there are, or different tokens.
         arrays: the names of the loss's arrays.
         bind: returns the training graph of a batch size.
     """
@@ -82,7 +82,7 @@ class Feed:
     Args:
         objective: the objective.
         x: the inputs, (n, ...).
-        y: the labels, integers (n,).
+        y: the targets, (n, ...).
         dtype: the dtype of the model's inputs.
         fixed: the inputs of the loss that are the same in each batch, by name.
         by_row: those with a row for each sample, (n, ...), by name.
@@ -110,7 +110,7 @@ class Feed:
             self.x.take(rows, axis=0, out=step.x, mode="clip")
         else:
             step.x[...] = self.x[rows]
-        self._labels.take(rows, out=step.y, mode="clip")
+        self._labels.take(rows, axis=0, out=step.y, mode="clip")
         for name, into in step.inputs.items():
             if name in self._fixed:
                 into[...] = self._fixed[name]

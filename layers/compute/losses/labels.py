@@ -46,6 +46,7 @@ class Focal(Loss):
     """
 
     name = "focal"
+    FITS = ("softmax", "sigmoid")
 
     gamma: NotNegative = 2.0
 

@@ -23,7 +23,7 @@ class Outputs(Generic[A]):
     """What a model computes for n samples.
 
     Attributes:
-        logits: the model's outputs, (n, outputs).
+        logits: the model's outputs, (n, ...).
         layers: the outputs of single layers, flattened to (n, values), by their names.
     """
 
@@ -37,10 +37,10 @@ class Given:
 
     Attributes:
         outputs: of the model that is trained.
-        label: the labels, (n,).
+        label: the targets, (n, ...).
         references: the outputs of the reference models, by name; they have no gradient.
         arrays: the arrays of `Loss.inputs`, by name; those of `Loss.rows` have this batch's rows.
-        classes: the number of labels.
+        classes: how many classes, labels or values there are, or different tokens.
         own: the model's own loss, for a loss that adds to it.
     """
 
@@ -60,15 +60,15 @@ class Loss(Settings, ABC):
     """A loss; its settings are the fields of a frozen dataclass.
 
     The engine compiles it into the training graph, with the model. Evaluation does not use it: test
-    losses are the model's own cross-entropy, so runs with different losses can be compared.
+    losses are the model's own (see `OwnLoss`), so runs with different losses can be compared.
 
     Attributes:
-        FITS: the names of the models' own losses that the loss can go with.
+        FITS: the names of the models' own losses that the loss can go with; empty: all.
     """
 
     refusal = ComputeError
 
-    FITS: ClassVar[tuple[str, ...]] = ("softmax", "sigmoid")
+    FITS: ClassVar[tuple[str, ...]] = ()
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -96,8 +96,8 @@ class Loss(Settings, ABC):
         """Return the arrays that enter the graph in one training: the given ones, unless changed.
 
         Args:
-            y: the labels of the samples, integers (n,).
-            classes: the number of labels.
+            y: the targets of the samples, (n, ...).
+            classes: how many classes, labels or values there are, or different tokens.
             arrays: the given arrays.
         """
         return arrays

@@ -139,6 +139,7 @@ class FedProto(Loss):
     """
 
     name = "fedproto"
+    FITS = ("softmax", "sigmoid")
 
     lam: NotNegative = 1.0
     layer: str = LAST

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layers.compute.data.dataset import Dataset, Normalise, Raw, Samples, materialise
+from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError, NormaliseError
 
 PIXELS = np.arange(2 * 3 * 4 * 4, dtype=np.uint8).reshape(2, 3, 4, 4)
@@ -92,11 +93,13 @@ Y = np.zeros(3, np.int64)
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        (lambda x: Samples(x, Y[:2]), "one label for each row"),
+        (lambda x: Samples(x, Y[:2]), "one target for each row"),
         (lambda x: Raw(x, Y[:2]), "y has shape"),
         (lambda x: Raw(x, Y, Y[:1]), "users has shape"),
         (
-            lambda x: Dataset("mine", Raw(x.reshape(3, 2, 2), Y), Raw(x, Y), 1, (2, 2)),
+            lambda x: Dataset(
+                "mine", Raw(x.reshape(3, 2, 2), Y), Raw(x, Y), Targets("classes", 1), (2, 2)
+            ),
             r"a test sample has shape \(4,\), not \(2, 2\)",
         ),
     ],
@@ -133,9 +136,26 @@ def test_settings_are_refused_beyond_their_limits(setting: str) -> None:
         assert getattr(Normalise(**{setting: value}), setting) == value
 
 
-@pytest.mark.parametrize("make", [Raw, Samples])
-@pytest.mark.parametrize("dtype", ["float64", "bool", "complex64"])
-def test_labels_of_another_type_than_integers_are_refused(make: Any, dtype: str) -> None:
-    with pytest.raises(DataError, match=f"y has the dtype {dtype}"):
-        make(np.zeros((2, 3), np.float32), np.array([0, 1], dtype))
-    assert len(make(np.zeros((2, 3), np.float32), np.array([0, 1], "uint8"))) == 2
+@pytest.mark.parametrize(
+    ("targets", "good", "wrong"),
+    [
+        (Targets("classes", 2), np.array([0, 1], "uint8"), np.array([0.0, 1.0])),
+        (Targets("classes", 2), np.array([1, 1]), np.array([True, False])),
+        (Targets("classes", 2), np.array([1, 0]), np.array([0, 2])),
+        (Targets("classes", 2), np.array([1, 0]), np.array([[0], [1]])),
+        (Targets("multi-label", 2), np.array([[0, 1], [1, 1]]), np.array([[0, 1], [1, 2]])),
+        (Targets("multi-label", 2), np.array([[0, 0], [1, 1]]), np.array([[0], [1]])),
+        (Targets("real", 1), np.array([[0.5], [-9]]), np.array([[0.5], [np.nan]])),
+        (Targets("real", 1), np.array([[0.5], [-9]]), np.array([[1], [2]])),
+        (Targets("tokens", 9, 2), np.array([[0, 8], [1, 2]]), np.array([[0, 9], [1, 2]])),
+        (Targets("tokens", 9, 2), np.array([[0, 8], [1, 2]]), np.array([[0, -1], [1, 2]])),
+    ],
+)
+def test_targets_are_checked_for_shape_dtype_and_range(
+    targets: Targets, good: np.ndarray, wrong: np.ndarray
+) -> None:
+    x = np.zeros((2, 3), np.float32)
+    Dataset("mine", Raw(x, good), Raw(x, good), targets, (3,))
+    for splits in ((wrong, good), (good, wrong)):
+        with pytest.raises(DataError, match=r"mine: the (train|test) labels"):
+            Dataset("mine", *(Raw(x, one) for one in splits), targets, (3,))

@@ -84,7 +84,7 @@ def test_digits_fit_a_model_for_mnist_and_keep_all_pixels() -> None:
     from sklearn.datasets import load_digits
 
     data = Digits().load(Files())
-    assert (data.shape, data.classes) == ((1, 28, 28), 10)
+    assert (data.shape, data.targets.classes) == ((1, 28, 28), 10)
     assert (len(data.train), len(data.test)) == (1442, 355)
     small = np.concatenate([data.train.x, data.test.x])[:, 0, 3:26:3, 3:26:3]
     labels = np.concatenate([data.train.y, data.test.y])

@@ -65,7 +65,7 @@ def test_femnist_is_read_from_leafs_files(tmp_path: Path, inside: str) -> None:
     )
     write_leaf(folder / "test", leaf({"ann": (PIXELS[3:4], [36]), "new": (PIXELS[4:], [9])}))
     data = read("femnist", tmp_path)
-    assert (data.shape, data.classes, data.train.x.dtype) == ((1, 28, 28), 62, np.uint8)
+    assert (data.shape, data.targets.classes, data.train.x.dtype) == ((1, 28, 28), 62, np.uint8)
     np.testing.assert_array_equal(data.train.x[:, 0], PIXELS[:3])
     np.testing.assert_array_equal(data.test.x[:, 0], PIXELS[3:])
     assert (data.train.y.tolist(), data.test.y.tolist()) == ([61, 0, 10], [36, 9])
@@ -180,7 +180,12 @@ def test_svhn_is_read_as_published(tmp_path: Path) -> None:
     write_mat(tmp_path / "svhn" / "train_32x32.mat", x, y)
     write_mat(tmp_path / "svhn" / "test_32x32.mat", x_test, y_test)
     data = read("svhn", tmp_path)
-    assert (data.shape, data.classes, len(data.train), len(data.test)) == ((3, 32, 32), 10, 23, 12)
+    assert (data.shape, data.targets.classes, len(data.train), len(data.test)) == (
+        (3, 32, 32),
+        10,
+        23,
+        12,
+    )
     assert data.train.y[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     assert data.train.x[7, 2, 4, 5] == x[4, 5, 2, 7]
     np.testing.assert_array_equal(data.test.x, x_test.transpose(3, 2, 0, 1))
@@ -286,7 +291,7 @@ def test_tweets_become_tokens_of_the_training_vocabulary(
     data = read("sentiment140", tmp_path, tokens=6)
     assert data.words[:4] == ("<padding>", "<unknown>", "i", "like")
     assert data.words[4:] == ("<url>", "<user>", "café", "do", "it", "n't", "this")
-    assert (data.shape, data.classes, data.train.x.dtype) == ((6,), 2, np.int32)
+    assert (data.shape, data.targets.classes, data.train.x.dtype) == ((6,), 2, np.int32)
 
     def said(row: np.ndarray) -> list[str]:
         return [data.words[token] for token in row]

@@ -19,6 +19,7 @@ from layers.compute.data.partitions.by_label import Dirichlet, LabelQuantity, On
 from layers.compute.data.partitions.held_back import draw_balanced, hold_back
 from layers.compute.data.partitions.label_free import ByUser, Iid, NormalSizes, Quantity
 from layers.compute.data.partitions.partition import fill_up
+from layers.compute.data.targets import Targets
 from layers.compute.errors import PartitionError
 from tests.logic.vector_files import vectors
 
@@ -572,7 +573,7 @@ def test_what_is_held_back_keeps_its_recorded_bits() -> None:
 def test_only_the_remaining_rows_are_divided() -> None:
     labels, users = np.arange(60) % 3, np.arange(60) % 4
     raw = Raw(np.zeros((60, 2)), labels, users)
-    dataset = Dataset("some", raw, raw, 3, (2,))
+    dataset = Dataset("some", raw, raw, Targets("classes", 3), (2,))
     rest = hold_back(labels, {"a": 0.2}, 0.1, 1, 2).rest
     for partition in (Iid(), ByUser()):
         train, test = divide(dataset, partition, 4, 7, rest)

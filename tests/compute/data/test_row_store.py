@@ -55,7 +55,7 @@ def is_mapped(array: np.ndarray) -> bool:
 
 
 def assert_equal(one: Dataset, other: Dataset) -> None:
-    about = [(data.name, data.classes, data.shape, data.words) for data in (one, other)]
+    about = [(data.name, data.targets.classes, data.shape, data.words) for data in (one, other)]
     assert about[0] == about[1]
     for raw, same in ((one.train, other.train), (one.test, other.test)):
         for name in ("x", "y", "users"):

@@ -33,7 +33,7 @@ def test_a_client_is_a_function_of_seed_and_number(kind: type[Synthetic] | type[
 def test_nine_in_ten_of_a_clients_samples_are_for_training() -> None:
     synthetic = Synthetic(clients=30, seed=4)
     data = synthetic.load(Files())
-    assert (data.shape, data.classes, data.train.x.dtype) == ((60,), 10, np.float32)
+    assert (data.shape, data.targets.classes, data.train.x.dtype) == ((60,), 10, np.float32)
     train, test = divide(data, ByUser(), 30, seed=1)
     for number, (mine, tested) in enumerate(zip(train, test, strict=True)):
         x, y = synthetic.client(number)

@@ -252,7 +252,7 @@ def test_a_sigmoid_model_learns_two_labels_from_one_output(build: Any) -> None:
 
     x = np.random.default_rng(0).normal(size=(60, 4)).astype("f")
     data = Samples(x, (x[:, 0] > 0).astype(np.int64))
-    engine = MXNetEngine(one_output, (4,), 1, loss=Sigmoid())
+    engine = MXNetEngine(one_output, (4,), 2, loss=Sigmoid())
     w = engine.weights.astype(np.float64)
     p = 1 / (1 + np.exp(-(x @ w[:4] + w[4])))
     expected = np.append(((p - data.y)[:, None] * x).mean(0), (p - data.y).mean())

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layers.arithmetic import PART
+from layers.compute.data.targets import Targets
 from layers.compute.engines import layout as layout_of
 from layers.compute.engines.graphs import GraphCache
 from layers.compute.engines.layout import aligned, lay_out
 from layers.compute.engines.mxnet.parameters import SharedVector, share
 from layers.compute.engines.training import STEPS, ReportedLoss
 from layers.compute.errors import ComputeError
-from layers.compute.losses import CROSS_ENTROPIES, Softmax
+from layers.compute.losses import OWN_LOSSES, Softmax
 
 SHAPES = st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple), max_size=6)
 
@@ -135,13 +136,13 @@ def test_the_reported_loss_is_nan_without_a_mini_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "refused", "accepted"), [("softmax", (1,), (2,)), ("sigmoid", (0, 3), (1, 2))]
+    ("name", "refused", "accepted"), [("softmax", (1,), (2,)), ("sigmoid", (0, 1, 3), (2,))]
 )
 def test_a_loss_refuses_numbers_of_classes_that_it_cannot_tell_apart(
     name: str, refused: tuple[int, ...], accepted: tuple[int, ...]
 ) -> None:
     for classes in refused:
         with pytest.raises(ComputeError, match="classes"):
-            CROSS_ENTROPIES[name]().sizes(classes)
+            OWN_LOSSES[name]().check(Targets("classes", classes))
     for classes in accepted:
-        CROSS_ENTROPIES[name]().sizes(classes)
+        OWN_LOSSES[name]().check(Targets("classes", classes))

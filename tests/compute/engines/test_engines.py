@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from fedmx.components.engines import engine_of
+from layers.compute.data.dataset import Samples
+from layers.compute.data.targets import Targets
 from layers.compute.engines.architectures import ARCHITECTURES, Architecture, Dense
 from layers.compute.engines.engine import Engine
 from layers.compute.engines.numpy.engine import NumpyEngine, one_thread
@@ -18,7 +20,7 @@ from layers.compute.engines.numpy.network import OPERATORS, _max_pooling
 from layers.compute.engines.numpy.operators import Node, backward
 from layers.compute.engines.one_thread import OneThreadOfProcess
 from layers.compute.errors import ComputeError
-from layers.compute.losses import LOSSES, Loss
+from layers.compute.losses import LOSSES, OWN_LOSSES, Loss, Softmax
 from layers.compute.losses.references import Distillation
 from tests.compute.engines.training import plan, samples
 
@@ -121,7 +123,11 @@ def trained(engine: Any, loss: Loss) -> tuple[np.ndarray, float]:
 
 @pytest.mark.parametrize(
     "make",
-    [*(LOSSES[name] for name in sorted({*LOSSES} - {"sigmoid"})), lambda: Distillation(None)],
+    [
+        *(LOSSES[name] for name in sorted({*LOSSES} - {*OWN_LOSSES})),
+        Softmax,
+        lambda: Distillation(None),
+    ],
 )
 def test_every_loss_trains_alike(make: Callable[[], Loss], mxnet: Any, other: Any) -> None:
     (weights, loss), (others, reported) = trained(mxnet, make()), trained(other, make())
@@ -347,3 +353,31 @@ def test_numpy_has_no_gluon_block_and_names_an_operator_that_it_lacks() -> None:
 
     with pytest.raises(ComputeError, match="SequenceMask"):
         built(NumpyEngine, "logistic").train(DATA, plan(), 1, loss=Own())
+
+
+def of_kind(targets: Targets) -> Samples:
+    rng = np.random.default_rng(0)
+    x, shape = rng.normal(size=(24, 6)).astype("f"), (24, *targets.shape)
+    if targets.kind == "real":
+        return Samples(x, rng.normal(size=shape).astype("f"))
+    return Samples(x, rng.integers(0, 2, shape))
+
+
+@pytest.mark.parametrize(
+    "loss", [one() for one in OWN_LOSSES.values() if {*one.TARGETS} & {"real", "multi-label"}]
+)
+def test_other_targets_train_alike(loss: Any, mxnet: Any, other: Any) -> None:
+    targets = Targets(loss.TARGETS[0], 3)
+    data, ends = of_kind(targets), []
+    for engine in (mxnet, other):
+        made = engine(
+            lambda: Architecture((Dense(5, relu=True), Dense(3))), (6,), targets, seed=1, loss=loss
+        )
+        before = made.evaluate(data).loss
+        expected = loss.loss(made.outputs(data).logits, data.y).mean()
+        assert before == pytest.approx(expected, rel=1e-9)
+        report = made.train(data, plan(epochs=2, momentum=0.5), 5)
+        assert made.evaluate(data).loss < before
+        ends.append((made.weights.copy(), report.loss, made.evaluate(data).loss))
+    for one, two in zip(*ends, strict=True):
+        assert one == pytest.approx(two, abs=1e-5)

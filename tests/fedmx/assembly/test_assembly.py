@@ -66,7 +66,7 @@ def test_parts_check_the_highest_learning_rate_of_the_schedule(preset: str) -> N
 def test_the_facts_hold_the_accuracy_of_the_most_frequent_label_and_the_checksum() -> None:
     digits = Assembly(Experiment(rounds=1, clients=2, compute=COMPUTE))
     facts, labels = digits.facts(), digits.data.dataset.test.y
-    assert facts["classes"] == 10
+    assert facts["targets"] == {"kind": "classes", "size": 10, "places": 0}
     assert facts["chance"] == pytest.approx(max(np.mean(labels == one) for one in range(10)))
     assert facts["data_sha256"] == data_sha256(digits.data.dataset)
 

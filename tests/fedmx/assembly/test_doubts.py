@@ -12,6 +12,7 @@ import pytest
 
 from fedmx import Assembly, Dataset, Experiment, ExperimentError, Raw, simulate
 from fedmx.assembly.doubts import of_data
+from layers.compute.data.targets import Targets
 from tests.fedmx.command_line import fedmx
 
 SAMPLES = 40
@@ -21,7 +22,13 @@ Y = np.arange(SAMPLES) % 4
 
 
 def data(classes: int = 4, train: Any = Y, test: Any = Y, x: np.ndarray = X) -> Dataset:
-    return Dataset("mine", Raw(x, np.asarray(train)), Raw(x, np.asarray(test)), classes, (1, 4, 4))
+    return Dataset(
+        "mine",
+        Raw(x, np.asarray(train)),
+        Raw(x, np.asarray(test)),
+        Targets("classes", classes),
+        (1, 4, 4),
+    )
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from fedmx import (
     simulate,
 )
 from fedmx.deployment.join import OwnPart
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport, Traffic
 from layers.logic.core.report import ClientReport
@@ -75,7 +76,9 @@ def patient_until(all_rounds: list[Round]) -> int:
 
 def a_round(number: int, accuracy: float | None = None, loss: float | None = None) -> Round:
     report = RoundReport(number, 0.1, 2, (), Traffic())
-    return Round(report, accuracy=accuracy, loss=loss, seconds=1.0, elapsed_s=1.0)
+    return Round(
+        report, Evaluation({"accuracy": accuracy, "loss": loss}), seconds=1.0, elapsed_s=1.0
+    )
 
 
 class Diary(Callback):
@@ -343,7 +346,7 @@ def test_the_loss_of_training_is_measured_in_every_round() -> None:
     def trained(number: int, loss: float) -> Round:
         one = ClientReport(1, "accepted", samples=10, metrics={"loss": loss})
         report = RoundReport(number, 0.1, 2, (one,), Traffic())
-        return Round(report, accuracy=None, loss=None, seconds=1.0, elapsed_s=1.0)
+        return Round(report, Evaluation(), seconds=1.0, elapsed_s=1.0)
 
     stopping = EarlyStopping(2, "train_loss")
     losses = (1.0, 0.5, 0.75, 0.5)

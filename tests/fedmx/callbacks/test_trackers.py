@@ -26,6 +26,7 @@ from fedmx import (
 )
 from fedmx.callbacks.trackers import Tracker, files_of, name_of, numbers_in, settings_of
 from fedmx.run.identity import new_folder
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.step_back import StepBack
 from layers.logic import RoundReport, Traffic
 
@@ -71,7 +72,7 @@ class Sent(Tracker):
 
 def numbered(round: int, accuracy: float, **more: Any) -> Round:
     report = RoundReport(round, 0.1, 2, (), Traffic())
-    return Round(report, accuracy=accuracy, loss=None, seconds=1.0, elapsed_s=1.0, **more)
+    return Round(report, Evaluation({"accuracy": accuracy}), seconds=1.0, elapsed_s=1.0, **more)
 
 
 def test_a_round_is_sent_once_and_again_after_a_step_back() -> None:

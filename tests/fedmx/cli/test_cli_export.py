@@ -23,8 +23,10 @@ from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.export import TrainedModel
 from fedmx.run import RunError, RunFolder
+from layers.compute.data.targets import Targets
 from tests.fedmx.recorded_runs import TREE, run_of
 
+TEN = Targets("classes", 10)
 DIGEST_WITHOUT_START = "d7e62e91e0a8b9dd597d561256b667cba11e3b5cba619e27790b2cb083ae9a23"
 
 SMALL = """
@@ -225,7 +227,7 @@ def test_a_server_loads_the_start_and_clients_need_no_file(here: Path) -> None:
     (here / "lenet5.safetensors").unlink()
     sent = Experiment.parse(assembly.experiment.to_yaml())
     assert sent.digest() == assembly.experiment.digest()
-    assert Assembly(sent, shape=(1, 28, 28), classes=10).logic.clients == 4
+    assert Assembly(sent, shape=(1, 28, 28), targets=TEN).logic.clients == 4
 
 
 def test_a_resumed_run_goes_on_from_the_kept_start(here: Path, refused: Callable[..., str]) -> None:
@@ -281,7 +283,7 @@ def test_a_run_that_python_code_recorded_without_the_facts_is_not_exported(
     folder = RunFolder.create(here, "bare", experiment.to_yaml(), {})
     with simulate(experiment) as simulation:
         list(recorded(simulation, folder))
-    assert "run.json does not have classes" in refused("export", str(folder.path), "--to", "onnx")
+    assert "run.json does not have shape" in refused("export", str(folder.path), "--to", "onnx")
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ def test_a_start_without_weights_is_refused(here: Path, content: bytes | None, s
 def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, length: int) -> None:
     compute = {"engine": "numpy", "model": "logistic", "data": "digits"}
     given = Experiment(rounds=1, clients=1, compute=compute)
-    layout = Assembly(given, shape=(1, 8, 8), classes=10).engine.layout
+    layout = Assembly(given, shape=(1, 8, 8), targets=TEN).engine.layout
     weights = np.arange(sum(one.stop - one.start for one in layout), dtype=np.float32)
     offsets = {one.name: {"data_offsets": [4 * one.start, 4 * one.stop]} for one in layout}
     header = {one.name: {"dtype": "F32", "shape": one.shape, **offsets[one.name]} for one in layout}
@@ -355,7 +357,7 @@ def test_a_header_whose_length_looks_like_a_pickle_is_read(tmp_path: Path, lengt
     text = json.dumps(header).ljust(length).encode()
     path.write_bytes(struct.pack("<Q", length) + text + weights.tobytes())
     begun = given.with_overrides([f"compute.start={path}"])
-    assert np.array_equal(Assembly(begun, shape=(1, 8, 8), classes=10).start.weights, weights)
+    assert np.array_equal(Assembly(begun, shape=(1, 8, 8), targets=TEN).start.weights, weights)
 
 
 def test_a_start_that_is_no_regular_file_is_not_read(here: Path) -> None:

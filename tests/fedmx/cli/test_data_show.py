@@ -17,11 +17,12 @@ from fedmx import FedmxError
 from fedmx.cli.datasets import files_with_progress
 from fedmx.cli.main import main as command
 from fedmx.report.partition import count, figure, table
+from layers.compute.data.targets import Targets
 from tests.fedmx.cli.gated_run import place
 from tests.fedmx.command_line import fedmx
 
 LABELS = np.array([0, 1, 1, 2, 2, 2])
-COUNTS = count([LABELS[[0, 3]], LABELS[[1, 2, 4, 5]], LABELS[:0]], 3)
+COUNTS = count([LABELS[[0, 3]], LABELS[[1, 2, 4, 5]], LABELS[:0]], Targets("classes", 3))
 
 
 def shown(counts: np.ndarray, width: int = 80) -> list[str]:
@@ -44,33 +45,33 @@ def dealt(labels: np.ndarray, clients: int) -> list[np.ndarray]:
 @given(labels=st.lists(st.integers(0, 4), max_size=50), clients=st.integers(1, 9))
 def test_counts_have_all_samples(labels: list[int], clients: int) -> None:
     y = np.array(labels, dtype=np.int64)
-    counts = count(dealt(y, clients), 5)
+    counts = count(dealt(y, clients), Targets("classes", 5))
     assert counts.shape == (clients, 5)
     assert counts.sum(axis=0).tolist() == np.bincount(y, minlength=5).tolist()
     assert counts.sum(axis=1).tolist() == [len(part) for part in dealt(y, clients)]
 
 
 def test_a_table_of_ten_classes_with_four_digits_fits_into_80_columns() -> None:
-    lines = shown(count([np.repeat(np.arange(10), 9999)], 10))
+    lines = shown(count([np.repeat(np.arange(10), 9999)], Targets("classes", 10)))
     assert max(map(len, lines)) <= 80
     assert ["0", "99,990", "10", *["9999"] * 10] in [line.split() for line in lines]
 
 
 def test_of_many_classes_the_most_frequent_are_shown() -> None:
-    lines = shown(count([np.concatenate([np.arange(62), np.full(3, 40)])], 62))
+    lines = shown(count([np.concatenate([np.arange(62), np.full(3, 40)])], Targets("classes", 62)))
     assert any("40: 4, 0: 1, 1: 1, 2: 1, 3: 1, …" in line for line in lines)
 
 
 @pytest.mark.parametrize("clients", [1, 300])
 def test_a_figure_can_have_any_number_of_clients(tmp_path: Path, clients: int) -> None:
     y = np.arange(2000) % 10
-    path = figure(count(dealt(y, clients), 10), tmp_path / "mine.png")
+    path = figure(count(dealt(y, clients), Targets("classes", 10)), tmp_path / "mine.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     assert os.listdir(tmp_path) == ["mine.png"]
 
 
 def test_a_figure_can_have_empty_clients_and_absent_classes(tmp_path: Path) -> None:
-    drawn = figure(count([LABELS, LABELS[:0]], 62), tmp_path / "mine.pdf")
+    drawn = figure(count([LABELS, LABELS[:0]], Targets("classes", 62)), tmp_path / "mine.pdf")
     assert drawn.read_bytes().startswith(b"%PDF")
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from fedmx import Round, RunFolder
 from fedmx.cli import rounds
 from fedmx.cli.rounds import RECENT_ROUNDS, ProgressLine, RoundProgress, _uncounted_text, fitted
+from fedmx.server.evaluation import Evaluation
 from layers.logic import ClientReport, RoundReport, Traffic
 
 MIB = 1 << 20
@@ -141,7 +142,7 @@ def test_tasks_in_flight_are_no_updates_that_did_not_count() -> None:
         ClientReport(1, "in-flight"),
     )
     report = RoundReport(1, 0.1, 4, clients, Traffic(), in_flight=1)
-    assert _uncounted_text(Round(report, None, None, 1.0, 1.0)).startswith("1 of 3")
+    assert _uncounted_text(Round(report, Evaluation(), 1.0, 1.0)).startswith("1 of 3")
 
 
 def test_the_time_that_is_left_in_a_resumed_run_is_that_of_its_own_rounds(run: Run) -> None:
@@ -219,7 +220,9 @@ def test_the_log_every_tenth_round_and_uncounted_updates_stay_on_a_terminal(
             clients = tuple(ClientReport(one, fate) for one, fate in enumerate(fates))  # type: ignore[arg-type]
             report = RoundReport(number, 0.1, 3, clients, Traffic(MIB, 2 * MIB))
             accuracy = 0.5 if number == 2 else 0.25
-            one = Round(report, accuracy, 1 / number, 1.0, float(number))
+            one = Round(
+                report, Evaluation({"accuracy": accuracy, "loss": 1 / number}), 1.0, float(number)
+            )
             folder.append_round(one.record())
             progress.show(one, folder)
         progress.say("event", "a line of the log, [bold] or not")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 import fedmx
 from fedmx import Experiment, FedmxError, Round, RunFolder, Server, recorded, simulate
+from fedmx.server.evaluation import Evaluation
 from layers.logic import RoundReport, Traffic
 from layers.logic.core.report import ClientReport
 
@@ -118,11 +119,13 @@ def test_a_round_shows_its_accuracy_its_updates_and_its_cost() -> None:
     clients = (ClientReport(1, "accepted", tasks=1), ClientReport(2, "lost", tasks=2))
     report = RoundReport(3, 0.1, 2, clients, Traffic(2 * MIB, 3 * MIB))
     cost = [("up", "3.00 MiB"), ("down", "2.00 MiB"), ("time", "1.50 s")]
-    evaluated = Round(report, 0.71236, 1.23456, seconds=1.5, elapsed_s=9.0)
+    evaluated = Round(
+        report, Evaluation({"accuracy": 0.71236, "loss": 1.23456}), seconds=1.5, elapsed_s=9.0
+    )
     rows = [("accuracy", "71.24 %"), ("loss", "1.235"), ("updates", "1 of 3"), *cost]
     assert cells(evaluated) == [("", "Round 3"), *rows]
     assert repr(evaluated) == f"<Round 3: {', '.join(' '.join(row) for row in rows)}>"
-    assert cells(replace(evaluated, accuracy=None)) == [("", "Round 3"), *rows[2:]]
+    assert cells(replace(evaluated, evaluation=Evaluation())) == [("", "Round 3"), *rows[2:]]
 
 
 def test_a_run_folder_shows_how_its_run_is_and_what_is_damaged(run: Any, tmp_path: Path) -> None:

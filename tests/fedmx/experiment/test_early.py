@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fedmx import ClientSide, Dataset, Experiment, ExperimentError, Hook, Raw, simulate
+from layers.compute.data.targets import Targets
 from tests.fedmx.experiment.texts import LEAST
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -22,7 +23,7 @@ RIGHT = {"rounds": 1, "clients": 2, "compute": DIGITS}
 
 def own_data(dtype: type = np.float32) -> Dataset:
     x, y = np.zeros((20, 1, 8, 8), dtype), np.arange(20) % 2
-    return Dataset("mine", Raw(x, y), Raw(x, y), 2, (1, 8, 8))
+    return Dataset("mine", Raw(x, y), Raw(x, y), Targets("classes", 2), (1, 8, 8))
 
 
 class Misspelt(Hook):

@@ -14,6 +14,7 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.round import Round
 from layers.logic import (
     Answer,
@@ -216,14 +217,11 @@ ROUND = Round(
         overhead=Overhead(640, 12400, ("127.0.0.1: the token is another",)),
         numbers={"epsilon": 1.5},
     ),
-    accuracy=0.75,
-    loss=0.5,
+    Evaluation({"accuracy": 0.75, "loss": 0.5}, ({"client": 0, "samples": 9, "accuracy": 0.7},)),
     seconds=1.25,
     elapsed_s=12.5,
     clock_elapsed_s=3600.0,
     virtual=True,
-    client_accuracy_mean=0.7,
-    client_accuracy_variance=None,
     model_sha256="0f" * 32,
     journal=JOURNAL,
 )

@@ -14,6 +14,7 @@ from fedmx.errors import FedmxError
 from fedmx.journal.journal import Journal
 from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.recorder import FolderRecorder
 from fedmx.server.round import Round
 from fedmx.server.step_back import StepBack
@@ -49,7 +50,7 @@ class Kept:
 def a_round(number: int) -> Round:
     clients = (ClientReport(4, "accepted", samples=1), ClientReport(2, "lost", "gone"))
     report = RoundReport(number, 0.1, 2, clients, Traffic(), numbers={"epsilon": 0.5})
-    return Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=Journal(number))
+    return Round(report, Evaluation(), seconds=1.0, elapsed_s=1.0, journal=Journal(number))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,7 @@ RECORDED = ["accuracy", "loss", "round", "chain", "checksum", "stepped_back", "s
 def test_a_hooks_number_does_not_vanish_behind_one_of_the_record(name) -> None:
     report = RoundReport(3, 0.1, 2, (), Traffic(), numbers={"epsilon": 0.5, name: 0.9})
     with pytest.raises(FedmxError, match=rf"^round 3: a hook records {name}, .*another name$"):
-        Round(report, accuracy=0.1, loss=None, seconds=1.0, elapsed_s=1.0).record()
+        Round(report, Evaluation({"accuracy": 0.1}), seconds=1.0, elapsed_s=1.0).record()
 
 
 def test_the_checkpoint_is_never_ahead_of_the_records() -> None:
@@ -109,12 +110,14 @@ def test_a_rounds_record_has_all_that_happened_and_only_that() -> None:
     overhead = Overhead(operator=("paused",), other_versions=("client 1: fedmx 2",))
     told = {"numbers": {"mine": 4.0}, "suspended": {7: 2.5, 4: 1.0}, "in_flight": 2}
     more = replace(given.report, overhead=overhead, **told)
+    measured = Evaluation({"rmse": 2.5}, measured={"gap": 0.25})
     step = StepBack(3, 2, "a broken model", (1, 2), (1,))
-    full = replace(given, report=more, epsilon=1.5, stepped_back=(step,), measured={"gap": 0.25})
+    full = replace(given, report=more, epsilon=1.5, stepped_back=(step,), evaluation=measured)
     assert full.record() == {
         **bare,
         "mine": 4.0,
         "gap": 0.25,
+        "rmse": 2.5,
         "epsilon": 1.5,
         "stepped_back": [step.record()],
         "suspended": {"4": 1.0, "7": 2.5},
@@ -148,7 +151,7 @@ def test_the_records_of_clients_have_all_that_is_known_of_each() -> None:
         ClientReport(4, "rejected", "no", "Traceback", task_round=3, share=0.0),
     )
     report = RoundReport(3, 0.1, 2, clients, Traffic(), others=(ClientReport(8, "not-selected"),))
-    given = Round(report, None, None, seconds=1.0, elapsed_s=1.0, journal=journal)
+    given = Round(report, Evaluation(), seconds=1.0, elapsed_s=1.0, journal=journal)
     numbers = dict.fromkeys(["samples", "steps", "up_bytes", "down_bytes"], 0)
     bare = {"round": 3, "client": 4, "status": "accepted", **numbers, "update_blake3": []}
     bare |= {"reason": "", "traceback": ""}

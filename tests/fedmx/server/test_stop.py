@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedmx.server.evaluation import Evaluation
 from fedmx.server.round import Round
 from fedmx.server.stop import Stop, after_last
 from layers.logic.core.report import RoundReport, Traffic
@@ -14,8 +15,10 @@ from layers.logic.core.report import RoundReport, Traffic
 
 def ended(**measured: Any) -> Round:
     report = RoundReport(3, 0.1, 0, (), Traffic())
-    given = {"accuracy": None, "loss": None, "seconds": 1.0, "elapsed_s": 1.0, **measured}
-    return Round(report, **given)
+    of_clients = [{"accuracy": one} for one in [measured.pop("client_accuracy_mean", None)] if one]
+    values = {key: measured.pop(key) for key in ("accuracy", "loss") if key in measured}
+    given = {"seconds": 1.0, "elapsed_s": 1.0, **measured}
+    return Round(report, Evaluation(values, tuple(of_clients)), **given)
 
 
 @pytest.mark.parametrize(

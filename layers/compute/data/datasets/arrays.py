@@ -17,11 +17,15 @@ import numpy.typing as npt
 
 from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.files import Files
+from layers.compute.data.targets import Targets, of_classes, targets_of
 from layers.compute.errors import DataError, one_line
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
-_CLASSIFIERS = "fedmx trains classifiers, with one label a sample, an integer from 0"
+_TARGETS = (
+    "targets are integers (n,) from 0 for classes, 0 or 1 (n, labels) for several labels, integers "
+    "(n, places) for tokens, or floats (n,) or (n, values) for real values"
+)
 
 
 @dataclass(frozen=True)
@@ -51,21 +55,21 @@ class Arrays:
         return _named(arrays, str(path))
 
 
-def training_split(path: Path, shape: tuple[int, ...], classes: int) -> Raw:
+def training_split(path: Path, shape: tuple[int, ...], targets: Targets) -> Raw:
     """Return the training split of an `.npz` file; it may lack a test split.
 
     Args:
         path: the file.
         shape: the shape that a sample must have.
-        classes: the number of classes; labels must be below it.
+        targets: what the targets of the experiment are.
 
     Raises:
-        DataError: the file cannot be used for samples of this shape and these classes.
+        DataError: the file cannot be used for samples of this shape and these targets.
     """
     name = str(path)
     arrays = read_npz(path, lambda names: _check_names(names, name, _REQUIRED[:2]))
     x, y = (_inputs(arrays["x_train"], f"{name}: x_train"), arrays["y_train"])
-    y = _labels(y, f"{name}: y_train")
+    y = _targets(y, f"{name}: y_train")
     users, _ = _users(arrays.get("users_train"), None, name)
     try:
         train = Raw(x, y, users)
@@ -78,12 +82,7 @@ def training_split(path: Path, shape: tuple[int, ...], classes: int) -> Raw:
             f"{name}: a sample of x_train has shape {x.shape[1:]}, and the model of the experiment "
             f"takes {shape}; reshape x_train"
         )
-    low, high = int(y.min()), int(y.max())
-    if low < 0 or high >= classes:
-        raise DataError(
-            f"{name}: y_train has labels from {low} to {high}, and the experiment's {classes} "
-            f"classes are 0 to {classes - 1}; number the labels as the experiment does"
-        )
+    targets.check(y, f"{name}: the labels y_train")
     return train
 
 
@@ -96,33 +95,36 @@ def from_arrays(
     users_test: npt.ArrayLike | None = None,
     *,
     classes: int | None = None,
+    targets: Targets | None = None,
     name: str = "arrays",
 ) -> Dataset:
     """Return a data set from arrays; 8-bit values stay 8-bit.
 
     Args:
         x_train: the training samples, numbers (n, ...), channels first.
-        y_train: their labels, integers (n,) from 0.
+        y_train: their targets: classes, integers (n,) from 0; several labels, 0 or 1 (n, labels);
+            tokens, integers (n, places); or real values, floats (n,) or (n, values).
         x_test: the test samples, (m, ...).
-        y_test: their labels, (m,).
+        y_test: their targets, (m, ...).
         users: the user of each training sample, names or numbers (n,); None: not known.
         users_test: the same for the test samples, (m,).
-        classes: how many classes there are; None: one more than the highest label.
+        classes: how many classes or different tokens there are; None: one more than the highest.
+        targets: what the targets are; None: what the arrays hold.
         name: its name in messages.
 
     Raises:
         DataError: an array has another shape, dtype or range; the message names it.
     """
     x = [_inputs(x_train, f"{name}: x_train"), _inputs(x_test, f"{name}: x_test")]
-    y = [_labels(y_train, f"{name}: y_train"), _labels(y_test, f"{name}: y_test")]
-    highest = _highest(y, classes, name)
+    y = [_targets(y_train, f"{name}: y_train"), _targets(y_test, f"{name}: y_test")]
+    _check_lowest(y, classes if targets is None else targets.size, name)
     both_users = _users(users, users_test, name)
     try:
         train, test = (Raw(*arrays) for arrays in zip(x, y, both_users, strict=True))
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    classes = highest + 1 if classes is None else classes
-    return Dataset(name, train, test, classes, train.x.shape[1:])
+    found = targets_of(y, classes) if targets is None else targets
+    return Dataset(name, train, test, found, train.x.shape[1:])
 
 
 def as_dataset(value: object, name: str) -> Dataset:
@@ -200,7 +202,8 @@ def _inputs(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     return x
 
 
-def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
+def _targets(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    """Return targets, int64 or float32 (n, ...); real values (n,) become (n, 1)."""
     y, name = np.asarray(values), what.rpartition(" ")[2]
     if y.dtype.kind in "US" or (y.dtype == object and y.size and isinstance(y.flat[0], str)):
         raise DataError(
@@ -209,45 +212,46 @@ def _labels(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
             "y_test = np.searchsorted(names, y_test)"
         )
     y = _array(values, what)
-    if y.ndim == 1 and y.dtype.kind in "iu":
-        return y.astype(np.int64)
-    has = f"{what} has the dtype {y.dtype}" if y.ndim == 1 else f"{what} has shape {y.shape}"
-    broken = y[~_whole(y)]
+    has = f"{what} has the dtype {y.dtype} and shape {y.shape}"
+    if y.dtype.kind not in "fiub" or y.ndim > 2:
+        raise DataError(f"{has}; {_TARGETS}")
+    broken = y[~np.isfinite(y)] if y.dtype.kind == "f" else y[:0]
     if broken.size:
-        raise DataError(f"{has}, and holds {broken[0]}: {_CLASSIFIERS}")
-    if y.ndim == 1:
-        mend = ".astype(int)"
-    elif y.ndim == 2 and y.shape[1] == 1:  # a column: all of its argmax are 0
-        mend = "[:, 0]"
-    elif y.ndim == 2 and ((y == 0) | (y == 1)).all() and (y.sum(axis=1) == 1).all():
-        mend = ".argmax(axis=1)"
+        raise DataError(f"{what} holds {broken.flat[0]}; leave these samples out")
+    binary, whole = bool(((y == 0) | (y == 1)).all()), bool((y == np.rint(y)).all())
+    one_hot = y.ndim == 2 and y.shape[1] > 1 and binary and (y.sum(axis=1) == 1).all()
+    if y.size and one_hot:
+        mend = f"for classes, {name} = {name}.argmax(axis=1)"
+    elif y.dtype.kind == "f":
+        if not y.size or not whole or (y.ndim == 2 and not (binary and y.shape[1] > 1)):
+            return y.reshape(len(y), -1).astype(np.float32)
+        mend = f"for labels, {name} = {name}.astype(int)"
+        mend += f"; for real values, {name} = {name}[:, None]" if y.ndim == 1 else ""
+    elif y.ndim == 2 and y.shape[1] == 1:
+        mend = f"for labels, {name} = {name}[:, 0]"
+    elif y.dtype.kind == "b" and y.ndim == 1:
+        mend = f"{name} = {name}.astype(int)"
     else:
-        raise DataError(f"{has}: {_CLASSIFIERS}")
-    raise DataError(f"{has}; labels must be integers from 0, shape (n,): {name} = {name}{mend}")
+        return y.astype(np.int64)
+    raise DataError(f"{has}, which are whole numbers: {mend}")
 
 
-def _whole(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which values an integer can hold without loss."""
-    if values.dtype.kind == "f":
-        return np.asarray(np.isfinite(values) & (values == np.rint(values)))
-    return np.full(values.shape, values.dtype.kind in "biu")
-
-
-def _highest(labels: Sequence[npt.NDArray[np.int64]], classes: int | None, name: str) -> int:
-    """Return the highest label.
+def _check_lowest(targets: Sequence[npt.NDArray[Any]], classes: int | None, name: str) -> None:
+    """Check that labels are not numbered from 1, which would make a class without any sample.
 
     Raises:
-        DataError: labels are numbered from 1, which would make a class without any sample.
+        DataError: they are.
     """
-    low = min((int(y.min()) for y in labels if len(y)), default=0)
-    high = max((int(y.max()) for y in labels if len(y)), default=0)
+    if targets[0].dtype.kind == "f" or targets[0].ndim > 1:
+        return
+    low = min((int(y.min()) for y in targets if len(y)), default=0)
+    high = max((int(y.max()) for y in targets if len(y)), default=0)
     if low == 1 and (classes is None or high >= classes):
         raise DataError(
             f"{name}: labels go from 1 to {high}, and must be numbered from 0: "
             "y_train, y_test = y_train - 1, y_test - 1 (if 0 is a class without samples, give "
             f"from_arrays(..., classes={high + 1}))"
         )
-    return high
 
 
 def _users(
@@ -278,6 +282,7 @@ def _array(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
 class FederatedData(Protocol):
     """Data that are made client by client, so that no machine holds those of all clients.
 
+    A class whose targets are no classes has a property `targets` (`Targets`) in place of `classes`.
     The class has its settings as parameters. If it has a parameter `clients` or `seed`, it gets the
     number of clients, or a seed derived from the experiment's. The result of a method must depend
     only on the settings and on its argument, because several processes call it.
@@ -307,7 +312,7 @@ class CheckedFederatedData:
         clients: how many clients there are.
         test: the server's samples.
         sizes: each client's number of training samples, int64 (clients,); or one number for all.
-        classes: how many classes there are.
+        targets: what the targets of the samples are.
         shape: the shape of a sample, channels first.
         words: the word of each token of a text; empty if the samples are not text.
     """
@@ -317,7 +322,7 @@ class CheckedFederatedData:
     clients: int
     test: Raw
     sizes: npt.NDArray[np.int64] | int
-    classes: int
+    targets: Targets
     shape: tuple[int, ...]
     words: tuple[str, ...] = ()
 
@@ -328,15 +333,16 @@ class CheckedFederatedData:
         Raises:
             DataError: the test samples or the sizes have another shape, dtype or range.
         """
-        classes = int(source.classes)
-        test = _checked(source.test(), classes, f"{name}: test")
+        declared = getattr(source, "targets", None)
+        targets = of_classes(int(source.classes)) if declared is None else declared
+        test = _checked(source.test(), targets, f"{name}: test")
         return cls(
             name=name,
             source=source,
             clients=clients,
             test=test.test,
             sizes=_sizes(source.sizes(), clients, name),
-            classes=classes,
+            targets=targets,
             shape=test.shape,
             words=tuple(getattr(source, "words", ())),
         )
@@ -348,7 +354,7 @@ class CheckedFederatedData:
             DataError: the samples have another shape, dtype or range, or number.
         """
         where = f"{self.name}: client {number}"
-        made = _checked(self.source.client(number), self.classes, where)
+        made = _checked(self.source.client(number), self.targets, where)
         announced = self.sizes if isinstance(self.sizes, int) else int(self.sizes[number])
         if len(made.train) != announced or made.shape != self.shape:
             raise DataError(
@@ -358,12 +364,12 @@ class CheckedFederatedData:
         return made.train
 
 
-def _checked(given: Any, classes: int, where: str) -> Dataset:
+def _checked(given: Any, targets: Targets, where: str) -> Dataset:
     """Return samples and labels as both splits of a data set, which checks them."""
     if not isinstance(given, tuple) or len(given) != 2:
         kind = type(given).__name__
         raise DataError(f"{where}: gave an object of type {kind}; it must give samples and labels")
-    return from_arrays(*given, *given, classes=classes, name=where)
+    return from_arrays(*given, *given, targets=targets, name=where)
 
 
 def _sizes(given: npt.ArrayLike, clients: int, name: str) -> npt.NDArray[np.int64] | int:

@@ -24,10 +24,12 @@ import numpy.typing as npt
 from layers.compute.data.dataset import Dataset, FromSettings, Raw, held_out
 from layers.compute.data.datasets.arrays import DAMAGED, read_npz, take
 from layers.compute.data.files import Files, Remote, damaged
+from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError, one_line
 from layers.settings import Decay
 
 _CLASSES = 10
+_TARGETS = Targets("classes", _CLASSES)
 _GREY = (28, 28)
 _COLOUR = (3, 32, 32)
 
@@ -57,7 +59,7 @@ class IdxSet:
             name=self.name,
             train=self._split(files, "train", self.train_x, self.train_y),
             test=self._split(files, "t10k", self.test_x, self.test_y),
-            classes=_CLASSES,
+            targets=_TARGETS,
             shape=(1, *_GREY),
         )
 
@@ -207,7 +209,7 @@ class Cifar10:
             name="cifar-10",
             train=Raw(x[:-1].reshape(-1, *_COLOUR), y[:-1].reshape(-1)),
             test=Raw(x[-1], y[-1]),
-            classes=_CLASSES,
+            targets=_TARGETS,
             shape=_COLOUR,
         )
 
@@ -291,7 +293,7 @@ class Svhn(FromSettings):
             )
         else:
             splits = train, _svhn_mat(files.find("svhn", (_SVHN_TEST.name,), _SVHN_TEST))
-        return Dataset("svhn", *splits, classes=_CLASSES, shape=_COLOUR)
+        return Dataset("svhn", *splits, targets=_TARGETS, shape=_COLOUR)
 
 
 def _svhn_mat(path: Path) -> Raw:
@@ -358,6 +360,6 @@ class Digits:
             name="digits",
             train=Raw(x[~test], y[~test]),
             test=Raw(x[test], y[test]),
-            classes=_CLASSES,
+            targets=_TARGETS,
             shape=x.shape[1:],
         )

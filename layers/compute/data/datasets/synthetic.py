@@ -11,6 +11,7 @@ import numpy.typing as npt
 from layers.arithmetic import exp, power
 from layers.compute.data.dataset import Dataset, FromSettings, Raw
 from layers.compute.data.files import Files
+from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError
 from layers.settings import Count, NotNegative, WholeNumber
 
@@ -80,7 +81,7 @@ class Synthetic(FromSettings):
             name="synthetic",
             train=_joined([(x[:n], y[:n]) for (x, y), n in zip(made, trained, strict=True)]),
             test=_joined([(x[n:], y[n:]) for (x, y), n in zip(made, trained, strict=True)]),
-            classes=CLASSES,
+            targets=Targets("classes", CLASSES),
             shape=(FEATURES,),
         )
 

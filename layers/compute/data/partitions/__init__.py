@@ -61,6 +61,11 @@ def divide(
     Raises:
         PartitionError: the samples cannot be divided so, or the partition returned something else.
     """
+    if getattr(partition, "BY_LABEL", False) and not dataset.targets.classes:
+        raise PartitionError(
+            f"{getattr(partition, 'name', type(partition).__name__)} divides by classes, and "
+            f"{dataset.name} has {dataset.targets}; use iid, by-user, quantity or normal-sizes"
+        )
     test = dataset.test
     labels, users = dataset.train.y, dataset.train.users
     if rows is not None:

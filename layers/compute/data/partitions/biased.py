@@ -47,6 +47,7 @@ class Biased(Rule):
     """
 
     name = "biased"
+    BY_LABEL = True
     share: Share = 0.4
     threshold: Positive | None = None
     distance: Literal["emd", "l1"] = "emd"

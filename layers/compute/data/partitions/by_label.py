@@ -44,6 +44,7 @@ class Shards(Rule):
     """
 
     name = "shards"
+    BY_LABEL = True
     per_client: Count = 2
 
     @property
@@ -72,6 +73,7 @@ class OneClass(Rule):
     """
 
     name = "one-class"
+    BY_LABEL = True
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
@@ -122,6 +124,7 @@ class LabelQuantity(Rule):
     """
 
     name = "label-quantity"
+    BY_LABEL = True
     per_client: Count = 2
 
     def _divide(
@@ -196,6 +199,7 @@ class Dirichlet(Rule):
     """
 
     name = "dirichlet"
+    BY_LABEL = True
     alpha: Concentration = 0.5
     min_samples: WholeNumber = 1
     self_balancing: bool = False

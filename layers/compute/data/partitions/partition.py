@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Protocol, overload, runtime_checkable
+from typing import Annotated, Any, ClassVar, Protocol, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from annotated_types import Ge, Le
 from layers.compute.errors import PartitionError
 from layers.settings import Settings
 
-Labels = npt.NDArray[np.int64]
+Labels = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
 Concentration = Annotated[float, Ge(1e-3), Le(1e6)]
@@ -24,9 +24,9 @@ client with everything, or from equal parts."""
 class Partition(Protocol):
     """A rule that divides samples among clients; no sample goes to two clients.
 
-    Equal generators give equal splits. The clients' shares are drawn before the samples in them, so
-    a client has the same share of a training and a test split that are divided with equal
-    generators.
+    One that reads labels as classes has `BY_LABEL = True`. Equal generators give equal splits. The
+    clients' shares are drawn before the samples in them, so a client has the same share of a
+    training and a test split that are divided with equal generators.
     """
 
     def split(
@@ -41,7 +41,7 @@ class Partition(Protocol):
         """Return the indices of each client's samples.
 
         Args:
-            labels: of the samples, (n,).
+            labels: the targets of the samples, (n, ...).
             users: the user of each sample, (n,); None: not known.
             clients: how many clients there are.
             rng: for the partition's draws.
@@ -107,10 +107,12 @@ class Rule(Settings, ABC):
 
     Attributes:
         name: its name in messages.
+        BY_LABEL: whether it reads labels as classes.
     """
 
     refusal = PartitionError
     name: ClassVar[str]
+    BY_LABEL: ClassVar[bool] = False
 
     def split(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
+from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Engine
 from layers.compute.engines.graphs import Scorer, Step
 from layers.compute.engines.layout import aligned, lay_out
@@ -52,7 +53,7 @@ class MXNetEngine(Engine):
     Args:
         build: returns a new block, or an architecture; called more than once.
         example_shape: the shape of one input, without the batch.
-        classes: how many classes there are.
+        targets: what the model learns to give; a number: classes.
         example_dtype: the dtype of the model's inputs.
         seed: for the initial weights, which are loaded.
         loss: what local training minimises; None: the model's own loss, which is that of its name
@@ -73,7 +74,7 @@ class MXNetEngine(Engine):
         self,
         build: Callable[[], Any],
         example_shape: tuple[int, ...],
-        classes: int,
+        targets: Targets | int,
         *,
         example_dtype: str = "float32",
         seed: int = 0,
@@ -85,7 +86,7 @@ class MXNetEngine(Engine):
             self._block = self._build()
         if not isinstance(self._block, mx.gluon.Block):
             raise ComputeError(f"the model is a {type(self._block).__name__}, not a gluon Block")
-        super().__init__(one, self._block, example_shape, classes, example_dtype, seed, loss)
+        super().__init__(one, self._block, example_shape, targets, example_dtype, seed, loss)
         with one:
             self._output = self._trace()
         self._random = self._output is None or has_random(self._output)
@@ -191,12 +192,14 @@ class MXNetEngine(Engine):
 
     def _step(self, objective: Objective, batch: int, inputs: Mapping[str, np.ndarray]) -> Step:
         x = aligned((batch, *self.example_shape), self.example_dtype)
+        y = aligned((batch, *self.targets.shape))
         layers = objective.loss.layers
         if self._output is None:
             return ImperativeStep(
                 Layers(self._block, layers),
                 lambda outputs, y, others: objective.head(mx.nd, outputs, y, others, batch),
                 x,
+                y,
                 inputs,
                 self._gradient,
             )
@@ -204,7 +207,7 @@ class MXNetEngine(Engine):
         variables = {name: mx.sym.var(name) for name in inputs}
         graph = objective.head(mx.sym, list(outputs), mx.sym.var(LABEL), variables, batch)
         vectors = self._weights, self._buffers, self._gradient
-        return CompiledStep(graph, self._names, x, inputs, vectors, self._constants, paddings)
+        return CompiledStep(graph, self._names, x, y, inputs, vectors, self._constants, paddings)
 
     def _training_graph(self, layers: tuple[str, ...]) -> tuple[Any, Paddings]:
         """Return the graph of the model's output and of those of layers, for training."""

@@ -53,7 +53,7 @@ def trace(block: Any, layers: Layers | None = None) -> Any:
     except Exception as error:
         raise ComputeError(f"the model cannot be traced: {error}") from error
     if not isinstance(output, mx.sym.Symbol) or len(output.list_outputs()) != 1:
-        raise ComputeError("the model has several outputs; it must have one, of shape (n, classes)")
+        raise ComputeError("the model has several outputs; it must have one, of shape (n, ...)")
     return output
 
 
@@ -66,13 +66,14 @@ def has_random(symbol: Any) -> bool:
 class CompiledStep:
     """Forward and backward of one batch size: reads `x`, `y` and the weights, writes the gradient.
 
-    The caller fills `x` (batch, ...), `y` (batch,) and the other `inputs` of the loss, by name.
+    The caller fills `x` (batch, ...), `y` (batch, ...) and the other `inputs` of the loss, by name.
     `head` is the value of the loss's head after the last `run`.
 
     Args:
         graph: the loss's head.
         names: the engine's names of its parameters.
         x: for the inputs, (batch, ...).
+        y: for the targets, (batch, ...).
         inputs: the other inputs of the loss, by name.
         vectors: weights, buffers and gradient.
         constants: the parameters that are in no vector, by the engine's name.
@@ -84,13 +85,14 @@ class CompiledStep:
         graph: Any,
         names: dict[str, str],
         x: np.ndarray,
+        y: np.ndarray,
         inputs: Mapping[str, np.ndarray],
         vectors: tuple[SharedVector, SharedVector, SharedVector],
         constants: Mapping[str, Any],
         paddings: Paddings,
     ):
         weights, buffers, gradient = vectors
-        self.x, self.y = x, aligned((len(x),))
+        self.x, self.y = x, y
         known = {**weights.views, **buffers.views, **constants}
         numbers, slopes = {**weights.tensors(), **buffers.tensors()}, gradient.tensors()
         # Copies before and after the graph take less time than operators in it.
@@ -227,7 +229,7 @@ def settle_shapes(block: Any, x: np.ndarray) -> None:
     with mx.autograd.pause(train_mode=False):
         output = block(mx.nd.array(x, dtype=x.dtype))
     if not isinstance(output, mx.nd.NDArray):
-        raise ComputeError("the model has several outputs; it must have one, of shape (n, classes)")
+        raise ComputeError("the model has several outputs; it must have one, of shape (n, ...)")
     mx.nd.waitall()
 
 
@@ -252,6 +254,7 @@ class ImperativeStep:
         head_of: returns the loss's head of the model's and the layers' outputs, the labels and the
             inputs.
         x: for the inputs, (batch, ...).
+        y: for the targets, (batch, ...).
         inputs: the other inputs of the loss.
         gradient: is written.
     """
@@ -261,10 +264,11 @@ class ImperativeStep:
         layers: Layers,
         head_of: Callable[[Sequence[Any], Any, Mapping[str, Any]], Any],
         x: np.ndarray,
+        y: np.ndarray,
         inputs: Mapping[str, np.ndarray],
         gradient: SharedVector,
     ):
-        self.x, self.y = x, aligned((len(x),))
+        self.x, self.y = x, y
         self.inputs = dict(inputs)
         self._gradient = gradient
         self.head = np.zeros(0, np.float32)

@@ -48,7 +48,7 @@ def onnx_model(
     _tidy(proto, graph, exported)
     del proto.output[:]
     proto.output.append(
-        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, (_BATCH, definition.outputs))
+        helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, (_BATCH, *definition.outputs))
     )
     proto.name = notes.get("model", "model")
     model = helper.make_model(

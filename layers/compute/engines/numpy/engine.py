@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from layers.compute.data.targets import Targets
 from layers.compute.engines.architectures import Architecture, initial_values
 from layers.compute.engines.definition import Definition
 from layers.compute.engines.engine import Engine
@@ -48,7 +49,7 @@ class NumpyEngine(Engine):
     Args:
         build: returns the architecture.
         example_shape: the shape of one input, without the batch.
-        classes: how many classes there are.
+        targets: what the model learns to give; a number: classes.
         seed: for the initial weights, which are loaded.
         loss: what local training minimises; None: softmax cross-entropy.
 
@@ -63,7 +64,7 @@ class NumpyEngine(Engine):
         self,
         build: Callable[[], Any],
         example_shape: tuple[int, ...],
-        classes: int,
+        targets: Targets | int,
         *,
         seed: int = 0,
         loss: Loss | None = None,
@@ -74,7 +75,7 @@ class NumpyEngine(Engine):
                 f"the model is a {type(model).__name__}, and the engine numpy has named models "
                 "alone; use compute.engine: mxnet for a Gluon block, torch for a module of PyTorch"
             )
-        super().__init__(one_thread(), model, example_shape, classes, "float32", seed, loss)
+        super().__init__(one_thread(), model, example_shape, targets, "float32", seed, loss)
         shapes = model.shapes(self.example_shape)
         self._check_output((2, *model.outputs(self.example_shape)))
         self._network = Network(model)
@@ -118,7 +119,9 @@ class _Step:
         batch: int,
         inputs: Mapping[str, np.ndarray],
     ):
-        self.x, self.y = aligned((batch, *engine.example_shape)), aligned((batch,))
+        self.x, self.y = (
+            aligned((batch, *shape)) for shape in (engine.example_shape, engine.targets.shape)
+        )
         self.inputs = dict(inputs)
         self.head = np.zeros(0, np.float32)
         self._engine, self._objective = engine, objective

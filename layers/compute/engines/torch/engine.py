@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from layers.compute.data.targets import Targets
 from layers.compute.engines.architectures import Architecture, initial_values
 from layers.compute.engines.definition import Definition
 from layers.compute.engines.engine import Engine
@@ -77,7 +78,7 @@ class TorchEngine(Engine):
     Args:
         build: returns a module, or an architecture; called more than once.
         example_shape: the shape of one input, without the batch.
-        classes: how many classes there are.
+        targets: what the model learns to give; a number: classes.
         seed: for the initial weights, which are loaded.
         loss: what local training minimises; None: the model's own loss, which is that of its name
             in the module's attribute `loss`, or softmax without one. A loss `softmax` or `sigmoid`
@@ -96,7 +97,7 @@ class TorchEngine(Engine):
         self,
         build: Callable[[], Any],
         example_shape: tuple[int, ...],
-        classes: int,
+        targets: Targets | int,
         *,
         seed: int = 0,
         loss: Loss | None = None,
@@ -110,7 +111,7 @@ class TorchEngine(Engine):
         with one:
             self._module, self._drawn, dtype = self._built(seed, tuple(example_shape))
             self._module.to(self._device)
-        super().__init__(one, self._module, example_shape, classes, dtype, seed, loss)
+        super().__init__(one, self._module, example_shape, targets, dtype, seed, loss)
         self._check_output(self._output_shape())
         with one:
             layout = lay_out((n, tuple(p.shape)) for n, p in trainable(self._module))
@@ -182,9 +183,7 @@ class TorchEngine(Engine):
             example = torch.zeros(2, *self.example_shape, dtype=dtype, device=self._device)
             output = self._module.eval()(example)
         if not isinstance(output, Tensor):
-            raise ComputeError(
-                "the model has several outputs; it must have one, of shape (n, classes)"
-            )
+            raise ComputeError("the model has several outputs; it must have one, of shape (n, ...)")
         return tuple(output.shape)
 
     def _put_views(self) -> None:
@@ -258,7 +257,7 @@ class _Step:
         inputs: Mapping[str, np.ndarray],
     ):
         self.x = aligned((batch, *engine.example_shape), engine.example_dtype)
-        self.y = aligned((batch,))
+        self.y = aligned((batch, *engine.targets.shape))
         self.inputs = dict(inputs)
         self.head = np.zeros(0, np.float32)
         self._x, self._y = (OnDevice(array, engine._device) for array in (self.x, self.y))
