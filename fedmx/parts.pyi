@@ -1,6 +1,7 @@
 """The built-in parts with their modules, written by `make generate`."""
 
 from layers.compute.data.datasets.arrays import Arrays as Arrays
+from layers.compute.data.datasets.arrays import Declared as Declared
 from layers.compute.data.datasets.femnist import Femnist as Femnist
 from layers.compute.data.datasets.images import Cifar10 as Cifar10
 from layers.compute.data.datasets.images import Digits as Digits

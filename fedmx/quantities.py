@@ -178,6 +178,14 @@ QUANTITIES = (
     ),
     Quantity("group_accuracy", unit="text", optional=True),
     Quantity(
+        "test",
+        "only in the last round of a run whose rounds are evaluated on other samples "
+        "(`compute.evaluate.validation` or `clients`): the loss and each metric on the test split",
+        unit="text",
+        optional=True,
+        published=True,
+    ),
+    Quantity(
         "attack_success",
         "only with the attack `back-door`: share of the test images of other classes that the "
         "model takes for the target once they have the trigger",

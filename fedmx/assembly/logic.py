@@ -113,6 +113,11 @@ def logic_of(
         rate: float = schedule.learning_rate(train.learning_rate, round - 1, experiment.rounds)
         return rate
 
+    if preset.own and experiment.compute.evaluate.clients is not None:
+        raise ExperimentError(
+            "compute.evaluate.clients: tensors of the model stay on each client, and clients would "
+            "evaluate the others alone; use compute.evaluate.personal in a simulation"
+        )
     engine = model()
     _check_private(experiment, preset, engine)
     try:
@@ -157,11 +162,13 @@ def _check_private(experiment: Experiment, preset: Preset, engine: Engine) -> No
     """
     needs = {need for hook in preset.hooks for need in declared(hook)}
     evaluate = experiment.compute.evaluate
+    sums = evaluate.clients is not None
     buffers = any(tensor.stop > tensor.start for tensor in engine.buffers_layout)
     for need, condition, holds in (
         (Need.BOUNDED, Condition.BUFFERS, buffers),
         (Need.HIDDEN, Condition.BUFFERS, buffers),
-        (Need.BOUNDED, Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal),
+        (Need.BOUNDED, Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal or sums),
+        (Need.HIDDEN, Condition.OWN_ACCURACY, sums),
     ):
         if need in needs and holds:
             raise ExperimentError(f"privacy: {refusal(need, condition, '', '')}")

@@ -66,11 +66,11 @@ class OwnPart:
         _check_received(experiment, own_data=self.data is not None)
         files = replace(self.files, named=False)
         # The words of a file that is not here are not, either.
-        words = () if experiment.compute.data.name == "arrays" else None
+        words = () if experiment.compute.data.name in ("arrays", "declared") else None
         assembly = Assembly(experiment, files, tuple(setup.shape), setup.targets, words)
         logic = assembly.logic
         if self.data is not None:
-            return logic, assembly.own_compute(self.data, self.part)
+            return logic, assembly.own_compute(setup.client, self.data, self.part)
         if self.part is not None and self.part[1] != experiment.clients:
             raise FedmxError(
                 f"--partition says {self.part[1]} parts, the server's experiment has "

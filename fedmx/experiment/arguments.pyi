@@ -53,6 +53,7 @@ DataSetName: TypeAlias = Literal[
     "digits",
     "synthetic",
     "arrays",
+    "declared",
     "blobs",
 ]
 DataSet: TypeAlias = DataSetName | Mapping[str, Any] | object
@@ -384,6 +385,13 @@ class EvaluateKeys(TypedDict, total=False):
     """Samples at a time; changes speed and memory, but no result."""
     sample: int | None
     """Test samples to use; null is all."""
+    validation: float | None
+    """Share of the training samples that evaluate the rounds instead of the test split: of the
+    server's data, or of each client's where clients evaluate. The test split is then evaluated
+    once, at the end."""
+    clients: ClientsKeys | Mapping[str, Any] | None
+    """Clients evaluate the rounds, on their own test or validation samples, and send sums;
+    null: the server does, on its test split."""
     per_client: bool
     """Also evaluate the model on each client's own test samples: mean and variance over
     clients; simulations only."""
@@ -394,6 +402,14 @@ class EvaluateKeys(TypedDict, total=False):
     personal: bool
     """Also evaluate the model that each client uses itself, and what a client would use that
     never took part, on its own test samples; simulations only."""
+
+class ClientsKeys(TypedDict, total=False):
+    """Which clients evaluate, and when."""
+
+    every: int
+    """Rounds from one evaluation to the next; the last round is always evaluated."""
+    fraction: float
+    """Share of the clients that can be asked, at least one."""
 
 class LogicKeys(TypedDict, total=False):
     """Who takes part, what happens to an update on its way, and how updates become a model."""

@@ -146,6 +146,15 @@ class TrainSection(Section):
         return 0 if self.batch_size == "all" else self.batch_size
 
 
+class ClientsSection(Section):
+    """Which clients evaluate, and when."""
+
+    every: Count = 1
+    """Rounds from one evaluation to the next; the last round is always evaluated."""
+    fraction: Share = 1.0
+    """Share of the clients that can be asked, at least one."""
+
+
 class EvaluateSection(Section):
     """How often, and on how much of the test set, the global model is evaluated."""
 
@@ -157,6 +166,16 @@ class EvaluateSection(Section):
         Count | None, Rules(fixed="its curve and the run's must be of the same samples")
     ] = None
     """Test samples to use; null is all."""
+    validation: Annotated[
+        Annotated[float, Field(gt=0, lt=1), Takes("number in (0, 1)")] | None,
+        Rules("unless default", "the rounds before it were trained on these samples"),
+    ] = None
+    """Share of the training samples that evaluate the rounds instead of the test split: of the
+    server's data, or of each client's where `clients` evaluate. The test split is then evaluated
+    once, at the end ([more](metrics.md#validation))."""
+    clients: Annotated[ClientsSection | None, Rules("unless default")] = None
+    """Clients evaluate the rounds, on their own test or validation samples, and send sums; null:
+    the server does, on its test split ([more](metrics.md#evaluation-by-clients))."""
     per_client: bool = False
     """Also evaluate the model on each client's own test samples: mean and variance over clients;
     simulations only."""

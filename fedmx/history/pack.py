@@ -37,6 +37,7 @@ RUN_FILES = (
     "status.json",
     "rounds.jsonl",
     "clients.jsonl",
+    "evaluations.jsonl",
     "journal.jsonl",
     "model.safetensors",
     "start.safetensors",

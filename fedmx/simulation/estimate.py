@@ -105,7 +105,7 @@ def estimate(assembly: Assembly) -> Estimate:
     batches = np.ceil(numbers / batch) if training.batch_size else np.ones(len(numbers))
     steps = training.steps if training.steps is not None else training.epochs * batches.mean()
     cohort, concurrency = _cohort(assembly, state)
-    samples, test = participant.compute.samples, assembly.data.test_samples
+    samples, test = participant.compute.samples, assembly.evaluated_samples
     some = dataclasses.replace(training, steps=min(10, max(1, round(steps))))
     return Estimate(
         samples=numbers,

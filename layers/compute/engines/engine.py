@@ -564,11 +564,22 @@ class Compute:
         engine: the engine.
         samples: those that evaluate the global model on the server, the client's own on a client.
         metrics: what is measured besides the loss; None: the usual metrics of the targets.
+        tests: returns the samples of a client for evaluation; None: it has none.
     """
 
     engine: Engine
     samples: Samples
     metrics: tuple[Metric, ...] | None = None
+    tests: Callable[[], Samples | None] = lambda: None
+
+    def sums(self, weights: np.ndarray, buffers: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what a client sends of a model's results on `tests`; empty without samples."""
+        samples = self.tests()
+        if samples is None or not len(samples):
+            return {}
+        self.engine.load(weights, buffers)
+        scores = self.engine.scores(samples, outputs=self.evaluator.needs_outputs)
+        return self.evaluator.sums(scores, samples.y)
 
     @cached_property
     def evaluator(self) -> Evaluator:

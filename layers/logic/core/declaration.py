@@ -72,7 +72,7 @@ class Condition(Enum):
     DEADLINE = "a deadline (`clock.deadline_s`)"
     RESERVE = "clients in reserve (`over_select` above 1)"
     BUFFERS = "a model with buffers (BatchNorm)"
-    OWN_ACCURACY = "accuracy on each client's own samples (`compute.evaluate.per_client`)"
+    OWN_ACCURACY = "results on each client's own samples (`compute.evaluate`)"
     RELATIVE_PATIENCE = "a patience that follows the answer times of all (`network.patience`)"
     SHARED_LANES = "lanes of several clients or passes"
     OFFERS = "offers, with the norm of each update"
@@ -245,8 +245,10 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "leave out logic.own",
     (Need.BOUNDED, Condition.BUFFERS): "the model has buffers (BatchNorm), which clients would "
     "send without clipping and noise; use a model without them, such as one with GroupNorm",
-    (Need.BOUNDED, Condition.OWN_ACCURACY): "the accuracy on clients' own samples would be "
-    "recorded without noise; leave out compute.evaluate.per_client and personal",
+    (Need.BOUNDED, Condition.OWN_ACCURACY): "results on clients' own samples would be recorded "
+    "without noise; leave out compute.evaluate.clients, per_client and personal",
+    (Need.HIDDEN, Condition.OWN_ACCURACY): "clients would send results on their own samples "
+    "without noise; leave out compute.evaluate.clients",
     (Need.BOUNDED, Condition.RELATIVE_PATIENCE): "network.patience gives clients up by the answer "
     "times of the others, so that one client changes who counts; set network.patience to null, "
     "and network.patience_s to seconds",

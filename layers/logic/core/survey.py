@@ -20,16 +20,21 @@ HOOKS: Mapping[str, Phase] = {f"hooks {phase}": phase for phase in PHASES}
 """The questions that the server sides of hooks ask the client sides, each with its phase."""
 
 
+EVALUATE = "evaluate"
+"""The question for sums of a client's results on samples of its own (`ClientEvaluation`)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
     """Down: a question to a client.
 
     Attributes:
-        name: a key of `QUESTIONS` or `HOOKS`.
+        name: a key of `QUESTIONS` or `HOOKS`, or `EVALUATE`.
         classes: number of labels, for a question about labels.
         learning_rate: learning rate, for a question about a step.
         samples: number of samples for the answer; 0: all.
-        values: number of values in a sketch that replaces the answer; 0: no sketch.
+        values: number of values in a sketch that replaces the answer, or the most numbers of an
+            answer to `EVALUATE`; 0: no sketch.
         round: round of the question, from 1.
         seed: seed of the random draws for the answer, the same for all clients.
         training: how the client would train in the round.
@@ -62,7 +67,7 @@ class Question:
     number: int = field(default=1, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        if self.name not in QUESTIONS and self.name not in HOOKS:
+        if self.name not in {*QUESTIONS, *HOOKS, EVALUATE}:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
 
     @property
@@ -170,6 +175,10 @@ def is_answer_to(question: Question, answer: Answer) -> bool:
     """
     if question.name in HOOKS:
         return not answer.values
+    if question.name == EVALUATE:
+        arrays = [one for one in answer.values.values() if isinstance(one, np.ndarray)]
+        all_arrays = len(arrays) == len(answer.values) <= question.values
+        return not answer.slots and all_arrays and sum(a.size for a in arrays) <= question.values
     most = {
         **{distance: {"distance": 1} for distance in DISTANCES},
         "labels": {"histogram": question.classes},

@@ -29,6 +29,7 @@ from layers.logic.core.state import ClientState, Memory, ServerState
 from layers.logic.core.survey import Answer, Question
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
+from layers.logic.round.evaluation import ClientEvaluation
 from layers.logic.round.hook_order import check_order, in_order, keyed
 from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, Trace, answer_hooks
 from layers.logic.secrets import Secret
@@ -66,6 +67,7 @@ class Logic:
         initial: the model that the run starts from, for clients' own tensors and models; None:
             clients do not know it.
         facilities: how the server trains on samples of its own.
+        evaluation: which clients evaluate the new models; None: none does.
 
     Raises:
         LogicError: a setting is wrong, or the parts do not fit together.
@@ -88,6 +90,7 @@ class Logic:
     local_tensors: LocalTensors | None = None
     initial: Initial | None = field(default=None, compare=False)
     facilities: Facilities = field(default_factory=Facilities, compare=False)
+    evaluation: ClientEvaluation | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):

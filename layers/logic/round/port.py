@@ -13,9 +13,11 @@ from layers.logic.round.exchange import (
     Cancel,
     ClientLost,
     Command,
+    Costs,
     Event,
     Joined,
     Left,
+    ReportCosts,
     SetTimer,
     TimerFired,
     TimerName,
@@ -75,6 +77,13 @@ class Port:
         elif isinstance(event, Joined | Left):
             self._note(event)
         return event
+
+    def costs(self) -> Steps[Costs]:
+        """Return the costs since they were reported last."""
+        self.put(ReportCosts())
+        while not isinstance(costs := (yield from self.step()), Costs):
+            pass  # somebody joined or left
+        return costs
 
     def samples_of(self, client: int) -> int:
         """Return how many samples a client has announced last; 0: it has announced none."""

@@ -231,11 +231,12 @@ class RoundMachine:
         collection.discard(pipeline.discarded("returned", collection.accepted))
         fold.rest(by_task=asynchronous)
         yield from ask_aggregator(fold, state, port, logic)
-        port.put(ReportCosts())
-        while not isinstance(costs := (yield from port.step()), Costs):
-            pass  # somebody joined or left
-        collection.account(costs)
-        return _conclude(state, round, collection, pipeline, logic, in_flight)
+        collection.account((yield from port.costs()))
+        after, report = _conclude(state, round, collection, pipeline, logic, in_flight)
+        if logic.evaluation is None or not logic.evaluation.is_due(after.round):
+            return after, report
+        idle = [one for one in available(after, port, logic) if one not in dispatch.outstanding]
+        return after, (yield from logic.evaluation.evaluated(report, after, idle, logic.seed, port))
 
     def _collect(self, collection: Collection, round: OpenRound, port: Port) -> Steps[None]:
         """Handle events until the algorithm has ended, or the deadline has passed."""

@@ -16,6 +16,7 @@ from fedmx.client.releases import REPEATS, Releases
 from fedmx.deployment.join import OwnPart, join
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CannotTakePart, Failed, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import Task, Training, Update
 
 EXPERIMENT = """
@@ -62,7 +63,9 @@ class Asked:
     def setup(self, *overrides: str, run: str = "run", client: int = 1) -> Any:
         """Send a setup; return the answer."""
         made = Experiment.parse(EXPERIMENT, overrides=overrides)
-        setup = Setup(run, made.to_yaml(), made.digest(), client, (1, 28, 28), 10)
+        setup = Setup(
+            run, made.to_yaml(), made.digest(), client, (1, 28, 28), Targets("classes", 10)
+        )
         self.client._handle_message(setup)
         return self.network.sent[-1]
 
