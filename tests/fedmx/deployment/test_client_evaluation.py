@@ -134,7 +134,13 @@ def test_the_last_results_are_those_of_the_last_model_on_samples_that_nobody_tra
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"privacy": {"name": "central", "epsilon": 8, "clip": 1, "delta": 1e-5}}, "compute.evaluate.clients"),
+        (
+            {
+                "privacy": {"name": "central", "epsilon": 8, "clip": 1, "delta": 1e-5},
+                "logic": {"aggregator": {"name": "mean", "weights": "uniform"}},
+            },
+            "compute.evaluate.clients",
+        ),
         ({"logic": {"preset": "fedper"}}, "compute.evaluate.clients"),
         ({"compute": {"evaluate": {"clients": {}, "per_client": True}}}, "per_client"),
         ({"compute": {"evaluate": {"validation": 0.1, "personal": True}}}, "personal"),
