@@ -137,7 +137,10 @@ def test_the_last_results_are_those_of_the_last_model_on_samples_that_nobody_tra
         (
             {
                 "privacy": {"name": "central", "epsilon": 8, "clip": 1, "delta": 1e-5},
-                "logic": {"aggregator": {"name": "mean", "weights": "uniform"}},
+                "logic": {
+                    "selector": {"name": "poisson", "probability": 0.5},
+                    "aggregator": {"name": "mean", "weights": "uniform"},
+                },
             },
             "compute.evaluate.clients",
         ),
