@@ -409,7 +409,7 @@ class ClientsKeys(TypedDict, total=False):
     every: int
     """Rounds from one evaluation to the next; the last round is always evaluated."""
     fraction: float
-    """Share of the clients that can be asked, at least one."""
+    """Share of the clients that can be asked, at least one; in the last round, all of them."""
 
 class LogicKeys(TypedDict, total=False):
     """Who takes part, what happens to an update on its way, and how updates become a model."""

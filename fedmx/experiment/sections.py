@@ -152,7 +152,7 @@ class ClientsSection(Section):
     every: Count = 1
     """Rounds from one evaluation to the next; the last round is always evaluated."""
     fraction: Share = 1.0
-    """Share of the clients that can be asked, at least one."""
+    """Share of the clients that can be asked, at least one; in the last round, all of them."""
 
 
 class EvaluateSection(Section):
