@@ -172,10 +172,10 @@ class EvaluateSection(Section):
     ] = None
     """Share of the training samples that evaluate the rounds instead of the test split: of the
     server's data, or of each client's where `clients` evaluate. The test split is then evaluated
-    once, at the end ([more](metrics.md#validation))."""
+    once, at the end ([more](evaluation.md#validation))."""
     clients: Annotated[ClientsSection | None, Rules("unless default")] = None
     """Clients evaluate the rounds, on their own test or validation samples, and send sums; null:
-    the server does, on its test split ([more](metrics.md#evaluation-by-clients))."""
+    the server does, on its test split ([more](evaluation.md#evaluation-by-clients))."""
     per_client: bool = False
     """Also evaluate the model on each client's own test samples: mean and variance over clients;
     simulations only."""
@@ -220,7 +220,7 @@ class ComputeSection(Section):
         Rules(fixed="the rounds before it were trained on these inputs"),
     ] = None
     """The model's input for a stored value; `federated`: mean and standard deviation of the samples
-    of all clients, which tell them before round 1 ([more](metrics.md#statistics-of-clients))."""
+    of all clients, which tell them before round 1 ([more](evaluation.md#statistics-of-clients))."""
     partition: Annotated[
         Component,
         component_at("partition"),
