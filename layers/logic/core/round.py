@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import filterfalse
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class Answers:
     question: Question
     clients: tuple[int, ...]
     once: bool = False
+    awaited: ClassVar = ""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ class Algorithm:
 
     Attributes:
         wait: what it waits for; None: it has ended.
-        awaited: what the round waits for, in words; empty: the algorithm does not say.
 
     Raises:
         PartFailed: `run` failed, or is not a generator.
@@ -35,7 +34,6 @@ class Algorithm:
             what = "waits for nothing; write yield from before a call that waits, such as"
             raise failure(selector.run, f"{what} round.until_all()", round.number)
         self._steps = steps
-        self.awaited = ""
         self.wait = self._resumed(None)
 
     def resume(self, value: Any) -> Wait | None:
@@ -88,5 +86,4 @@ class Algorithm:
             raise self.refused(
                 f"yields a {type(wait).__name__}; write yield from before a call that waits"
             )
-        self.awaited = "" if isinstance(wait, Answers) else wait.awaited
         return wait

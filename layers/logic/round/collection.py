@@ -266,7 +266,7 @@ class Collection:
     def give_up(self, client: int) -> None:
         """Give up a client that was silent for too long."""
         waiting = self._port.waiting
-        reason = silence(waiting.limit_of(client), waiting.lost(client, self._port.now_s))
+        reason = silence(waiting.limit_of(client), waiting.offend(client, self._port.now_s))
         task = self.dispatch.outstanding.get(client)
         if task is not None:
             self._port.put(Cancel(client, reason))
