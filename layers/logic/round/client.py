@@ -123,13 +123,12 @@ def personal_model(
 ) -> None:
     """Load the model that a client uses itself into the engine (`Trainer.personal`).
 
+    The other arguments are those of `answer`.
+
     Args:
         task: a task with the whole global model, which no hook has encoded.
         memory: the client's memory after its last accepted update.
         engine: takes the model.
-        data: the client's training samples.
-        logic: the logic of the experiment.
-        assets: the assets that every client was given, by name.
     """
     local, known = logic.local_tensors, logic.initial is not None or LOCAL_TENSORS in memory.memory
     if local is not None and known:

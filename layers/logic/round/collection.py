@@ -107,7 +107,9 @@ class Collection:
     def accepted(self) -> list[int]:
         """The clients whose updates were accepted so far, lane by lane."""
         outcomes = self.outcomes
-        return [one for one in self.planned if one in outcomes and _counts(outcomes[one])]
+        return [
+            one for one in self.planned if one in outcomes and outcomes[one].status == "accepted"
+        ]
 
     @property
     def groups(self) -> dict[int, str]:
@@ -400,7 +402,7 @@ class Collection:
         report = replace(self._with_passes_before(report), task_round=task.round, offer=offer)
         if self._asynchronous:
             report = replace(report, version=task.model_version, staleness=lane.staleness)
-        if _counts(report) and lane.passes > 1 and client in lane.waiting:
+        if report.status == "accepted" and lane.passes > 1 and client in lane.waiting:
             self.passed[client] = report
         else:
             lane.leave(client)
@@ -438,10 +440,6 @@ class Collection:
         if report.status == "accepted":
             return report
         return replace(report, samples=before.samples, counted_before=True)
-
-
-def _counts(report: ClientReport) -> bool:
-    return report.status == "accepted"
 
 
 def _place_of(error: Exception) -> tuple[str, int]:

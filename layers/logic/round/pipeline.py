@@ -280,17 +280,7 @@ class ServerPipeline:
 
 
 class ClientPipeline:
-    """The client sides with their memory, for one task.
-
-    Args:
-        logic: the logic of the experiment.
-        task: the task.
-        state: the memory of the client's hooks and trainer.
-        assets: the assets that every client was given, by name; a side gets those of its hook.
-        trace: takes the task and the update after each step; None: nothing does.
-        round_memory: what trainer and hooks share within the round; None: nothing yet.
-        secret: the client's secret; None: it follows the seed.
-    """
+    """The client sides with their memory, for one task; the arguments are those of `answer`."""
 
     def __init__(
         self,
