@@ -243,8 +243,13 @@ class RoundMachine:
         opening = True
         while True:
             if round.planned:
-                planned = self._further(algorithm, collection, round)
-                if collection.has_part(one for lane in planned for one in lane.clients):
+                if not self.logic.asynchronous:
+                    raise algorithm.refused(
+                        "trains further clients after its first wait; let it provide "
+                        "Trait.ASYNCHRONOUS, or call train before it waits"
+                    )
+                planned = planned_lanes(algorithm, round, self.logic, round.in_flight)
+                if any(one in collection.outcomes for lane in planned for one in lane.clients):
                     held = planned
                     port.put(ReportCosts())
                 else:
@@ -302,21 +307,6 @@ class RoundMachine:
             if isinstance(algorithm.wait, Changed) and freed and not held:
                 port.set_timer("refill", now_s)
             del event  # frees a folded update before the next one arrives
-
-    def _further(
-        self, algorithm: Algorithm, collection: Collection, round: OpenRound
-    ) -> Sequence[PlannedLane]:
-        """Return the lanes that the algorithm has planned since the round began.
-
-        Raises:
-            PartFailed: tasks of this selector may not leave later.
-        """
-        if self.logic.asynchronous:
-            return planned_lanes(algorithm, round, self.logic, round.in_flight)
-        raise algorithm.refused(
-            "trains further clients after its first wait; let it provide Trait.ASYNCHRONOUS, or "
-            "call train before it waits"
-        )
 
     def _waits_for_nothing(self, algorithm: Algorithm, round: OpenRound, opening: bool) -> bool:
         """Return whether nothing can come for which the algorithm waits.
