@@ -142,8 +142,8 @@ class FedSSO(Selector):
         else:
             number = map(round.asked, needed, there.tolist())
             places = drawn(strata, np.array(list(number), np.int64), round.rng)
-        for place in places:
-            round.train(clients[place], group=names[strata[place]])
+        for client, stratum in zip(clients[places].tolist(), strata[places].tolist(), strict=True):
+            round.train(client, group=names[stratum])
         yield from round.until({name: n for name, n in zip(names, needed, strict=True) if n})
 
     def _cluster(self, round: OpenRound, sizes: ClientSizes) -> None:
