@@ -36,6 +36,7 @@ from layers.compute.errors import ComputeError
 from layers.compute.evaluation import Evaluator
 from layers.compute.losses.loss import Loss
 from layers.compute.metrics import Metric
+from layers.compute.optimisers import Optimiser
 from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
@@ -121,8 +122,27 @@ class Assembly:
             provided["words"] = self.data.words
         make = bind("model", model, models, **provided)
         loss = None if section.loss is None else build("loss", section.loss)
-        engine = engine_of(section.engine)
-        return engine(make, shape, targets, seed=self.experiment.seed, loss=loss, **device)
+        optimiser = self._optimiser
+        new = engine_of(section.engine)
+        engine = new(make, shape, targets, seed=self.experiment.seed, loss=loss, **device)
+        engine.optimiser = optimiser
+        return engine
+
+    @property
+    def _optimiser(self) -> Optimiser:
+        """The optimiser of local training.
+
+        Raises:
+            ExperimentError: its settings are wrong, or it lacks the momentum that is set.
+        """
+        train = self.experiment.compute.train
+        optimiser: Optimiser = build("optimiser", train.optimiser)
+        if train.momentum and not optimiser.has_momentum:
+            raise ExperimentError(
+                f"compute.train.momentum: {train.optimiser.name} has no momentum beside its own "
+                f"settings; set it to 0, not {train.momentum}, or use sgd or rmsprop"
+            )
+        return optimiser
 
     @property
     def _models(self) -> Mapping[str, Any]:

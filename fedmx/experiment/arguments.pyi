@@ -89,6 +89,15 @@ LossName: TypeAlias = Literal[
 ]
 Loss: TypeAlias = LossName | Mapping[str, Any] | object
 
+OptimiserName: TypeAlias = Literal[
+    "sgd",
+    "adam",
+    "adamw",
+    "adagrad",
+    "rmsprop",
+]
+Optimiser: TypeAlias = OptimiserName | Mapping[str, Any] | object
+
 ScheduleName: TypeAlias = Literal[
     "constant",
     "step",
@@ -370,9 +379,11 @@ class TrainKeys(TypedDict, total=False):
     learning_rate: float
     """Learning rate."""
     momentum: float
-    """Momentum of the client's optimiser, with a velocity that starts at zero in each round."""
+    """Momentum of sgd or rmsprop."""
     weight_decay: float
-    """Factor of the weights in the gradient (L2)."""
+    """Factor of the weights in the gradient (L2); of adamw, in the step."""
+    optimiser: Optimiser
+    """How a step follows from the gradient, e.g. {name: adam, beta1: 0.8}."""
     schedule: Schedule
     """Learning rate over the rounds, e.g. {name: step, every: 10, gamma: 0.5}."""
 

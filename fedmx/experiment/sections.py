@@ -133,10 +133,14 @@ class TrainSection(Section):
     learning_rate: Positive = 0.1
     """Learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1), Takes("number in [0, 1)")] = 0.0
-    """Momentum of the client's optimiser, with a velocity that starts at zero in each round
-    ([more](algorithms.md#momentum))."""
+    """Momentum of `sgd` or `rmsprop` ([more](algorithms.md#momentum))."""
     weight_decay: NotNegative = 0.0
-    """Factor of the weights in the gradient (L2)."""
+    """Factor of the weights in the gradient (L2); of `adamw`, in the step."""
+    optimiser: Annotated[Component, component_at("optimiser"), Rules("unless default")] = (
+        default_at("optimiser", "sgd")
+    )
+    """How a step follows from the gradient, e.g. `{name: adam, beta1: 0.8}`
+    ([more](algorithms.md#optimisers))."""
     schedule: Annotated[Component, component_at("schedule")] = default_at("schedule", "constant")
     """Learning rate over the rounds, e.g. `{name: step, every: 10, gamma: 0.5}`."""
 

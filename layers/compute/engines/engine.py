@@ -29,6 +29,7 @@ from layers.compute.evaluation import Evaluator
 from layers.compute.losses import OWN_LOSSES, USUAL, Loss, OwnLoss
 from layers.compute.losses.loss import Outputs, name_of
 from layers.compute.metrics import Metric
+from layers.compute.optimisers import Optimiser, Sgd
 from layers.compute.scores import Metrics, Scores
 
 GradientHook = Callable[[np.ndarray, np.ndarray], None]
@@ -69,6 +70,7 @@ class Engine(ABC):
         targets: what the model learns to give.
         own_loss: the model's own loss, by which it is evaluated.
         loss: what local training minimises.
+        optimiser: the optimiser of all training; it may be set before the first one.
         layout: the place of each parameter in the vector.
         buffers_layout: the place of each buffer in the other vector.
 
@@ -87,6 +89,7 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    optimiser: Optimiser = Sgd()
     layout: Layout
     buffers_layout: Layout
 
@@ -238,6 +241,7 @@ class Engine(ABC):
         loss: Loss | None = None,
         references: Mapping[str, Reference] = NONE,
         arrays: Mapping[str, np.ndarray] = NONE,
+        kept: Mapping[str, np.ndarray] = NONE,
     ) -> Batches:
         """Return the mini-batches of a local training; `step` takes its steps.
 
@@ -249,6 +253,8 @@ class Engine(ABC):
             references: the reference models that the loss reads, by name: weights (d,), with the
                 loaded buffers, or weights and buffers. They infer, without dropout.
             arrays: the arrays that the loss reads, by name.
+            kept: the optimiser's state to begin with, as `Batches.kept` of an earlier training;
+                empty: a new one.
 
         Raises:
             ComputeError: the samples do not fit the model, a value of the plan is not allowed, or
@@ -261,12 +267,12 @@ class Engine(ABC):
             drawn = shuffled(len(y), batch, steps, seed, self.least_batch)
             rows = np.unique(np.concatenate([EMPTY, *drawn]))
         feed = self._feed(loss or self.loss, x, y, rows, references, arrays)
-        size = self._weights.array.size
+        size, one = self._weights.array.size, self._one_thread
         begin = partial(self._draw_from, seed)
-        return Batches(feed, plan, seed, size, self.least_batch, self._one_thread, begin)
+        return Batches(feed, plan, seed, size, self.least_batch, one, begin, self.optimiser, kept)
 
     def step(self, batch: Batch, correct: GradientHook | None = None) -> None:
-        """Take a step of SGD from the loaded weights, with the velocity of the batch's training.
+        """Take a step of the batch's optimiser from the loaded weights.
 
         Args:
             batch: a mini-batch of `batches`.
@@ -282,7 +288,7 @@ class Engine(ABC):
             of.reported.add(of.feed.run(batch.rows).head, batch.rows)
             if correct is not None:
                 correct(self._gradient.array, self._weights.readonly)
-            of.sgd.step(self._weights.array, self._gradient.array)
+            of.descent.step(self._weights.array, self._gradient.array)
 
     def batch_gradient(self, batch: Batch) -> np.ndarray:
         """Return a mini-batch's mean gradient at the loaded weights, float32 (d,).
