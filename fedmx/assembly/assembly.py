@@ -20,7 +20,7 @@ from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import CPU, TORCH, engine_of, models_of
+from fedmx.components.engines import CPU, FLOAT32, TORCH, engine_of, models_of
 from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -102,14 +102,17 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
-        section, device = self.experiment.compute, {}
-        if section.device != CPU:
+        section, of_torch = self.experiment.compute, {}
+        for key, usual in (("device", CPU), ("precision", FLOAT32)):
+            given = getattr(section, key)
+            if given == usual:
+                continue
             if section.engine != TORCH or section.bits == bits.PORTABLE:
                 raise ExperimentError(
-                    f"compute.device: {section.device} is for engine: torch with bits: native; "
-                    f"set them, or device: {CPU}"
+                    f"compute.{key}: {given} is for engine: torch with bits: native; "
+                    f"set them, or {key}: {usual}"
                 )
-            device = {"device": section.device}
+            of_torch[key] = given
         bits.require(section.bits)  # before any data are loaded
         shape, targets = self.data.shape, self.data.targets
         model, models = section.model, self._models
@@ -124,8 +127,14 @@ class Assembly:
         loss = None if section.loss is None else build("loss", section.loss)
         optimiser = self._optimiser
         new = engine_of(section.engine)
-        engine = new(make, shape, targets, seed=self.experiment.seed, loss=loss, **device)
-        engine.optimiser = optimiser
+        engine = new(make, shape, targets, seed=self.experiment.seed, loss=loss, **of_torch)
+        engine.optimiser, engine.accumulate = optimiser, section.train.accumulate
+        if engine.accumulate > 1 and engine.buffers.size:
+            raise ExperimentError(
+                f"compute.train.accumulate: the model has buffers (BatchNorm), which would be of "
+                f"each part of a mini-batch; set it to 1, not {engine.accumulate}, or use a model "
+                "without them, such as one with GroupNorm"
+            )
         return engine
 
     @property

@@ -71,6 +71,8 @@ class Engine(ABC):
         own_loss: the model's own loss, by which it is evaluated.
         loss: what local training minimises.
         optimiser: the optimiser of all training; it may be set before the first one.
+        accumulate: the number of parts of a mini-batch whose gradients are computed one after the
+            other; it may be set before the first training of a model without buffers.
         layout: the place of each parameter in the vector.
         buffers_layout: the place of each buffer in the other vector.
 
@@ -90,6 +92,7 @@ class Engine(ABC):
 
     name: ClassVar[str]
     optimiser: Optimiser = Sgd()
+    accumulate: int = 1
     layout: Layout
     buffers_layout: Layout
 
@@ -285,7 +288,7 @@ class Engine(ABC):
             with one:
                 return self.step(batch, correct)
         with one.turn:  # the lock alone is faster
-            of.reported.add(of.feed.run(batch.rows).head, batch.rows)
+            of.reported.add(self._run(of.feed, batch.rows), batch.rows)
             if correct is not None:
                 correct(self._gradient.array, self._weights.readonly)
             of.descent.step(self._weights.array, self._gradient.array)
@@ -300,8 +303,20 @@ class Engine(ABC):
             batch: a mini-batch of `batches`.
         """
         with self._one_thread:
-            batch.batches.feed.run(batch.rows)
+            self._run(batch.batches.feed, batch.rows)
         return self._gradient.array
+
+    def _run(self, feed: Feed, rows: np.ndarray) -> np.ndarray:
+        """Compute the mean gradient of some rows; return the head's output for them."""
+        if self.accumulate == 1:
+            return feed.run(rows).head
+        gradient, heads = np.zeros_like(self._gradient.array), []
+        for part in np.array_split(rows, min(self.accumulate, len(rows))):
+            heads.append(feed.run(part).head.copy())
+            self._gradient.array *= np.float32(len(part) / len(rows))
+            gradient += self._gradient.array
+        self._gradient.array[...] = gradient
+        return np.concatenate(heads)
 
     def train(
         self,

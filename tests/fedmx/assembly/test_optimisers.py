@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedmx import Assembly, Experiment, ExperimentError, simulate
+from tests.fedmx import kinds
 
 COMPUTE = {"model": "2nn", "data": "digits", "normalise": {"scale": 16}, "engine": "numpy"}
 KEEP = {"name": "sgd", "state": "keep"}
@@ -84,6 +85,14 @@ def test_what_an_optimiser_cannot_be_combined_with_is_refused(
 )
 def test_what_works_with_every_optimiser_is_not_refused(logic: Any, train: Any) -> None:
     assert Assembly(experiment(logic, **train)).logic
+
+
+def test_a_step_in_parts_is_for_models_without_buffers(kind_folder: Path) -> None:
+    compute = {**kinds.TREE["compute"], "train": {"accumulate": 2}}
+    assert Assembly(kinds.experiment(kind_folder, compute=compute)).engine.accumulate == 2
+    normed = {**compute, "model": "kind_models:Normed"}
+    with pytest.raises(ExperimentError, match=r"compute\.train\.accumulate: .*BatchNorm.* 2"):
+        _ = Assembly(kinds.experiment(kind_folder, compute=normed)).engine
 
 
 def weights_after(given: Experiment) -> np.ndarray:
