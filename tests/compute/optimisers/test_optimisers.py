@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layers.compute.engines.architectures import ARCHITECTURES
+from layers.compute.engines.numpy.engine import NumpyEngine
 from layers.compute.optimisers import OPTIMISERS
 from layers.compute.optimisers.optimiser import Descent
+from tests.compute.engines.training import plan, samples
 
 SIZE, STEPS, RATE = 1000, 50, 0.01
 PLANS = [(0.0, 0.0), (0.0, 0.1), (0.9, 0.1)]  # momentum, weight decay
@@ -81,6 +84,22 @@ def test_a_step_allocates_no_vector(name: str, momentum: float, decay: float) ->
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < weights.nbytes
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_hook_changes_the_gradient_before_the_optimiser_and_its_decay(name: str) -> None:
+    engine = NumpyEngine(ARCHITECTURES["logistic"], (6,), 10, seed=3)
+    engine.optimiser = OPTIMISERS[name]()
+    before = engine.weights.copy()
+
+    def without(gradient: np.ndarray, weights: np.ndarray) -> None:
+        gradient[:] = 0
+
+    data = samples(20, (6,), 10)
+    engine.train(data, plan(momentum=0.9 * engine.optimiser.has_momentum), 1, without)
+    assert engine.weights.tobytes() == before.tobytes()
+    engine.train(data, plan(weight_decay=0.1, learning_rate=1e-3), 1, without)
+    assert np.abs(engine.weights).sum() < np.abs(before).sum()
 
 
 def test_the_state_of_another_optimiser_is_left_out() -> None:
