@@ -13,7 +13,7 @@ from annotated_types import Ge
 from layers.logic.aggregators.mean import BufferMean, Mean, add_scaled, moved, stepped
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Slot, vector_in
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -97,6 +97,7 @@ class FedSSO(Selector):
     sketch: WholeNumber = 0
     ask: Literal["drawn", "all"] = "drawn"
 
+    requires = frozenset({Need.SGD})
     most_clients = 15_000
     why_limited = "the distances of every two clients' first steps are in memory"
 

@@ -15,6 +15,7 @@ from layers.compute.data.datasets import DATASETS, FEDERATED
 from layers.compute.data.partitions import PARTITIONS
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES
+from layers.compute.optimisers import OPTIMISERS
 from layers.compute.schedule import SCHEDULES
 from layers.logic import (
     AGGREGATORS,
@@ -41,6 +42,7 @@ KINDS = {
     "devices": DEVICES,
     "hook": HOOKS,
     "loss": LOSSES,
+    "optimiser": OPTIMISERS,
     "partition": PARTITIONS,
     "preset": PRESETS,
     "privacy": PRIVACY,
