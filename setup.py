@@ -21,6 +21,7 @@ MLFLOW = "mlflow-skinny>=2.9"
 ONNX = "onnx>=1.16"
 DP_ACCOUNTING = "dp-accounting>=0.6"
 PANDAS = "pandas>=1.5"
+TABLE = ["pandas>=2", "pyarrow>=15,<26"]  # older ones read pickles, newer ones need numpy 2
 TORCH = "torch>=2.1"
 PROMETHEUS = "prometheus-client>=0.20"
 WANDB = "wandb>=0.19.11"  # the first with reinit="create_new"
@@ -96,6 +97,7 @@ setup(
         "pandas": [PANDAS],
         "privacy": [DP_ACCOUNTING],
         "ray": [RAY],
+        "table": TABLE,
         "torch": [TORCH],
         "wandb": [WANDB],
         "test": [
@@ -111,7 +113,7 @@ setup(
             "types-PyYAML",
             RAY,
             ONNX,
-            PANDAS,
+            *TABLE,
             PROMETHEUS,
             MLFLOW,
             WANDB,

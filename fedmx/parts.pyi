@@ -11,6 +11,7 @@ from layers.compute.data.datasets.images import Svhn as Svhn
 from layers.compute.data.datasets.sentiment140 import Sentiment140 as Sentiment140
 from layers.compute.data.datasets.synthetic import Blobs as Blobs
 from layers.compute.data.datasets.synthetic import Synthetic as Synthetic
+from layers.compute.data.datasets.tables import Table as Table
 from layers.compute.data.partitions.biased import Biased as Biased
 from layers.compute.data.partitions.by_label import Dirichlet as Dirichlet
 from layers.compute.data.partitions.by_label import LabelQuantity as LabelQuantity

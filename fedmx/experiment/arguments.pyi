@@ -53,6 +53,7 @@ DataSetName: TypeAlias = Literal[
     "digits",
     "synthetic",
     "arrays",
+    "table",
     "declared",
     "blobs",
 ]

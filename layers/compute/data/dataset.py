@@ -56,6 +56,7 @@ class Dataset:
         targets: what the targets of its samples are.
         shape: the shape of a sample, channels first.
         words: the word of each token; empty if the samples are not text.
+        names: the name of each class; empty if they have none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Dataset:
     targets: Targets
     shape: tuple[int, ...]
     words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def has_samples(self) -> bool:

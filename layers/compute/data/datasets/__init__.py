@@ -21,6 +21,7 @@ from layers.compute.data.datasets.femnist import Femnist
 from layers.compute.data.datasets.images import Cifar10, Digits, FashionMnist, Mnist, Svhn
 from layers.compute.data.datasets.sentiment140 import Sentiment140
 from layers.compute.data.datasets.synthetic import Blobs, Synthetic
+from layers.compute.data.datasets.tables import Table
 from layers.compute.data.files import Files
 from layers.compute.errors import DataError
 
@@ -46,6 +47,7 @@ DATASETS: dict[str, type[DatasetSource]] = {
     "digits": Digits,
     "synthetic": Synthetic,
     "arrays": Arrays,
+    "table": Table,
     "declared": Declared,
 }
 

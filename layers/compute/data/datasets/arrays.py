@@ -44,16 +44,9 @@ class Arrays:
 
     def load(self, files: Files) -> Dataset:
         """Return both splits, if `files` allows to name a file. See `DatasetSource.load`."""
-        if not files.named:
-            raise DataError(
-                "arrays: the path of a file cannot come from a server; give your own file with "
-                "--data FILE.npz, or a part of it with --data FILE.npz --partition I/N"
-            )
-        path = Path(self.path).expanduser()
-        if not path.is_file():
-            raise DataError(f"{path}: there is no such file; give the path of an .npz file")
+        path = files.chosen("arrays", self.path)
         arrays = read_npz(path, lambda names: _check_names(names, str(path)))
-        return _named(arrays, str(path))
+        return named(arrays, str(path))
 
 
 @dataclass(frozen=True)
@@ -79,32 +72,50 @@ class Declared(FromSettings):
     def load(self, files: Files) -> Dataset:
         """Return a data set without a sample."""
         targets = Targets(self.targets, self.size, self.places)
-        x = np.zeros((0, *self.shape), np.int64 if self.tokens else np.float32)
-        y = np.zeros((0, *targets.shape), np.float32 if self.targets == "real" else np.int64)
-        return Dataset("declared", Raw(x, y), Raw(x, y), targets, tuple(self.shape))
+        return without_samples("declared", self.shape, targets, tokens=self.tokens)
+
+
+def without_samples(
+    name: str, shape: tuple[int, ...], targets: Targets, *, tokens: bool = False
+) -> Dataset:
+    """Return a data set of which clients alone have samples.
+
+    Args:
+        name: its name in messages.
+        shape: of a sample, channels first.
+        targets: what the targets are.
+        tokens: whether a sample has whole numbers that the model looks up.
+    """
+    x = np.zeros((0, *shape), np.int64 if tokens else np.float32)
+    y = np.zeros((0, *targets.shape), np.float32 if targets.kind == "real" else np.int64)
+    return Dataset(name, Raw(x, y), Raw(x, y), targets, tuple(shape))
 
 
 def own_split(
-    path: Path, shape: tuple[int, ...], targets: Targets, split: Literal["train", "test"]
+    name: str,
+    arrays: Named,
+    shape: tuple[int, ...],
+    targets: Targets,
+    split: Literal["train", "test"],
 ) -> Raw | None:
-    """Return a split of a client's own `.npz` file; None: it has no test split, which it may lack.
+    """Return a split of a client's own data; None: they have no test split, which they may lack.
 
     Args:
-        path: the file.
-        split: which one.
+        name: of their file, for messages.
+        arrays: named as in an `.npz` file.
         shape: the shape that a sample must have.
         targets: what the targets of the experiment are.
+        split: which one.
 
     Raises:
-        DataError: the file cannot be used for samples of this shape and these targets.
+        DataError: the arrays cannot be used for samples of this shape and these targets.
     """
-    name = str(path)
-    arrays = read_npz(path, lambda names: _check_names(names, name, _REQUIRED[:2]))
+    _check_names([*arrays], name, _REQUIRED[:2])
     if split == "test" and "x_test" not in arrays:
         return None
     _check_names([*arrays], name, (f"x_{split}", f"y_{split}"))
     x = _inputs(arrays[f"x_{split}"], f"{name}: x_{split}")
-    y = _targets(arrays[f"y_{split}"], f"{name}: y_{split}")
+    y = _targets(arrays[f"y_{split}"], f"{name}: y_{split}", targets)
     users, _ = _users(arrays.get("users_train") if split == "train" else None, None, name)
     try:
         raw = Raw(x, y, users)
@@ -151,7 +162,10 @@ def from_arrays(
         DataError: an array has another shape, dtype or range; the message names it.
     """
     x = [_inputs(x_train, f"{name}: x_train"), _inputs(x_test, f"{name}: x_test")]
-    y = [_targets(y_train, f"{name}: y_train"), _targets(y_test, f"{name}: y_test")]
+    y = [
+        _targets(y_train, f"{name}: y_train", targets),
+        _targets(y_test, f"{name}: y_test", targets),
+    ]
     _check_lowest(y, classes if targets is None else targets.size, name)
     both_users = _users(users, users_test, name)
     try:
@@ -176,7 +190,7 @@ def as_dataset(value: object, name: str) -> Dataset:
         return value
     if isinstance(value, Mapping):
         _check_names([str(key) for key in value], name)
-        return _named({str(key): array for key, array in value.items()}, name)
+        return named({str(key): array for key, array in value.items()}, name)
     if isinstance(value, tuple) and 4 <= len(value) <= 6:
         return from_arrays(*value, name=name)
     if isinstance(value, tuple) and len(value) == 2:
@@ -207,9 +221,11 @@ def _items_of(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     return x, y[:, 0] if y.shape[1:] == (1,) else y
 
 
-def _named(arrays: Mapping[str, Any], name: str) -> Dataset:
+def named(arrays: Mapping[str, Any], name: str, targets: Targets | None = None) -> Dataset:
+    """Return a data set from arrays that are named as in an `.npz` file; see `from_arrays`."""
     given = dict(arrays)
-    return from_arrays(users=given.pop("users_train", None), name=name, **given)
+    users = given.pop("users_train", None)
+    return from_arrays(users=users, targets=targets, name=name, **given)
 
 
 def _check_names(names: Sequence[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
@@ -237,8 +253,11 @@ def _inputs(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     return x
 
 
-def _targets(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    """Return targets, int64 or float32 (n, ...); real values (n,) become (n, 1)."""
+def _targets(values: npt.ArrayLike, what: str, told: Targets | None = None) -> npt.NDArray[Any]:
+    """Return targets, int64 or float32 (n, ...); real values (n,) become (n, 1).
+
+    What the targets are is `told`, or the array says it.
+    """
     y, name = np.asarray(values), what.rpartition(" ")[2]
     if y.dtype.kind in "US" or (y.dtype == object and y.size and isinstance(y.flat[0], str)):
         raise DataError(
@@ -253,6 +272,9 @@ def _targets(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     broken = y[~np.isfinite(y)] if y.dtype.kind == "f" else y[:0]
     if broken.size:
         raise DataError(f"{what} holds {broken.flat[0]}; leave these samples out")
+    real = y.dtype.kind == "f"
+    if told is not None and y.ndim > 1 and told.kind != "classes" and real == (told.kind == "real"):
+        return y.astype(np.float32 if real else np.int64)  # `Targets.check` checks the rest
     binary, whole = bool(((y == 0) | (y == 1)).all()), bool((y == np.rint(y)).all())
     one_hot = y.ndim == 2 and y.shape[1] > 1 and binary and (y.sum(axis=1) == 1).all()
     if y.size and one_hot:
