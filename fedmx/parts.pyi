@@ -57,9 +57,9 @@ from layers.compute.metrics.classes import MicroF1 as MicroF1
 from layers.compute.metrics.classes import PerClassAccuracy as PerClassAccuracy
 from layers.compute.metrics.classes import Perplexity as Perplexity
 from layers.compute.metrics.classes import TopKAccuracy as TopKAccuracy
+from layers.compute.metrics.real import Determination as Determination
 from layers.compute.metrics.real import MeanAbsoluteError as MeanAbsoluteError
 from layers.compute.metrics.real import MeanSquaredError as MeanSquaredError
-from layers.compute.metrics.real import RSquared as RSquared
 from layers.compute.metrics.real import RootMeanSquaredError as RootMeanSquaredError
 from layers.compute.schedule import Constant as Constant
 from layers.compute.schedule import Cosine as Cosine

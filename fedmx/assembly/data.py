@@ -158,6 +158,11 @@ class ExperimentData:
     def normalise(self) -> Normalise | None:
         """The normalisation of stored values; None: inputs are the stored values."""
         given = self.experiment.compute.normalise
+        if isinstance(given, str):
+            raise ExperimentError(
+                "compute.normalise: federated is known when clients have told their statistics; "
+                "fedmx run, fedmx server and simulate ask them, and fedmx survey shows them"
+            )
         try:
             return None if given is None else Normalise(given.scale, given.mean, given.std)
         except NormaliseError as error:

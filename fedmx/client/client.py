@@ -281,6 +281,8 @@ class Client:
 
     def _handle_question(self, participant: Participant, question: Question) -> None:
         try:
+            if question.name == "statistics" and self.releases.policy is not None:
+                self.releases.policy.check_statistics(len(participant.compute.samples))
             answer = participant.answer(question)
             if question.name == "times":
                 samples = len(participant.compute.samples)

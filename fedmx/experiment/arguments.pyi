@@ -327,8 +327,8 @@ class ComputeKeys(TypedDict, total=False):
     """Weights to begin from, instead of random ones: a file of fedmx export, a run folder, or
     its model.safetensors or a checkpoint."""
     normalise: NormaliseKeys | Mapping[str, Any] | None
-    """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need
-    it."""
+    """The model's input for a stored value; federated: mean and standard deviation of the
+    samples of all clients, which tell them before round 1."""
     partition: Partition
     """How the samples are divided among the clients."""
     bits: Literal["native", "portable"]

@@ -216,8 +216,11 @@ class ComputeSection(Section):
     """Weights to begin from, instead of random ones: a file of `fedmx export`, a run folder, or its
     `model.safetensors` or a checkpoint."""
     normalise: Annotated[
-        NormaliseSection | None, Rules(fixed="the rounds before it were trained on these inputs")
+        NormaliseSection | Literal["federated"] | None,
+        Rules(fixed="the rounds before it were trained on these inputs"),
     ] = None
+    """The model's input for a stored value; `federated`: mean and standard deviation of the samples
+    of all clients, which tell them before round 1 ([more](metrics.md#statistics-of-clients))."""
     partition: Annotated[
         Component,
         component_at("partition"),

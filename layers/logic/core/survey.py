@@ -11,6 +11,7 @@ import numpy as np
 from layers.logic.core.engine import ArrayData, Data, Engine
 from layers.logic.core.hook import PHASES, Phase
 from layers.logic.core.messages import EMPTY, OPTIONAL, Slot, Training
+from layers.logic.core.statistics import histogram, moments
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.vectors import sketch
@@ -32,14 +33,15 @@ class Question:
         name: a key of `QUESTIONS` or `HOOKS`, or `EVALUATE`.
         classes: number of labels, for a question about labels.
         learning_rate: learning rate, for a question about a step.
-        samples: number of samples for the answer; 0: all.
+        samples: number of samples for the answer; 0: all. Of statistics, the fewest samples.
         values: number of values in a sketch that replaces the answer, or the most numbers of an
-            answer to `EVALUATE`; 0: no sketch.
+            answer to `EVALUATE`, or of each array of statistics; 0: no sketch.
         round: round of the question, from 1.
         seed: seed of the random draws for the answer, the same for all clients.
         training: how the client would train in the round.
         model_bytes: size of the model without any encoding.
-        weights: float32 (d,), for a question that needs the model; otherwise empty.
+        weights: float32 (d,), for a question that needs the model; for statistics, the ranges of
+            the features, one after the other; otherwise empty.
         buffers: float32 (b,), for a question that needs the model; otherwise empty.
         slots: the questions of the server sides, by hook; empty in other questions.
         number: its number among the questions of hooks in one phase, from 1.
@@ -157,11 +159,24 @@ def _loss(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     return {"loss": float(engine.evaluate(data).loss)}
 
 
+def _statistics(client: int, question: Question, engine: Engine, data: Data) -> Slot:
+    """Return the `moments` of the samples, or their histogram in the ranges of the question.
+
+    A client with fewer samples than the question names says nothing.
+    """
+    if len(data) < question.samples:
+        return {}
+    if question.weights.size:
+        return histogram(data, question.weights.reshape(2, -1).astype(np.float64))
+    return moments(data, question.classes)
+
+
 QUESTIONS: Mapping[str, Callable[[int, Question, Engine, Data], Slot]] = {
     "emd": _distance,
     "l1": _distance,
     "labels": _labels,
     "loss": _loss,
+    "statistics": _statistics,
     "step": _step,
     "times": _times,
 }
@@ -183,6 +198,9 @@ def is_answer_to(question: Question, answer: Answer) -> bool:
         **{distance: {"distance": 1} for distance in DISTANCES},
         "labels": {"histogram": question.classes},
         "loss": {"loss": 1},
+        "statistics": dict.fromkeys(
+            ("number", "mean", "squares", "missing", "labels", "histogram"), question.values
+        ),
         "step": {"weights": question.weights.size, "sketch": question.values},
         "times": {"train_s": 1, "upload_s": 1},
     }[question.name]

@@ -234,7 +234,7 @@ def test_a_client_keeps_its_memory_for_its_run_and_writes_it_if_it_has_a_folder_
 
 @pytest.mark.parametrize(("failed", "updates", "code"), [(2, 0, 5), (0, 0, 0), (2, 1, 0)])
 def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
-    failed: int, updates: int, code: int
+    failed: int, updates: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client, network = a_client()
     network.traffic = lambda: SimpleNamespace(sent_bytes=1, received_bytes=1)
@@ -247,6 +247,7 @@ def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
     except typer.Exit as exit:
         ended = exit.exit_code
     assert ended == code
+    assert ("no update" in capsys.readouterr().err) == (code == 5)
 
 
 @pytest.mark.parametrize("text", ["/home/me/x.npz: is none", "no '/home/m e/x.npz'", "~me/a/x.npz"])

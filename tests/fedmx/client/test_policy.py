@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -258,7 +259,9 @@ def test_a_task_is_worked_on_for_at_most_the_seconds_of_the_policy(tmp_path: Pat
     asked = Asked(tmp_path, Policy(seconds=0.2))
     asked.setup()
     endless = Training(steps=10**9)
+    before = signal.getsignal(signal.SIGALRM)
     assert "seconds" in asked.task(1, training=endless).reason
+    assert signal.getsignal(signal.SIGALRM) is before
     assert isinstance(asked.task(1), Update)
     asked.end()
 

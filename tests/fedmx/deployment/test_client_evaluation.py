@@ -30,6 +30,7 @@ compute:
   engine: numpy
   model: logistic
   data: {DATA}
+  normalise: federated
   train: {epochs: 2, learning_rate: 0.05}
   evaluate:
     validation: 0.25
@@ -104,7 +105,7 @@ def test_a_server_without_data_ends_in_the_same_model_and_results(runs: Runs) ->
 def test_the_last_results_are_those_of_the_last_model_on_samples_that_nobody_trained_on(
     runs: Runs,
 ) -> None:
-    run, given = runs["deployed"], arrays()
+    run = runs["deployed"]
     model = load_file(run.model_path)
     weight, bias = (model[name] for name in sorted(model, key=lambda one: model[one].ndim)[::-1])
     last = run.rounds()[-1]
@@ -117,11 +118,11 @@ def test_the_last_results_are_those_of_the_last_model_on_samples_that_nobody_tra
             "r2": reference.r2_score(y, z),
         }
 
-    on_test = values(given["x_test"], given["y_test"])
+    file = run.path.parents[1] / "sites.npz"
+    assembly = Assembly(run.experiment([f"compute.data.path={file}"]))
+    test = assembly.data.test_samples
+    on_test = values(test.x, test.y[:, 0])
     assert {key: last["test"][key] for key in on_test} == pytest.approx(on_test, rel=1e-5)
-    assembly = Assembly(
-        run.experiment(["compute.data.path=" + str(run.path.parents[1] / "sites.npz")])
-    )
     asked = [one["client"] for one in run.evaluations() if one["round"] == 3]
     tests = [assembly.tests_of(client) for client in asked]
     x, y = (np.concatenate([getattr(one, name) for one in tests]) for name in ("x", "y"))
@@ -137,7 +138,10 @@ def test_the_last_results_are_those_of_the_last_model_on_samples_that_nobody_tra
         (
             {
                 "privacy": {"name": "central", "epsilon": 8, "clip": 1, "delta": 1e-5},
-                "logic": {"aggregator": {"name": "mean", "weights": "uniform"}},
+                "logic": {
+                    "selector": {"name": "poisson", "probability": 0.5},
+                    "aggregator": {"name": "mean", "weights": "uniform"},
+                },
             },
             "compute.evaluate.clients",
         ),
