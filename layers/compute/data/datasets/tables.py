@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.dataset import Dataset, FromSettings, held_out
+from layers.compute.data.dataset import Dataset, FromSettings, drawn_out
 from layers.compute.data.datasets.arrays import Named, named, without_samples
 from layers.compute.data.files import Files
 from layers.compute.data.targets import Targets
@@ -92,7 +92,7 @@ class Table(FromSettings):
         if "x_test" not in arrays:
             raise DataError(f"{path}: has too few rows for a test split")
         targets = Targets(kind, len(names) or len(self._targets))
-        return replace(named(arrays, str(path), targets), names=names)
+        return replace(named(arrays, str(path), targets=targets), names=names)
 
     def own(self, path: Path, targets: Targets) -> Named:
         """Return the arrays of a client's own file, named as in an `.npz` file.
@@ -251,14 +251,7 @@ class Table(FromSettings):
             if other:
                 raise DataError(f"{path}: {self.split} says {other[0]!r}, not train or test")
             return np.asarray(said == "test")
-        number = np.zeros(len(frame), np.int64)
-        if groups is not None:
-            number = np.unique(groups, return_inverse=True)[1]
-        # Files are often sorted, so the last rows are drawn first. It is the same draw each time.
-        order = np.random.default_rng(0).permutation(len(frame))
-        test = np.zeros(len(frame), bool)
-        test[order] = held_out(number[order], self.test)
-        return test
+        return drawn_out(np.zeros(len(frame)) if groups is None else groups, self.test)
 
     def _x(
         self, column: Series, test: npt.NDArray[np.bool_], path: Path, told: bool
@@ -288,7 +281,7 @@ class Table(FromSettings):
                 f"{{{column.name}: [{', '.join(values[:MOST_VALUES])}]}}" if told else "one-hot"
             )
             raise DataError(
-                f"{path}: {column.name} holds text such as {values[0][:40]!r}; give "
+                f"{path}: {column.name} holds text such as {''.join(values[:1])[:40]!r}; give "
                 f"categories: {listed}, or {_drop(column)}"
             )
         if len(values) > MOST_VALUES:
@@ -304,7 +297,8 @@ class Table(FromSettings):
                 f"{', '.join(values)}"
             )
         text = column.map(str).to_numpy(object)
-        return np.stack([text == value for value in values], axis=1).astype(np.float64)
+        one_hot = np.stack([text == value for value in values], axis=1)
+        return np.asarray(one_hot, np.float64)
 
 
 def _drop(column: Series) -> str:
@@ -320,7 +314,8 @@ def _numbers(column: Series, path: Path) -> npt.NDArray[np.float64]:
     if not _is_number(column):
         first = next(iter(column.dropna()), "")
         raise DataError(f"{path}: {column.name} holds {str(first)[:40]!r}, which is not a number")
-    return np.asarray(column.to_numpy(np.float64, na_value=np.nan), np.float64)
+    numbers: npt.NDArray[np.float64] = column.to_numpy(np.float64, na_value=np.nan)
+    return numbers
 
 
 def _whole(y: npt.NDArray[np.float64], path: Path) -> npt.NDArray[np.int64]:
