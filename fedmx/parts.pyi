@@ -3,6 +3,8 @@
 from layers.compute.data.datasets.arrays import Arrays as Arrays
 from layers.compute.data.datasets.arrays import Declared as Declared
 from layers.compute.data.datasets.femnist import Femnist as Femnist
+from layers.compute.data.datasets.hugging_face import HuggingFace as HuggingFace
+from layers.compute.data.datasets.image_folder import ImageFolder as ImageFolder
 from layers.compute.data.datasets.images import Cifar10 as Cifar10
 from layers.compute.data.datasets.images import Digits as Digits
 from layers.compute.data.datasets.images import FashionMnist as FashionMnist

@@ -54,6 +54,8 @@ DataSetName: TypeAlias = Literal[
     "synthetic",
     "arrays",
     "table",
+    "images",
+    "huggingface",
     "declared",
     "blobs",
 ]

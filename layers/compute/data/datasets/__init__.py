@@ -18,6 +18,8 @@ from layers.compute.data.datasets.arrays import (
     from_arrays,
 )
 from layers.compute.data.datasets.femnist import Femnist
+from layers.compute.data.datasets.hugging_face import HuggingFace
+from layers.compute.data.datasets.image_folder import ImageFolder
 from layers.compute.data.datasets.images import Cifar10, Digits, FashionMnist, Mnist, Svhn
 from layers.compute.data.datasets.sentiment140 import Sentiment140
 from layers.compute.data.datasets.synthetic import Blobs, Synthetic
@@ -48,6 +50,8 @@ DATASETS: dict[str, type[DatasetSource]] = {
     "synthetic": Synthetic,
     "arrays": Arrays,
     "table": Table,
+    "images": ImageFolder,
+    "huggingface": HuggingFace,
     "declared": Declared,
 }
 
