@@ -63,6 +63,11 @@ from layers.compute.metrics.real import Determination as Determination
 from layers.compute.metrics.real import MeanAbsoluteError as MeanAbsoluteError
 from layers.compute.metrics.real import MeanSquaredError as MeanSquaredError
 from layers.compute.metrics.real import RootMeanSquaredError as RootMeanSquaredError
+from layers.compute.optimisers.adaptive import Adagrad as Adagrad
+from layers.compute.optimisers.adaptive import Adam as Adam
+from layers.compute.optimisers.adaptive import AdamW as AdamW
+from layers.compute.optimisers.adaptive import RmsProp as RmsProp
+from layers.compute.optimisers.sgd import Sgd as Sgd
 from layers.compute.schedule import Constant as Constant
 from layers.compute.schedule import Cosine as Cosine
 from layers.compute.schedule import Inverse as Inverse

@@ -168,7 +168,7 @@ QUANTITIES = (
     Quantity("client_loss_mean", tag="client_loss/mean", optional=True),
     Quantity(
         "group_accuracy_mean",
-        "only where [groups have models of their own](own-selector.md#groups-with-models): over "
+        "only where [groups have models of their own](algorithms/groups.md): over "
         "the groups, of their models on the test split; by group",
         unit="share",
         tag="group_accuracy/mean",

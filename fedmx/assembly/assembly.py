@@ -20,7 +20,7 @@ from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import CPU, TORCH, engine_of, models_of
+from fedmx.components.engines import CPU, FLOAT32, TORCH, engine_of, models_of
 from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -36,6 +36,7 @@ from layers.compute.errors import ComputeError
 from layers.compute.evaluation import Evaluator
 from layers.compute.losses.loss import Loss
 from layers.compute.metrics import Metric
+from layers.compute.optimisers import Optimiser
 from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
@@ -101,14 +102,17 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
-        section, device = self.experiment.compute, {}
-        if section.device != CPU:
+        section, of_torch = self.experiment.compute, {}
+        for key, usual in (("device", CPU), ("precision", FLOAT32)):
+            given = getattr(section, key)
+            if given == usual:
+                continue
             if section.engine != TORCH or section.bits == bits.PORTABLE:
                 raise ExperimentError(
-                    f"compute.device: {section.device} is for engine: torch with bits: native; "
-                    f"set them, or device: {CPU}"
+                    f"compute.{key}: {given} is for engine: torch with bits: native; "
+                    f"set them, or {key}: {usual}"
                 )
-            device = {"device": section.device}
+            of_torch[key] = given
         bits.require(section.bits)  # before any data are loaded
         shape, targets = self.data.shape, self.data.targets
         model, models = section.model, self._models
@@ -121,8 +125,33 @@ class Assembly:
             provided["words"] = self.data.words
         make = bind("model", model, models, **provided)
         loss = None if section.loss is None else build("loss", section.loss)
-        engine = engine_of(section.engine)
-        return engine(make, shape, targets, seed=self.experiment.seed, loss=loss, **device)
+        optimiser = self._optimiser
+        new = engine_of(section.engine)
+        engine = new(make, shape, targets, seed=self.experiment.seed, loss=loss, **of_torch)
+        engine.optimiser, engine.accumulate = optimiser, section.train.accumulate
+        if engine.accumulate > 1 and engine.buffers.size:
+            raise ExperimentError(
+                f"compute.train.accumulate: the model has buffers (BatchNorm), which would be of "
+                f"each part of a mini-batch; set it to 1, not {engine.accumulate}, or use a model "
+                "without them, such as one with GroupNorm"
+            )
+        return engine
+
+    @property
+    def _optimiser(self) -> Optimiser:
+        """The optimiser of local training.
+
+        Raises:
+            ExperimentError: its settings are wrong, or it lacks the momentum that is set.
+        """
+        train = self.experiment.compute.train
+        optimiser: Optimiser = build("optimiser", train.optimiser)
+        if train.momentum and not optimiser.has_momentum:
+            raise ExperimentError(
+                f"compute.train.momentum: {train.optimiser.name} has no momentum beside its own "
+                f"settings; set it to 0, not {train.momentum}, or use sgd or rmsprop"
+            )
+        return optimiser
 
     @property
     def _models(self) -> Mapping[str, Any]:

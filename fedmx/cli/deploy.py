@@ -212,6 +212,14 @@ def client(
         float | None,
         typer.Option(metavar="E", help="The most that all runs may spend, by privacy: local."),
     ] = None,
+    keep_model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the models that this client evaluates: the newest as FILE (.safetensors), "
+            "and beside it the best one on its samples.",
+        ),
+    ] = None,
     ca: CaFile = None,
     cert: CertificateFile = None,
     key: KeyFile = None,
@@ -267,6 +275,7 @@ def client(
             memory=memory or _default_memory(),
             give_up_s=give_up,
             policy=own_policy,
+            keep_model=keep_model,
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
         begin_log()

@@ -92,6 +92,15 @@ LossName: TypeAlias = Literal[
 ]
 Loss: TypeAlias = LossName | Mapping[str, Any] | object
 
+OptimiserName: TypeAlias = Literal[
+    "sgd",
+    "adam",
+    "adamw",
+    "adagrad",
+    "rmsprop",
+]
+Optimiser: TypeAlias = OptimiserName | Mapping[str, Any] | object
+
 ScheduleName: TypeAlias = Literal[
     "constant",
     "step",
@@ -341,6 +350,9 @@ class ComputeKeys(TypedDict, total=False):
     device: Literal["cpu", "cuda"]
     """Where every process of the run trains and evaluates: cpu, or cuda for the engine torch,
     which promises no bits."""
+    precision: Literal["float32", "bf16"]
+    """Numbers of a training step: float32, or bf16 for the engine torch, which casts where
+    PyTorch's autocast does. Weights and evaluation are float32."""
     loss: Loss | None
     """What local training minimises; null: the model's own loss, softmax cross-entropy for
     most. Evaluation uses the model's own loss."""
@@ -370,12 +382,18 @@ class TrainKeys(TypedDict, total=False):
     batch_size: int | Literal["all"]
     """Samples in a step; all is all samples of the client. A last one alone joins the step
     before it if the model has buffers (BatchNorm)."""
+    accumulate: int
+    """Parts of a step's samples whose gradients are computed one after the other and averaged:
+    the step is the same within rounding, and needs less memory. For models without buffers
+    (BatchNorm)."""
     learning_rate: float
     """Learning rate."""
     momentum: float
-    """Momentum of the client's optimiser, with a velocity that starts at zero in each round."""
+    """Momentum of sgd or rmsprop."""
     weight_decay: float
-    """Factor of the weights in the gradient (L2)."""
+    """Factor of the weights in the gradient (L2); of adamw, in the step."""
+    optimiser: Optimiser
+    """How a step follows from the gradient, e.g. {name: adam, beta1: 0.8}."""
     schedule: Schedule
     """Learning rate over the rounds, e.g. {name: step, every: 10, gamma: 0.5}."""
 
@@ -412,7 +430,7 @@ class ClientsKeys(TypedDict, total=False):
     every: int
     """Rounds from one evaluation to the next; the last round is always evaluated."""
     fraction: float
-    """Share of the clients that can be asked, at least one."""
+    """Share of the clients that can be asked, at least one; in the last round, all of them."""
 
 class LogicKeys(TypedDict, total=False):
     """Who takes part, what happens to an update on its way, and how updates become a model."""

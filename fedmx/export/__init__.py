@@ -22,7 +22,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.start_file import read_start
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import CPU, MXNET, TORCH
+from fedmx.components.engines import CPU, FLOAT32, MXNET, TORCH
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.output_file import check_output
@@ -248,7 +248,8 @@ def _graph(folder: RunFolder, experiment: Experiment, assembly: Assembly) -> Any
         raise ComputeError(
             "MXNet writes this format, and the package mxnet is not installed; export safetensors"
         )
-    on_mxnet = experiment.with_overrides([f"compute.engine={MXNET}", f"compute.device={CPU}"])
+    usual = {"engine": MXNET, "device": CPU, "precision": FLOAT32}
+    on_mxnet = experiment.with_overrides([f"compute.{key}={one}" for key, one in usual.items()])
     return assembly_of(folder, on_mxnet).engine.definition
 
 

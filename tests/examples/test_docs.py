@@ -118,7 +118,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
 ) -> None:
     written = write_files(SHARING, tmp_path)
     tests = [path for path in written if path.name.startswith("test_")]
-    assert len(tests) == 4
+    assert len(tests) == 5
     shown_as_example: list[str] = []
     for path in written:
         lines = [line for line in path.read_text().splitlines() if line.strip()]
@@ -139,7 +139,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout
-    assert "11 passed" in done.stdout
+    assert "12 passed" in done.stdout
 
 
 def test_the_round_of_the_design_is_the_code() -> None:

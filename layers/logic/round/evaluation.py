@@ -19,7 +19,7 @@ class ClientEvaluation:
 
     Attributes:
         every: rounds from one evaluation to the next.
-        fraction: the share of the clients that can be asked, at least one.
+        fraction: the share of the clients that can be asked, at least one; in the last round, all.
         values: how many numbers an answer has at most.
         rounds: the number of the last round, which is always evaluated.
     """
@@ -50,7 +50,8 @@ class ClientEvaluation:
             seed: of the experiment.
             port: asks them.
         """
-        number = max(round(self.fraction * len(clients)), 1)
+        last = after.round == self.rounds  # all sites see the final model
+        number = len(clients) if last else max(round(self.fraction * len(clients)), 1)
         rng = generator(seed, "evaluation", after.round)
         asked = sorted(rng.permutation(sorted(clients))[:number].tolist())
         question = Question(

@@ -57,7 +57,8 @@ def deployed(folder: Path, data: str, certificates: Certificates) -> RunFolder:
     np.savez(own, **arrays())
     with Deployment(folder, file, certificates) as deployment:
         server = deployment.serve()
-        clients = [deployment.client(one, CLIENTS, "--data", own) for one in range(CLIENTS)]
+        more = "--data", own, "--keep-model", str(folder / "kept.safetensors")
+        clients = [deployment.client(one, CLIENTS, *more) for one in range(CLIENTS)]
         for process in (server, *clients):
             assert process.code() == 0, process.output
         return deployment.run
@@ -89,7 +90,17 @@ def test_a_deployment_evaluates_as_a_simulation_does(runs: Runs) -> None:
     rounds = over_tls.rounds()
     assert ["rmse" in one for one in rounds] == [False, True, True]
     assert [one.get("test") is not None for one in rounds] == [False, False, True]
-    assert len(list(over_tls.evaluations())) == 2 * 2  # 60 % of 4 clients, twice
+    asked = [one["round"] for one in over_tls.evaluations()]
+    assert asked == [2] * 2 + [3] * 4  # 60 % of 4 clients, and all of them at the end
+
+
+def test_clients_keep_the_final_model(runs: Runs) -> None:
+    kept = runs["deployed"].path.parents[1] / "kept.safetensors"
+    final = load_file(runs["deployed"].model_path)
+    for path in (kept, kept.with_stem("kept-best")):
+        found = load_file(path)
+        assert found.keys() == final.keys()
+    assert all(np.array_equal(load_file(kept)[name], final[name]) for name in final)
 
 
 def test_a_server_without_data_ends_in_the_same_model_and_results(runs: Runs) -> None:

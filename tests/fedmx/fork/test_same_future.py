@@ -58,7 +58,9 @@ def test_a_fork_that_changes_nothing_is_the_run(name: str, tmp_path: Path) -> No
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("kind", ["own head", "loss with a reference", "liars", "nested", "asked"])
+@pytest.mark.parametrize(
+    "kind", ["own head", "loss with a reference", "liars", "nested", "asked", "kept state"]
+)
 def test_a_fork_of_another_kind_of_run_is_the_run(
     kind: str, kind_folder: Path, tmp_path: Path
 ) -> None:
