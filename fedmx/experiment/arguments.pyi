@@ -53,6 +53,9 @@ DataSetName: TypeAlias = Literal[
     "digits",
     "synthetic",
     "arrays",
+    "table",
+    "images",
+    "huggingface",
     "declared",
     "blobs",
 ]
@@ -329,8 +332,8 @@ class ComputeKeys(TypedDict, total=False):
     """2nn, lenet5 and others below, gluon:NAME and gluoncv:NAME for the zoos, or your own Gluon
     block."""
     data: Required[DataSet]
-    """A data set by name (below), {name: arrays, path: my.npz}, your own function, or your own
-    class of federated data."""
+    """A data set by name (below), {name: arrays, path: my.npz}, a table, images or a data set
+    of Hugging Face, your own function, or your own class of federated data."""
     start: str | Path | None
     """Weights to begin from, instead of random ones: a file of fedmx export, a run folder, or
     its model.safetensors or a checkpoint."""

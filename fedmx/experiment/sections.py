@@ -215,8 +215,9 @@ class ComputeSection(Section):
         component_at("data set"),
         Rules(fixed="the rounds before it were trained on the data"),
     ]
-    """A data set by name (below), `{name: arrays, path: my.npz}`, your own function, or your own
-    class of federated data."""
+    """A data set by name (below), `{name: arrays, path: my.npz}`, [a table, images or a data set of
+    Hugging Face](own-model-and-data.md#data), your own function, or your own class of federated
+    data."""
     start: Annotated[
         PathText | None,
         Rules("unless default", "the weights that it begins with come from the run"),
