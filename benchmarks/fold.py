@@ -37,11 +37,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 
-from layers.logic import AGGREGATORS, Logic, ServerState, Training, Update
+from layers.logic import AGGREGATORS, Logic, ServerState, Update
 from layers.logic.core.declaration import Trait
 from layers.logic.core.messages import EMPTY
 from layers.logic.core.round import PlannedLane
 from layers.logic.round.lanes import Fold, Lane
+from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.storage import UpdateStore
 
 MB = 1_000_000
@@ -110,12 +111,12 @@ def fold(options: argparse.Namespace, rule: str, how: str, data: str) -> dict:
     folder = None if options.folder is None else Path(options.folder)
     store = UpdateStore(options.limit * MB, folder) if how == "disk" else None
     lanes = [Lane(k, 1, PlannedLane((k,)), state.weights, state.buffers) for k in range(number)]
-    aggregator = AGGREGATORS[rule]()
-    pipeline = Logic(layout=[]).server_pipeline(state, number)
+    logic = Logic(layout=[], aggregator=AGGREGATORS[rule]())
+    pipeline = ServerPipeline(logic, state, number)
     gc.collect()
     began = time.perf_counter()
     tracemalloc.start()
-    folding = Fold(lanes, state, aggregator, pipeline, Training(), store=store)
+    folding = Fold(lanes, state, logic, pipeline, store=store)
     for k in range(number):
         lanes[k].add(Update(1, k, 10 + k, 5, drawn(size, k), EMPTY, {"loss": 1 / (1 + k)}))
         lanes[k].ended = True

@@ -138,22 +138,21 @@ class Played:
         self._steps.close()
 
     def _answer_offers(self, offers: list[Offer]) -> None:
-        round = self._round
-        round.in_flight = in_flight = dict.fromkeys(self.clients)
-        round.offers_due = dict.fromkeys(self.clients)
+        round, verdicts = self._round, list[Verdict]()
+        round.in_flight = round.offers_due = dict.fromkeys(self.clients)
 
         def answer(verdict: Verdict) -> None:
+            verdicts.append(verdict)
             round.offers.pop(verdict.client, None)
-            round.offers_due.pop(verdict.client, None)
-            in_flight.pop(verdict.client)  # a granted client is not waited for here
 
         round.answer = answer
         for offer in offers:
-            if offer.client not in in_flight:
-                return  # decided
             del round.offers_due[offer.client]
             round.offers[offer.client] = offer
+            verdicts.clear()
             self._resumed(offer)
+            if len(verdicts) > 1:
+                return  # decided
 
     def _resumed(self, value: Any) -> Any:
         """Resume the algorithm; return what it waits for, or None if it has ended."""

@@ -80,7 +80,7 @@ def data() -> tuple:
 
 
 if __name__ == "__main__":
-    train = {"batch_size": 20, "learning_rate": 0.03, "epochs": 2}
+    train = {"batch_size": 20, "epochs": 2, "optimiser": "adamw", "learning_rate": 0.01}
     compute = {"engine": "torch", "model": Transformer, "data": data, "train": train}
     experiment = Experiment(
         rounds=8,

@@ -40,6 +40,7 @@ from layers.compute.engines.mxnet.models import build_model as build_model
 from layers.compute.errors import ComputeError as ComputeError
 from layers.compute.losses.loss import Given as Given
 from layers.compute.losses.loss import Loss as Loss
+from layers.compute.optimisers.optimiser import Optimiser as Optimiser
 from layers.compute.schedule import Schedule as Schedule
 from layers.logic import SELECT as SELECT
 from layers.logic import SURVEY as SURVEY

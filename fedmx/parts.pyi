@@ -1,6 +1,7 @@
 """The built-in parts with their modules, written by `make generate`."""
 
 from layers.compute.data.datasets.arrays import Arrays as Arrays
+from layers.compute.data.datasets.arrays import Declared as Declared
 from layers.compute.data.datasets.femnist import Femnist as Femnist
 from layers.compute.data.datasets.images import Cifar10 as Cifar10
 from layers.compute.data.datasets.images import Digits as Digits
@@ -55,10 +56,15 @@ from layers.compute.metrics.classes import MicroF1 as MicroF1
 from layers.compute.metrics.classes import PerClassAccuracy as PerClassAccuracy
 from layers.compute.metrics.classes import Perplexity as Perplexity
 from layers.compute.metrics.classes import TopKAccuracy as TopKAccuracy
+from layers.compute.metrics.real import Determination as Determination
 from layers.compute.metrics.real import MeanAbsoluteError as MeanAbsoluteError
 from layers.compute.metrics.real import MeanSquaredError as MeanSquaredError
 from layers.compute.metrics.real import RootMeanSquaredError as RootMeanSquaredError
-from layers.compute.metrics.real import RSquared as RSquared
+from layers.compute.optimisers.adaptive import Adagrad as Adagrad
+from layers.compute.optimisers.adaptive import Adam as Adam
+from layers.compute.optimisers.adaptive import AdamW as AdamW
+from layers.compute.optimisers.adaptive import RmsProp as RmsProp
+from layers.compute.optimisers.sgd import Sgd as Sgd
 from layers.compute.schedule import Constant as Constant
 from layers.compute.schedule import Cosine as Cosine
 from layers.compute.schedule import Inverse as Inverse

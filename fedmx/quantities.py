@@ -222,7 +222,7 @@ QUANTITIES = (
     Quantity("client_loss_mean", tag="client_loss/mean", optional=True),
     Quantity(
         "group_accuracy_mean",
-        "only where [groups have models of their own](own-selector.md#groups-with-models): over "
+        "only where [groups have models of their own](algorithms/groups.md): over "
         "the groups, of their models on the test split; by group",
         unit="share",
         tag="group_accuracy/mean",
@@ -231,6 +231,14 @@ QUANTITIES = (
         optional=True,
     ),
     Quantity("group_accuracy", unit="text", optional=True),
+    Quantity(
+        "test",
+        "only in the last round of a run whose rounds are evaluated on other samples "
+        "(`compute.evaluate.validation` or `clients`): the loss and each metric on the test split",
+        unit="text",
+        optional=True,
+        published=True,
+    ),
     Quantity(
         "attack_success",
         "only with the attack `back-door`: share of the test images of other classes that the "

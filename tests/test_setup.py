@@ -357,26 +357,29 @@ def test_leaves():
 }
 
 
-@pytest.mark.parametrize("left", LEAVES)
-def test_what_a_test_leaves_running_is_reported(tmp_path: Path, left: str) -> None:
+def test_what_a_test_leaves_running_is_reported(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_leaves.py").write_text(LEAVES[left])
+    for left, text in LEAVES.items():
+        (tmp_path / f"test_leaves_{left}.py").write_text(text)
     done = run_pytest(tmp_path)
     assert done.returncode == 1, done.stdout
-    assert f"left running: {left}" in done.stdout
+    assert "2 passed, 2 errors" in done.stdout
+    for left in LEAVES:
+        assert f"left running: {left}" in done.stdout
 
 
-@pytest.mark.parametrize("left", ["process", "thread"])
-def test_processes_that_share_the_tests_keep_the_same_rules(tmp_path: Path, left: str) -> None:
+def test_processes_that_share_the_tests_keep_the_same_rules(tmp_path: Path) -> None:
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_whole.py").write_text(SKIPS_WHOLE)
-    (tmp_path / "test_leaves.py").write_text(LEAVES[left])
+    for left, text in LEAVES.items():
+        (tmp_path / f"test_leaves_{left}.py").write_text(text)
     done = run_pytest(tmp_path, "-n", "2", "--dist", "loadfile", FEDMX_NO_SKIPS="1")
     assert done.returncode == 1, done.stdout
     assert "no data" in done.stdout
     assert "not here" in done.stdout
-    assert f"left running: {left}" in done.stdout
+    for left in LEAVES:
+        assert f"left running: {left}" in done.stdout
     assert "skipped" not in done.stdout.splitlines()[-1]
 
 

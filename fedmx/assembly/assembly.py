@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from fedmx.assembly.start_file import Start, read_start
 from fedmx.components.build import bind, build, resolve
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import CPU, TORCH, engine_of, models_of
+from fedmx.components.engines import CPU, FLOAT32, TORCH, engine_of, models_of
 from fedmx.components.settings import signature_of
 from fedmx.components.text import shown
 from fedmx.errors import ExperimentError
@@ -29,13 +29,14 @@ from fedmx.privacy.account import Account
 from layers.compute import bits
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import CheckedFederatedData, Files
-from layers.compute.data.partitions.held_back import HeldBack, hold_back
+from layers.compute.data.partitions.held_back import HeldBack, held_number, hold_back
 from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Compute, Engine
 from layers.compute.errors import ComputeError
 from layers.compute.evaluation import Evaluator
 from layers.compute.losses.loss import Loss
 from layers.compute.metrics import Metric
+from layers.compute.optimisers import Optimiser
 from layers.logic import Facilities, Logic, LogicError, Preset, Training
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.clock import VirtualClock
@@ -47,6 +48,7 @@ from layers.logic.core.declaration import (
     held_out_by,
     refusal,
 )
+from layers.logic.round.evaluation import ClientEvaluation
 from layers.logic.seeds import derive
 
 
@@ -100,14 +102,17 @@ class Assembly:
         Raises:
             ComputeError: this process runs on other instructions than the experiment.
         """
-        section, device = self.experiment.compute, {}
-        if section.device != CPU:
+        section, of_torch = self.experiment.compute, {}
+        for key, usual in (("device", CPU), ("precision", FLOAT32)):
+            given = getattr(section, key)
+            if given == usual:
+                continue
             if section.engine != TORCH or section.bits == bits.PORTABLE:
                 raise ExperimentError(
-                    f"compute.device: {section.device} is for engine: torch with bits: native; "
-                    f"set them, or device: {CPU}"
+                    f"compute.{key}: {given} is for engine: torch with bits: native; "
+                    f"set them, or {key}: {usual}"
                 )
-            device = {"device": section.device}
+            of_torch[key] = given
         bits.require(section.bits)  # before any data are loaded
         shape, targets = self.data.shape, self.data.targets
         model, models = section.model, self._models
@@ -120,8 +125,33 @@ class Assembly:
             provided["words"] = self.data.words
         make = bind("model", model, models, **provided)
         loss = None if section.loss is None else build("loss", section.loss)
-        engine = engine_of(section.engine)
-        return engine(make, shape, targets, seed=self.experiment.seed, loss=loss, **device)
+        optimiser = self._optimiser
+        new = engine_of(section.engine)
+        engine = new(make, shape, targets, seed=self.experiment.seed, loss=loss, **of_torch)
+        engine.optimiser, engine.accumulate = optimiser, section.train.accumulate
+        if engine.accumulate > 1 and engine.buffers.size:
+            raise ExperimentError(
+                f"compute.train.accumulate: the model has buffers (BatchNorm), which would be of "
+                f"each part of a mini-batch; set it to 1, not {engine.accumulate}, or use a model "
+                "without them, such as one with GroupNorm"
+            )
+        return engine
+
+    @property
+    def _optimiser(self) -> Optimiser:
+        """The optimiser of local training.
+
+        Raises:
+            ExperimentError: its settings are wrong, or it lacks the momentum that is set.
+        """
+        train = self.experiment.compute.train
+        optimiser: Optimiser = build("optimiser", train.optimiser)
+        if train.momentum and not optimiser.has_momentum:
+            raise ExperimentError(
+                f"compute.train.momentum: {train.optimiser.name} has no momentum beside its own "
+                f"settings; set it to 0, not {train.momentum}, or use sgd or rmsprop"
+            )
+        return optimiser
 
     @property
     def _models(self) -> Mapping[str, Any]:
@@ -203,7 +233,13 @@ class Assembly:
 
     @cached_property
     def _logic(self) -> Logic:
-        return logic_of(self.experiment, self.preset, self.data, lambda: self.engine)
+        logic = logic_of(self.experiment, self.preset, self.data, lambda: self.engine)
+        clients = self.experiment.compute.evaluate.clients
+        if clients is None:
+            return logic
+        most = sum(self.evaluator.sizes().values())
+        asked = ClientEvaluation(clients.every, clients.fraction, most, self.experiment.rounds)
+        return dataclasses.replace(logic, evaluation=asked)
 
     @cached_property
     def account(self) -> Account | None:
@@ -236,12 +272,11 @@ class Assembly:
                 asset_sizes={name: len(rows) for name, rows in self.held_back.assets.items()},
             )
         if logic.held_out:
-            facilities = dataclasses.replace(
-                facilities, auxiliary=lambda *how: self._trained(self._held_out_samples, *how)[0]
-            )
+            train = partial(self._after_training, self._held_out_samples)
+            facilities = dataclasses.replace(facilities, auxiliary=lambda *how: train(*how)[0])
         return dataclasses.replace(logic, facilities=facilities)
 
-    def _trained(
+    def _after_training(
         self,
         samples: Samples,
         weights: np.ndarray,
@@ -258,7 +293,7 @@ class Assembly:
         return engine.weights.copy(), engine.buffers.copy()
 
     def _trained_on_asset(self, name: str, *how: Any, **loss: Any) -> tuple[np.ndarray, np.ndarray]:
-        return self._trained(self.asset_samples[name], *how, **loss)
+        return self._after_training(self.asset_samples[name], *how, **loss)
 
     def _outputs_on_asset(self, name: str, weights: np.ndarray, buffers: np.ndarray) -> np.ndarray:
         """Return what a model computes for the samples of an asset."""
@@ -285,13 +320,15 @@ class Assembly:
             logic = self.logic  # only here, because it builds the model
             shares = {name: asset.share for name, asset in logic.assets.items()}
         # These purposes seed the draws.
-        seeds = derive(seed, "shared"), derive(seed, "held-out")
-        held_back = hold_back(labels, shares, held_out, *seeds)
+        seeds = derive(seed, "shared"), derive(seed, "held-out"), derive(seed, "validation")
+        validation = self._held_by_server
+        held_back = hold_back(labels, shares, held_out, validation, seeds)
         if held_back.rest is not None and not len(held_back.rest):
             taken = ", ".join(f"asset {name} {share:g}" for name, share in shares.items())
             raise ExperimentError(
                 f"logic: hooks take all of the {len(labels)} training samples "
-                f"({taken or 'no asset'}, held_out {held_out:g}); leave the clients some"
+                f"({taken or 'no asset'}, held_out {held_out:g}, validation {validation:g}); leave "
+                "the clients some"
             )
         return held_back
 
@@ -321,8 +358,12 @@ class Assembly:
         """Return each client's number of training samples."""
         clients, dataset = range(self.experiment.clients), self.data.dataset
         if isinstance(dataset, CheckedFederatedData):
-            return ClientSizes(clients, dataset.sizes)
-        return ClientSizes(clients, np.array([len(rows) for rows in self.parts[0]], np.int64))
+            sizes = dataset.sizes
+        else:
+            sizes = np.array([len(rows) for rows in self.parts[0]], np.int64)
+        if share := self._held_by_clients:
+            sizes = sizes - held_number(np.broadcast_to(sizes, len(clients)), share)
+        return ClientSizes(clients, sizes)
 
     def population(self) -> ClientSizes:
         """Return the sizes of the clients that selectors choose from."""
@@ -336,16 +377,52 @@ class Assembly:
         """Return the targets of a client's training samples, (n, ...)."""
         dataset = self.data.dataset
         if isinstance(dataset, CheckedFederatedData):
-            return dataset.client(client).y
-        labels: np.ndarray = dataset.train.y[self.parts[0][client]]
+            y = dataset.client(client).y
+            return np.asarray(y[self._trained(client, np.arange(len(y)))])
+        labels: np.ndarray = dataset.train.y[self._trained(client, self.parts[0][client])]
         return labels
 
     def samples_of(self, client: int) -> Samples:
         """Return a client's training samples, as inputs of the model."""
+        return self._own_samples(client, self._trained)
+
+    def tests_of(self, client: int) -> Samples | None:
+        """Return the samples on which a client evaluates; None: it has none.
+
+        They are its validation samples if there are any, or else its part of the test split.
+        """
+        if self._held_by_clients:
+            return self._own_samples(client, self._held)
+        if isinstance(self.data.dataset, CheckedFederatedData):
+            return None
+        rows = self.parts[1][client]
+        return self.data.materialise(self.data.dataset.test, rows) if len(rows) else None
+
+    def _own_samples(self, client: int, of: Callable[[int, np.ndarray], np.ndarray]) -> Samples:
+        """Return those of a client's samples of the training split that `of` gives."""
         dataset = self.data.dataset
         if isinstance(dataset, CheckedFederatedData):
-            return self.data.materialise(dataset.client(client), None)
-        return self.data.materialise(dataset.train, self.parts[0][client])
+            made = dataset.client(client)
+            return self.data.materialise(made, of(client, np.arange(len(made))))
+        return self.data.materialise(dataset.train, of(client, self.parts[0][client]))
+
+    @property
+    def _held_by_clients(self) -> float:
+        """The share of its samples that each client holds out for validation."""
+        evaluate = self.experiment.compute.evaluate
+        return 0.0 if evaluate.clients is None else evaluate.validation or 0.0
+
+    def _held(self, client: int, rows: np.ndarray) -> np.ndarray:
+        """Return which of a client's rows it holds out."""
+        rng = np.random.default_rng(derive(self.experiment.seed, "validation", client))
+        number = int(held_number(np.array(len(rows)), self._held_by_clients))
+        return np.asarray(np.sort(rng.permutation(rows)[:number]))
+
+    def _trained(self, client: int, rows: np.ndarray) -> np.ndarray:
+        """Return which of a client's rows it trains on."""
+        if not self._held_by_clients:
+            return rows
+        return np.asarray(rows[~np.isin(rows, self._held(client, rows))])
 
     def clock(self) -> VirtualClock | None:
         """Return the simulation's virtual clock; None if the experiment has no devices.
@@ -406,8 +483,31 @@ class Assembly:
         return files
 
     def server_compute(self) -> Compute:
-        """Return the engine and the samples of the server."""
+        """Return the engine and the samples that evaluate the rounds on the server."""
+        return Compute(self.engine, self.evaluated_samples, self.metrics)
+
+    @cached_property
+    def evaluated_samples(self) -> Samples:
+        """The samples that evaluate the rounds: those for validation, or the test split."""
+        rows = self.held_back.validation if self._held_by_server else np.zeros(0, np.int64)
+        if not len(rows):
+            return self.data.test_samples
+        return self.data.materialise(self.data.whole.train, rows)
+
+    def last_test(self) -> Compute | None:
+        """Return the engine and the test split, if it is evaluated at the end of the run alone."""
+        evaluate = self.experiment.compute.evaluate
+        if evaluate.validation is None and evaluate.clients is None:
+            return None
+        if not len(self.data.dataset.test):
+            return None
         return Compute(self.engine, self.data.test_samples, self.metrics)
+
+    @property
+    def _held_by_server(self) -> float:
+        """The share of the training samples that the server holds out for validation."""
+        evaluate = self.experiment.compute.evaluate
+        return 0.0 if evaluate.clients is not None else evaluate.validation or 0.0
 
     def client_compute(self, client: int) -> Compute:
         """Return the engine and a client's part of the experiment's data.
@@ -415,16 +515,26 @@ class Assembly:
         Raises:
             ExperimentError: the parts of too many clients are drawn together.
         """
-        taken = bool(self.logic.assets or self.logic.held_out)
+        taken = bool(self.logic.assets or self.logic.held_out or self._held_by_server)
         alone = self.data.part_alone(client, taken=taken)
         samples = self.samples_of(client) if alone is None else alone
-        return Compute(self.engine, samples, self.metrics)
+        tests = partial(self.tests_of, client)
+        return Compute(self.engine, samples, self.metrics, tests)
 
-    def own_compute(self, path: Path, part: tuple[int, int] | None = None) -> Compute:
+    def own_compute(self, client: int, path: Path, part: tuple[int, int] | None = None) -> Compute:
         """Return the engine and the samples of a client that has its own data.
 
         Args:
-            path: an ``.npz`` file with x_train, y_train, x_test and y_test.
+            client: its number.
+            path: an ``.npz`` file with x_train and y_train, and for evaluation x_test and y_test.
             part: (i, n): use only the i-th of n parts, by the experiment's partition; None: all.
         """
-        return Compute(self.engine, self.data.own_samples(path, part), self.metrics)
+        own, rows = self.data.own_training(path, part)
+        samples = self.data.materialise(own, self._trained(client, rows))
+
+        def tests() -> Samples | None:
+            if self._held_by_clients:
+                return self.data.materialise(own, self._held(client, rows))
+            return self.data.own_tests(path)
+
+        return Compute(self.engine, samples, self.metrics, tests)

@@ -26,7 +26,7 @@ from layers.compute.data.datasets import (
     Raw,
     as_dataset,
 )
-from layers.compute.data.datasets.arrays import training_split
+from layers.compute.data.datasets.arrays import own_split
 from layers.compute.data.datasets.synthetic import Synthetic
 from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
@@ -87,6 +87,11 @@ class ExperimentData:
             ExperimentError: its samples come client by client.
         """
         if isinstance(self.dataset, Dataset):
+            if not self.dataset.has_samples:
+                raise ExperimentError(
+                    f"compute.data: {self.dataset.name} has no samples, since clients alone have "
+                    "them; deploy it with fedmx server, and fedmx client --data FILE at each client"
+                )
             return self.dataset
         raise ExperimentError(
             f"compute.data: the samples of {self.dataset.name} come client by client, and this "
@@ -152,6 +157,11 @@ class ExperimentData:
     def normalise(self) -> Normalise | None:
         """The normalisation of stored values; None: inputs are the stored values."""
         given = self.experiment.compute.normalise
+        if isinstance(given, str):
+            raise ExperimentError(
+                "compute.normalise: federated is known when clients have told their statistics; "
+                "fedmx run, fedmx server and simulate ask them, and fedmx survey shows them"
+            )
         try:
             return None if given is None else Normalise(given.scale, given.mean, given.std)
         except NormaliseError as error:
@@ -224,8 +234,10 @@ class ExperimentData:
             )
         return None
 
-    def own_samples(self, path: Path, part: tuple[int, int] | None = None) -> Samples:
-        """Return the samples of a client that has its own data.
+    def own_training(
+        self, path: Path, part: tuple[int, int] | None = None
+    ) -> tuple[Raw, np.ndarray]:
+        """Return the training split of a client that has its own data, and its rows of it.
 
         Args:
             path: an ``.npz`` file with x_train and y_train.
@@ -234,12 +246,17 @@ class ExperimentData:
         Raises:
             DataError: the file cannot be used in this experiment.
         """
-        own = training_split(path, self.shape, self.targets)
-        rows = None
-        if part is not None:
-            whole = Dataset(str(path), own, own, self.targets, self.shape)
-            rows = divided(self.experiment, whole, part[1])[0][part[0]]
-        return self.materialise(own, rows)
+        own = own_split(path, self.shape, self.targets, "train")
+        assert own is not None, "a training split is never missing"
+        if part is None:
+            return own, np.arange(len(own))
+        whole = Dataset(str(path), own, own, self.targets, self.shape)
+        return own, divided(self.experiment, whole, part[1])[0][part[0]]
+
+    def own_tests(self, path: Path) -> Samples | None:
+        """Return the test samples in a client's own file; None: it has none."""
+        own = own_split(path, self.shape, self.targets, "test")
+        return None if own is None else self.materialise(own, None)
 
 
 def data_sha256(data: Dataset | CheckedFederatedData) -> str:

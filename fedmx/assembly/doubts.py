@@ -32,6 +32,8 @@ def doubts(assembly: Assembly, *, simulated: bool) -> Iterator[str]:
         simulated: whether its clients have the samples that its partition gives them.
     """
     yield from _settings(assembly)
+    if not len(assembly.data.dataset.test):
+        return
     yield from of_data(assembly, divided=simulated)
     few = assembly.data.materialise(
         assembly.data.dataset.test, np.arange(min(ROWS, len(assembly.data.dataset.test)))

@@ -11,11 +11,21 @@ from fedmx.components.build import build
 from fedmx.components.component import Component
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
+from fedmx.experiment.sections import TrainSection
 from layers.compute.engines.engine import Engine
+from layers.compute.optimisers import Optimiser, Sgd
 from layers.logic import Logic, LogicError, Preset, Selector, Training
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.attack import Attack, attack_in
-from layers.logic.core.declaration import Condition, Need, Trait, declared, refusal
+from layers.logic.core.declaration import (
+    RULES,
+    Condition,
+    Need,
+    Trait,
+    check_together,
+    declared,
+    refusal,
+)
 from layers.logic.core.local_tensors import Initial, LocalTensors, own_tensors
 from layers.logic.core.privacy import Privacy
 from layers.logic.core.trainer import LocalSgd
@@ -113,6 +123,11 @@ def logic_of(
         rate: float = schedule.learning_rate(train.learning_rate, round - 1, experiment.rounds)
         return rate
 
+    if preset.own and experiment.compute.evaluate.clients is not None:
+        raise ExperimentError(
+            "compute.evaluate.clients: tensors of the model stay on each client, and clients would "
+            "evaluate the others alone; use compute.evaluate.personal in a simulation"
+        )
     engine = model()
     _check_private(experiment, preset, engine)
     try:
@@ -144,6 +159,7 @@ def logic_of(
         highest = max(map(learning_rate, range(1, experiment.rounds + 1)))
         if highest > train.learning_rate:  # the parts check every round's learning rate
             replace(logic, training=replace(logic.training, learning_rate=highest))
+        _check_optimiser(train, logic, engine.optimiser)
     except LogicError as error:
         raise ExperimentError(f"logic: {error}") from error
     return logic
@@ -157,14 +173,34 @@ def _check_private(experiment: Experiment, preset: Preset, engine: Engine) -> No
     """
     needs = {need for hook in preset.hooks for need in declared(hook)}
     evaluate = experiment.compute.evaluate
+    sums = evaluate.clients is not None
     buffers = any(tensor.stop > tensor.start for tensor in engine.buffers_layout)
     for need, condition, holds in (
         (Need.BOUNDED, Condition.BUFFERS, buffers),
         (Need.HIDDEN, Condition.BUFFERS, buffers),
-        (Need.BOUNDED, Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal),
+        (Need.BOUNDED, Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal or sums),
+        (Need.HIDDEN, Condition.OWN_ACCURACY, sums),
     ):
         if need in needs and holds:
             raise ExperimentError(f"privacy: {refusal(need, condition, '', '')}")
+
+
+def _check_optimiser(train: TrainSection, logic: Logic, optimiser: Optimiser) -> None:
+    """Check that the parts can work with the optimiser of local training.
+
+    Raises:
+        LogicError: one cannot.
+    """
+    name, keeps = train.optimiser.name, optimiser.state == "keep"
+    holds = {
+        Condition.NOT_SGD: keeps or type(optimiser) is not Sgd,
+        Condition.KEPT_STATE: keeps,
+        Condition.DECOUPLED_DECAY: optimiser.decoupled and train.weight_decay > 0,
+    }
+    text = f"{name} with state: keep" if keeps else name
+    conditions = dict.fromkeys((one for one in holds if holds[one]), text)
+    rules = [rule for rule in RULES if not conditions.keys().isdisjoint((rule.one, rule.other))]
+    check_together(logic, conditions, rules)
 
 
 def _local_tensors_of(patterns: Sequence[str], engine: Engine) -> LocalTensors:

@@ -125,6 +125,8 @@ def get(
 
     if name not in DATASETS:
         raise FedmxError(unknown("data set", name, DATASETS))
+    if name == "declared":
+        raise FedmxError("declared has no samples: clients alone have them")
     if name == "arrays":
         raise FedmxError(
             "arrays is a file of your own; name it in the experiment, as in "

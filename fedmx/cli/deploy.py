@@ -8,6 +8,7 @@ import re
 import sys
 import uuid
 from collections.abc import Callable
+from functools import partial
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -34,6 +35,7 @@ from fedmx.errors import FedmxError
 
 if TYPE_CHECKING:
     from fedmx.client.client import Client
+    from fedmx.experiment import Experiment
     from fedmx.experiment.sections import NetworkSection
     from fedmx.run import RunFolder
     from fedmx.server.server import Server
@@ -61,6 +63,46 @@ def server(
     allow_version: AllowVersion = False,
 ) -> None:
     """Run an experiment with clients that connect over sockets."""
+    experiment = permitted(
+        served(file, set_, listen, ca, cert, key, crl, token_file, insecure), module, own_modules
+    )
+
+    from fedmx.assembly.assembly import Assembly
+    from fedmx.assembly.run_folder import new_run_folder
+    from fedmx.cli.datasets import files_with_progress
+    from fedmx.deployment.serve import serve
+    from fedmx.server.survey import normalised
+
+    run = uuid.uuid4().hex
+    with files_with_progress() as files:
+        given = Assembly(experiment, files)
+        asking = partial(serve, run=uuid.uuid4().hex, any_version=allow_version)
+        assembly = normalised(given, asking)
+        deployed = serve(assembly, run, any_version=allow_version)
+
+    def make_folder() -> RunFolder:
+        own = file.resolve().parent
+        return new_run_folder(assembly, "server", own, run=run, address=deployed.address)
+
+    run_deployed(deployed, make_folder)
+
+
+def served(
+    file: Path,
+    set_: list[str] | None,
+    listen: str | None,
+    ca: Path | None,
+    cert: Path | None,
+    key: Path | None,
+    crl: Path | None,
+    token_file: Path | None,
+    insecure: bool,
+) -> Experiment:
+    """Return the experiment of a server, with the options of its command; its network is checked.
+
+    Raises:
+        FedmxError: the experiment or an option is wrong.
+    """
     from fedmx.experiment import Experiment
 
     overrides = list(set_ or [])
@@ -81,24 +123,9 @@ def server(
         if tls is None:
             raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
         overrides.append(_path_override("network.tls.crl", crl))
-    experiment = permitted(Experiment.read(file, overrides), module, own_modules)
+    experiment = Experiment.read(file, overrides)
     check_network(experiment.network)
-
-    from fedmx.assembly.assembly import Assembly
-    from fedmx.assembly.run_folder import new_run_folder
-    from fedmx.cli.datasets import files_with_progress
-    from fedmx.deployment.serve import serve
-
-    run = uuid.uuid4().hex
-    with files_with_progress() as files:
-        assembly = Assembly(experiment, files)
-        deployed = serve(assembly, run, any_version=allow_version)
-
-    def make_folder() -> RunFolder:
-        own = file.resolve().parent
-        return new_run_folder(assembly, "server", own, run=run, address=deployed.address)
-
-    run_deployed(deployed, make_folder)
+    return experiment
 
 
 def run_deployed(server: Server, folder: RunFolder | Callable[[], RunFolder]) -> None:
@@ -185,6 +212,14 @@ def client(
         float | None,
         typer.Option(metavar="E", help="The most that all runs may spend, by privacy: local."),
     ] = None,
+    keep_model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the models that this client evaluates: the newest as FILE (.safetensors), "
+            "and beside it the best one on its samples.",
+        ),
+    ] = None,
     ca: CaFile = None,
     cert: CertificateFile = None,
     key: KeyFile = None,
@@ -240,6 +275,7 @@ def client(
             memory=memory or _default_memory(),
             give_up_s=give_up,
             policy=own_policy,
+            keep_model=keep_model,
         )
         until = "until it answers" if give_up is None else f"for {give_up:g} s"
         begin_log()

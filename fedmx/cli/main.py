@@ -17,7 +17,19 @@ from collections.abc import Callable, Sequence
 import typer
 from typer.exceptions import TyperException
 
-from fedmx.cli import certs, ctl, data, deploy, names, run, runs, sweep, time_travel
+from fedmx.cli import (
+    certs,
+    ctl,
+    data,
+    deploy,
+    evaluate,
+    names,
+    run,
+    runs,
+    survey,
+    sweep,
+    time_travel,
+)
 from fedmx.cli.options import show_help_without_command
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
@@ -40,6 +52,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "resume": run.resume,
     "fork": time_travel.fork,
     "sweep": sweep.sweep,
+    "survey": survey.survey,
     "server": deploy.server,
     "client": deploy.client,
     "runs": runs.runs,
@@ -49,6 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "replay": time_travel.replay,
     "diff": time_travel.diff,
     "export": runs.export,
+    "evaluate": evaluate.evaluate,
     "pack": time_travel.pack,
     "verify": time_travel.verify,
     "unpack": time_travel.unpack,

@@ -62,10 +62,11 @@ def run(
     from fedmx.assembly.run_folder import new_run_folder
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import print_document, run_loop
+    from fedmx.server.survey import normalised
     from fedmx.simulation.simulate import simulate
 
     with files_with_progress() as files:
-        assembly = Assembly(experiment, files)
+        assembly = normalised(Assembly(experiment, files), simulate)
         server = simulate(assembly)
 
     def make_folder() -> RunFolder:
@@ -79,6 +80,7 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.output import show_text
+    from fedmx.server.survey import normalised
     from fedmx.simulation.estimate import estimate
     from fedmx.simulation.simulate import simulate
     from fedmx.simulation.workers import require_portable
@@ -87,7 +89,7 @@ def _show_estimate(experiment: Experiment, as_json: bool) -> None:
         require_portable(experiment)
     serial = experiment.with_overrides(["executor=serial"])
     with files_with_progress() as files:
-        assembly = Assembly(serial, files)
+        assembly = normalised(Assembly(serial, files), simulate)
         with simulate(assembly):
             found = estimate(assembly)
     if as_json:

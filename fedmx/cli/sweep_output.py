@@ -93,11 +93,11 @@ class CellLines:
             table.add_column(no_wrap=True)
         for cell in cells:
             table.add_row(*self._row(cell, options.max_width))
-        total = Text(total_text(self._progress), no_wrap=True, overflow="ellipsis")
+        total = total_text(self._progress)
         hidden = len(self._cells) - len(cells)
         if hidden:
-            total = Text(f"and {hidden} more cells; {total}", no_wrap=True, overflow="ellipsis")
-        yield Group(table, total)
+            total = f"and {hidden} more cells; {total}"
+        yield Group(table, Text(total, no_wrap=True, overflow="ellipsis"))
 
     def _shown(self, most: int) -> list[Cell]:
         """Return the cells to show, in order; running cells have priority."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
+from fedmx.client.kept_model import KeptModel
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
 from fedmx.client.policy import RefusedByPolicy
 from fedmx.client.releases import Releases
@@ -31,6 +32,7 @@ from fedmx.protocol.messages import (
 from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
+from layers.logic.core.survey import EVALUATE
 from layers.logic.errors import reason_of
 from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.network import (
@@ -72,6 +74,7 @@ class Client:
         memory: the folder in which hooks' memory survives this process; None: it does not.
         assets: receives assets; None: this client cannot receive any.
         releases: what this client has sent, and its own limits.
+        kept_model: keeps the models that it evaluates; None: nothing does.
         reason: why the run has ended; empty: it has not.
         failed: the number of tasks and questions at which this client failed.
     """
@@ -83,6 +86,7 @@ class Client:
     memory: Path | None = None
     assets: AssetReceiver | None = None
     releases: Releases = field(default_factory=Releases)
+    kept_model: KeptModel | None = None
     reason: str = ""
     failed: int = 0
 
@@ -281,12 +285,16 @@ class Client:
 
     def _handle_question(self, participant: Participant, question: Question) -> None:
         try:
+            if question.name == "statistics" and self.releases.policy is not None:
+                self.releases.policy.check_statistics(len(participant.compute.samples))
             answer = participant.answer(question)
             if question.name == "times":
                 samples = len(participant.compute.samples)
                 answer = self._speed.improve(answer, question, samples)
             self.releases.keep_answers()
             self._send(answer)
+            if question.name == EVALUATE and self.kept_model is not None:
+                self.kept_model.keep(question, answer.values, participant.compute)
         except Exception as error:
             log.exception("survey_failed", "the survey {survey!r} failed", survey=question.name)
             self._send_failed(0, participant.client, error)

@@ -51,6 +51,9 @@ class Policy(Section):
     """The most rounds of an experiment."""
     seconds: Positive | None = None
     """The most seconds of work on one task."""
+    statistics: Count | None = None
+    """The fewest samples of which it tells statistics, whatever a server asks for; null: as the
+    server asks."""
 
     @classmethod
     def of(cls, path: Path | None, epsilon: float | None = None) -> Policy:
@@ -102,6 +105,16 @@ class Policy(Section):
             raise refused(key, f"the experiment has {kind}, and only local hides an update here")
         if self.noise is not None and given is not None and given.noise < self.noise:
             raise refused("noise", f"the experiment has {given.noise:g}, less than {self.noise:g}")
+
+    def check_statistics(self, samples: int) -> None:
+        """Check that statistics of this many samples may be told.
+
+        Raises:
+            RefusedByPolicy: they are too few.
+        """
+        if self.statistics is not None and samples < self.statistics:
+            text = f"there are {samples} samples, and statistics are of {self.statistics} at least"
+            raise refused("statistics", text)
 
     @contextmanager
     def limited(self) -> Iterator[None]:

@@ -27,6 +27,7 @@ from layers.compute.data.dataset import Dataset
 from layers.compute.errors import ComputeError
 from layers.compute.losses import Loss
 from layers.compute.metrics import Metric
+from layers.compute.optimisers import Optimiser
 from layers.logic import Aggregator, Hook, Preset, Selector
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.clock import Availability, Devices, Uploads
@@ -299,6 +300,7 @@ WANTED: dict[str, Wanted] = {
     "availability": Wanted.subclass(Availability),
     "partition": Wanted.method("split", "Partition"),
     "schedule": Wanted.method("learning_rate", "Schedule"),
+    "optimiser": Wanted.subclass(Optimiser),
     "loss": Wanted.subclass(Loss),
     "metric": Wanted.subclass(Metric),
     "model": Wanted(

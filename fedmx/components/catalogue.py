@@ -41,6 +41,11 @@ KINDS: Mapping[str, Kind] = {
     "schedule": Kind(
         "schedules", ("compute", "train", "schedule"), "schedule: 'my_module:Schedule'"
     ),
+    "optimiser": Kind(
+        "optimisers",
+        ("compute", "train", "optimiser"),
+        "optimiser: {name: 'my_module:Own', beta: 0.9}",
+    ),
     "loss": Kind("losses", ("compute", "loss"), "loss: {name: 'my_module:Own', mu: 0.1}"),
     "metric": Kind("metrics", ("compute", "evaluate", "metrics"), "metrics: ['my_module:Recall']"),
     "preset": Kind("presets", ("logic", "preset"), "preset: 'my_module:function'"),
@@ -115,6 +120,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
     from layers.compute.data.partitions import PARTITIONS
     from layers.compute.losses import LOSSES
     from layers.compute.metrics import METRICS
+    from layers.compute.optimisers import OPTIMISERS
     from layers.compute.schedule import SCHEDULES
     from layers.logic import (
         AGGREGATORS,
@@ -139,6 +145,7 @@ def components() -> Mapping[str, Mapping[str, Any]]:
         "data": {**DATASETS, **FEDERATED},
         "partitions": PARTITIONS,
         "schedules": SCHEDULES,
+        "optimisers": OPTIMISERS,
         "losses": LOSSES,
         "metrics": METRICS,
         "devices": DEVICES,

@@ -18,6 +18,8 @@ ENGINES: tuple[str, ...] = get_args(EngineName)
 MXNET, TORCH, NUMPY = "mxnet", "torch", "numpy"
 CPU = "cpu"
 DeviceName: TypeAlias = Literal["cpu", "cuda"]
+FLOAT32 = "float32"
+PrecisionName: TypeAlias = Literal["float32", "bf16"]
 
 PACKAGES: Mapping[str, tuple[str, ...]] = {
     MXNET: ("mxnet", "numpy"),

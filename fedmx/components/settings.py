@@ -90,7 +90,7 @@ class Setting:
             try:
                 value = adapter.validate_python(value)
             except ValidationError as error:
-                details = error.errors(include_url=False)
+                details = error.errors()
                 whole = ("is_instance", "missing", "too_")  # what is wrong is the value as a whole
                 if len(details) == 1 and not details[0]["type"].startswith(whole):
                     where = dotted(details[0]["loc"])

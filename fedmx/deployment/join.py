@@ -9,6 +9,7 @@ from pathlib import Path
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.client.client import Client
+from fedmx.client.kept_model import KeptModel
 from fedmx.client.policy import Policy
 from fedmx.client.releases import Releases
 from fedmx.components.text import shown
@@ -66,11 +67,11 @@ class OwnPart:
         _check_received(experiment, own_data=self.data is not None)
         files = replace(self.files, named=False)
         # The words of a file that is not here are not, either.
-        words = () if experiment.compute.data.name == "arrays" else None
+        words = () if experiment.compute.data.name in ("arrays", "declared") else None
         assembly = Assembly(experiment, files, tuple(setup.shape), setup.targets, words)
         logic = assembly.logic
         if self.data is not None:
-            return logic, assembly.own_compute(self.data, self.part)
+            return logic, assembly.own_compute(setup.client, self.data, self.part)
         if self.part is not None and self.part[1] != experiment.clients:
             raise FedmxError(
                 f"--partition says {self.part[1]} parts, the server's experiment has "
@@ -126,6 +127,7 @@ def join(
     memory: Path | None = None,
     give_up_s: float | None = None,
     policy: Policy | None = None,
+    keep_model: Path | None = None,
 ) -> Client:
     """Return a client that receives its experiment from the server at `address`; run it.
 
@@ -139,6 +141,7 @@ def join(
         memory: the folder in which hooks' memory survives this process; None: it does not.
         give_up_s: seconds without a connection after which the client gives up; None: never.
         policy: what the client accepts; None: any experiment.
+        keep_model: the file of the models that it evaluates; None: it keeps none.
 
     Raises:
         FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
@@ -167,4 +170,5 @@ def join(
         memory=memory,
         assets=assets,
         releases=Releases(memory, client, policy),
+        kept_model=None if keep_model is None else KeptModel(keep_model),
     )

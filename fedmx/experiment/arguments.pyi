@@ -53,6 +53,7 @@ DataSetName: TypeAlias = Literal[
     "digits",
     "synthetic",
     "arrays",
+    "declared",
     "blobs",
 ]
 DataSet: TypeAlias = DataSetName | Mapping[str, Any] | object
@@ -87,6 +88,15 @@ LossName: TypeAlias = Literal[
     "fedproto",
 ]
 Loss: TypeAlias = LossName | Mapping[str, Any] | object
+
+OptimiserName: TypeAlias = Literal[
+    "sgd",
+    "adam",
+    "adamw",
+    "adagrad",
+    "rmsprop",
+]
+Optimiser: TypeAlias = OptimiserName | Mapping[str, Any] | object
 
 ScheduleName: TypeAlias = Literal[
     "constant",
@@ -328,8 +338,8 @@ class ComputeKeys(TypedDict, total=False):
     """Weights to begin from, instead of random ones: a file of fedmx export, a run folder, or
     its model.safetensors or a checkpoint."""
     normalise: NormaliseKeys | Mapping[str, Any] | None
-    """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need
-    it."""
+    """The model's input for a stored value; federated: mean and standard deviation of the
+    samples of all clients, which tell them before round 1."""
     partition: Partition
     """How the samples are divided among the clients."""
     bits: Literal["native", "portable"]
@@ -340,6 +350,9 @@ class ComputeKeys(TypedDict, total=False):
     device: Literal["cpu", "cuda"]
     """Where every process of the run trains and evaluates: cpu, or cuda for the engine torch,
     which promises no bits."""
+    precision: Literal["float32", "bf16"]
+    """Numbers of a training step: float32, or bf16 for the engine torch, which casts where
+    PyTorch's autocast does. Weights and evaluation are float32."""
     loss: Loss | None
     """What local training minimises; null: the model's own loss, softmax cross-entropy for
     most. Evaluation uses the model's own loss."""
@@ -369,12 +382,18 @@ class TrainKeys(TypedDict, total=False):
     batch_size: int | Literal["all"]
     """Samples in a step; all is all samples of the client. A last one alone joins the step
     before it if the model has buffers (BatchNorm)."""
+    accumulate: int
+    """Parts of a step's samples whose gradients are computed one after the other and averaged:
+    the step is the same within rounding, and needs less memory. For models without buffers
+    (BatchNorm)."""
     learning_rate: float
     """Learning rate."""
     momentum: float
-    """Momentum of the client's optimiser, with a velocity that starts at zero in each round."""
+    """Momentum of sgd or rmsprop."""
     weight_decay: float
-    """Factor of the weights in the gradient (L2)."""
+    """Factor of the weights in the gradient (L2); of adamw, in the step."""
+    optimiser: Optimiser
+    """How a step follows from the gradient, e.g. {name: adam, beta1: 0.8}."""
     schedule: Schedule
     """Learning rate over the rounds, e.g. {name: step, every: 10, gamma: 0.5}."""
 
@@ -387,6 +406,13 @@ class EvaluateKeys(TypedDict, total=False):
     """Samples at a time; changes speed and memory, but no result."""
     sample: int | None
     """Test samples to use; null is all."""
+    validation: float | None
+    """Share of the training samples that evaluate the rounds instead of the test split: of the
+    server's data, or of each client's where clients evaluate. The test split is then evaluated
+    once, at the end."""
+    clients: ClientsKeys | Mapping[str, Any] | None
+    """Clients evaluate the rounds, on their own test or validation samples, and send sums;
+    null: the server does, on its test split."""
     per_client: bool
     """Also evaluate the model on each client's own test samples: mean and variance over
     clients; simulations only."""
@@ -397,6 +423,14 @@ class EvaluateKeys(TypedDict, total=False):
     personal: bool
     """Also evaluate the model that each client uses itself, and what a client would use that
     never took part, on its own test samples; simulations only."""
+
+class ClientsKeys(TypedDict, total=False):
+    """Which clients evaluate, and when."""
+
+    every: int
+    """Rounds from one evaluation to the next; the last round is always evaluated."""
+    fraction: float
+    """Share of the clients that can be asked, at least one; in the last round, all of them."""
 
 class LogicKeys(TypedDict, total=False):
     """Who takes part, what happens to an update on its way, and how updates become a model."""

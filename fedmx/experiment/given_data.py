@@ -25,6 +25,8 @@ def data_problems(
     if not isinstance(data, Dataset):
         return
     try:
+        if isinstance(given, str):
+            return
         normalise = None if given is None else Normalise(given.scale, given.mean, given.std)
         materialise(data.train, np.arange(1), normalise)
     except NormaliseError as error:

@@ -168,7 +168,7 @@ def experiment_error(
 ) -> ExperimentError:
     """Return one ExperimentError with all problems of ``error``, in the order of the schema."""
     problems: dict[Where, Sequence[str]] = {}
-    for details in error.errors(include_url=False)[:_MAX_PROBLEMS]:
+    for details in error.errors()[:_MAX_PROBLEMS]:
         cause = details.get("ctx", {}).get("error")
         if isinstance(cause, PlacedError):
             problems |= {

@@ -317,9 +317,15 @@ class Experiment(Section):
 
     def _not_measured(self) -> Iterator[tuple[Where, str]]:
         evaluate = self.compute.evaluate
-        if self.stop.client_accuracy is not None and not evaluate.per_client:
-            text = "is not measured; set compute.evaluate.per_client to true"
+        measured = evaluate.per_client or evaluate.clients is not None
+        if self.stop.client_accuracy is not None and not measured:
+            text = "is not measured; set compute.evaluate.per_client or compute.evaluate.clients"
             yield ("stop", "client_accuracy"), text
+        for key in ("per_client", "personal"):
+            for other in ("validation", "clients"):
+                if getattr(evaluate, key) and getattr(evaluate, other) is not None:
+                    text = f"reads the test split in each round; leave out it or {other}"
+                    yield ("compute", "evaluate", key), text
         if (evaluate.per_client or evaluate.personal) and evaluate.sample is not None:
             text = "needs all test samples; leave compute.evaluate.sample out"
             yield ("compute", "evaluate", "per_client"), text

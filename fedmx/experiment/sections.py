@@ -24,7 +24,7 @@ from pydantic import (
 )
 
 from fedmx.components.component import Component
-from fedmx.components.engines import DeviceName, EngineName
+from fedmx.components.engines import DeviceName, EngineName, PrecisionName
 from fedmx.components.section import (
     MAX_COUNT,
     Count,
@@ -137,13 +137,21 @@ class TrainSection(Section):
     batch_size: CountOrAll = 10
     """Samples in a step; `all` is all samples of the client. A last one alone joins the step before
     it if the model has buffers (BatchNorm)."""
+    accumulate: Annotated[Count, Rules("unless default")] = 1
+    """Parts of a step's samples whose gradients are computed one after the other and averaged: the
+    step is the same within rounding, and needs less memory. For models without buffers
+    (BatchNorm)."""
     learning_rate: Positive = 0.1
     """Learning rate."""
     momentum: Annotated[float, Field(ge=0, lt=1), Takes("number in [0, 1)")] = 0.0
-    """Momentum of the client's optimiser, with a velocity that starts at zero in each round
-    ([more](algorithms.md#momentum))."""
+    """Momentum of `sgd` or `rmsprop` ([more](algorithms.md#momentum))."""
     weight_decay: NotNegative = 0.0
-    """Factor of the weights in the gradient (L2)."""
+    """Factor of the weights in the gradient (L2); of `adamw`, in the step."""
+    optimiser: Annotated[Component, component_at("optimiser"), Rules("unless default")] = (
+        default_at("optimiser", "sgd")
+    )
+    """How a step follows from the gradient, e.g. `{name: adam, beta1: 0.8}`
+    ([more](algorithms.md#optimisers))."""
     schedule: Annotated[Component, component_at("schedule")] = default_at("schedule", "constant")
     """Learning rate over the rounds, e.g. `{name: step, every: 10, gamma: 0.5}`."""
 
@@ -151,6 +159,15 @@ class TrainSection(Section):
     def batch_samples(self) -> int:
         """The batch size for the compute layer; 0 means all samples in one batch."""
         return 0 if self.batch_size == "all" else self.batch_size
+
+
+class ClientsSection(Section):
+    """Which clients evaluate, and when."""
+
+    every: Count = 1
+    """Rounds from one evaluation to the next; the last round is always evaluated."""
+    fraction: Share = 1.0
+    """Share of the clients that can be asked, at least one; in the last round, all of them."""
 
 
 class EvaluateSection(Section):
@@ -164,6 +181,16 @@ class EvaluateSection(Section):
         Count | None, Rules(fixed="its curve and the run's must be of the same samples")
     ] = None
     """Test samples to use; null is all."""
+    validation: Annotated[
+        Annotated[float, Field(gt=0, lt=1), Takes("number in (0, 1)")] | None,
+        Rules("unless default", "the rounds before it were trained on these samples"),
+    ] = None
+    """Share of the training samples that evaluate the rounds instead of the test split: of the
+    server's data, or of each client's where `clients` evaluate. The test split is then evaluated
+    once, at the end ([more](evaluation.md#validation))."""
+    clients: Annotated[ClientsSection | None, Rules("unless default")] = None
+    """Clients evaluate the rounds, on their own test or validation samples, and send sums; null:
+    the server does, on its test split ([more](evaluation.md#evaluation-by-clients))."""
     per_client: bool = False
     """Also evaluate the model on each client's own test samples: mean and variance over clients;
     simulations only."""
@@ -204,8 +231,11 @@ class ComputeSection(Section):
     """Weights to begin from, instead of random ones: a file of `fedmx export`, a run folder, or its
     `model.safetensors` or a checkpoint."""
     normalise: Annotated[
-        NormaliseSection | None, Rules(fixed="the rounds before it were trained on these inputs")
+        NormaliseSection | Literal["federated"] | None,
+        Rules(fixed="the rounds before it were trained on these inputs"),
     ] = None
+    """The model's input for a stored value; `federated`: mean and standard deviation of the samples
+    of all clients, which tell them before round 1 ([more](evaluation.md#statistics-of-clients))."""
     partition: Annotated[
         Component,
         component_at("partition"),
@@ -230,6 +260,12 @@ class ComputeSection(Section):
     ] = "cpu"
     """Where every process of the run trains and evaluates: `cpu`, or `cuda` for the engine `torch`,
     which promises no bits ([more](engines.md#on-a-gpu))."""
+    precision: Annotated[
+        PrecisionName,
+        Rules("unless default", "the rounds before it were computed in this precision"),
+    ] = "float32"
+    """Numbers of a training step: `float32`, or `bf16` for the engine `torch`, which casts where
+    PyTorch's autocast does ([more](engines.md#bf16)). Weights and evaluation are float32."""
     loss: Annotated[Annotated[Component, component_at("loss")] | None, Rules("unless default")] = (
         None
     )

@@ -22,7 +22,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.start_file import read_start
 from fedmx.components.catalogue import read_catalogue
 from fedmx.components.component import Component
-from fedmx.components.engines import CPU, MXNET, TORCH
+from fedmx.components.engines import CPU, FLOAT32, MXNET, TORCH
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.output_file import check_output
@@ -86,8 +86,8 @@ class TrainedModel:
         """
         experiment = folder.experiment(modules=modules)
         if client is None:
-            assembly = _assembly(folder, experiment)
-            round = _load(folder, assembly.engine, group)
+            assembly = assembly_of(folder, experiment)
+            round = load_newest(folder, assembly.engine, group)
         else:
             assembly = Assembly(experiment, start_file=kept_start(folder))
             round = _load_personal(folder, assembly, client)
@@ -112,7 +112,7 @@ class TrainedModel:
         return cls(folder.name, name, round, last, own_module, graph, engine.values(), notes)
 
 
-def _load(folder: RunFolder, engine: Engine, group: str) -> int:
+def load_newest(folder: RunFolder, engine: Engine, group: str) -> int:
     """Load the newest weights into the engine; return their round."""
     path, round = _weights_of(folder)
     try:
@@ -157,7 +157,7 @@ def _weights_of(folder: RunFolder) -> tuple[Path, int]:
     return folder.checkpoint_path(checkpoint.round), checkpoint.round
 
 
-def _assembly(folder: RunFolder, experiment: Experiment) -> Assembly:
+def assembly_of(folder: RunFolder, experiment: Experiment) -> Assembly:
     """Return the assembly of a run's experiment, without its data."""
     if missing := {"shape", "targets"} - folder.facts.keys():
         raise RunError(f"{folder.path}: run.json does not have {min(missing)}; is it of this run?")
@@ -176,7 +176,7 @@ def _input_text(experiment: Experiment, engine: Engine) -> str:
     """Return a description of the model's input."""
     whole = f"(n, {', '.join(map(str, engine.example_shape))})"
     normalise = experiment.compute.normalise
-    if normalise is None:
+    if normalise is None or isinstance(normalise, str):
         kind = "int64 tokens" if engine.takes_tokens else "float32"
         return f"{kind} {whole}, as the data set {experiment.compute.data.name} has them"
     value = "x"
@@ -248,8 +248,9 @@ def _graph(folder: RunFolder, experiment: Experiment, assembly: Assembly) -> Any
         raise ComputeError(
             "MXNet writes this format, and the package mxnet is not installed; export safetensors"
         )
-    on_mxnet = experiment.with_overrides([f"compute.engine={MXNET}", f"compute.device={CPU}"])
-    return _assembly(folder, on_mxnet).engine.definition
+    usual = {"engine": MXNET, "device": CPU, "precision": FLOAT32}
+    on_mxnet = experiment.with_overrides([f"compute.{key}={one}" for key, one in usual.items()])
+    return assembly_of(folder, on_mxnet).engine.definition
 
 
 def as_onnx(model: TrainedModel, path: Path) -> Exported:

@@ -247,6 +247,7 @@ def _make_folder(
         for record in records:
             made.append_round(record)
         made.append_clients(one for one in parent.clients() if one["round"] <= origin.round)
+        made.append_evaluations(one for one in parent.evaluations() if one["round"] <= origin.round)
         for record in parent.journal():
             if record["round"] <= origin.round:
                 made.append_journal(record)

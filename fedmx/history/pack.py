@@ -37,6 +37,7 @@ RUN_FILES = (
     "status.json",
     "rounds.jsonl",
     "clients.jsonl",
+    "evaluations.jsonl",
     "journal.jsonl",
     "model.safetensors",
     "start.safetensors",
@@ -55,7 +56,6 @@ MOST_MEMBERS = 1000
 LONGEST_NAME = 200
 MOST_BYTES = 1 << 30
 
-_TIME = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _MODE = 0o100644
 _SEAL = re.compile(rb"fedmx pack ([0-9a-f]{64})")
@@ -83,7 +83,7 @@ def to_bytes(members: Mapping[str, bytes]) -> bytes:
         for name in sorted(members, key=_place):
             if not is_name(name):
                 raise PackError(f"{name!r} is no name of a pack's member")
-            entry = zipfile.ZipInfo(name, _TIME)
+            entry = zipfile.ZipInfo(name)
             entry.create_system = _UNIX
             entry.external_attr = _MODE << 16
             archive.writestr(entry, members[name])

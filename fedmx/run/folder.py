@@ -8,6 +8,7 @@
       status.json         how the run ended, and why
       rounds.jsonl        one object for each round
       clients.jsonl       one object for each client and round
+      evaluations.jsonl   one object for each evaluation on a client's own samples, if there is any
       journal.jsonl        one object for each round: what it was told, and what it answered
       checkpoints/        round-000012.safetensors; the newest are kept, and others if asked for
       events/             TensorBoard's event files

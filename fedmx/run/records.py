@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -230,13 +230,14 @@ class RunRecords:
         self.path = path
         self._rounds = JsonLines(path / "rounds.jsonl")
         self._clients = JsonLines(path / "clients.jsonl")
+        self._evaluations = JsonLines(path / "evaluations.jsonl")
         self._journal = JsonLines(path / "journal.jsonl")
         self._damaged_files: dict[str, None] = {}
         self._told: set[str] = set()
 
     @property
     def _records(self) -> tuple[JsonLines, ...]:
-        return self._rounds, self._clients, self._journal
+        return self._rounds, self._clients, self._evaluations, self._journal
 
     def append_round(self, record: Mapping[str, Any]) -> None:
         """Append a round to rounds.jsonl, atomically; NaN and infinities become null.
@@ -253,6 +254,14 @@ class RunRecords:
             RunError: they cannot be written.
         """
         self._clients.append(records)
+
+    def append_evaluations(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Append a round's results on each client's samples to evaluations.jsonl, atomically.
+
+        Raises:
+            RunError: they cannot be written.
+        """
+        self._evaluations.append(records)
 
     def append_journal(self, record: Mapping[str, Any]) -> None:
         """Append the journal of a round to journal.jsonl, atomically.
@@ -320,19 +329,33 @@ class RunRecords:
                 yield record
         self._note()
 
+    def evaluations(self) -> Iterator[dict[str, Any]]:
+        """Yield the results on each client's own samples, in order; see also `rounds`."""
+        yield from self._evaluations.read()
+        self._note()
+
     def journal(self) -> list[dict[str, Any]]:
         """Return the journals of the rounds, in order; see also `rounds`."""
         records = list(self._journal.read())
         self._note()
         return records
 
-    def to_pandas(self) -> DataFrame:
-        """Return a frame with a row for each recorded round; damaged records are left out.
+    def to_pandas(self, what: Literal["rounds", "clients", "evaluations"] = "rounds") -> DataFrame:
+        """Return a frame with a row for each record; damaged records are left out.
+
+        Args:
+            what: the rounds; each client's part in each round; or the results of models on each
+                client's own samples.
 
         Raises:
             FedmxError: pandas is not installed.
         """
-        return frame_of(self.rounds())
+        records: Mapping[str, Callable[[], Iterable[dict[str, Any]]]] = {
+            "rounds": self.rounds,
+            "clients": self.clients,
+            "evaluations": self.evaluations,
+        }
+        return frame_of(records[what]())
 
     @property
     def damage(self) -> tuple[str, ...]:

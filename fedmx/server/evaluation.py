@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,8 +15,19 @@ from layers.logic import ServerState
 
 Rows = npt.NDArray[np.integer]
 
-Measure: TypeAlias = "Callable[[ServerState, Scores], Mapping[str, Any]]"
-"""Returns values for a round's record, of the state after it and of its model's scores."""
+Measure: TypeAlias = "Callable[[ServerState, Scores], Evaluation]"
+"""Measures more of the state after a round and of its model's scores; it gives no `values`."""
+
+
+GLOBAL, PERSONAL = "global", "personal"
+
+
+def client_record(
+    client: int, samples: int, model: str, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return what is recorded of one client: its values but for tables, such as a matrix."""
+    numbers = {key: value for key, value in values.items() if not isinstance(value, list)}
+    return {"client": client, "samples": samples, "model": model, **numbers}
 
 
 @dataclass(frozen=True)
@@ -25,8 +36,8 @@ class Evaluation:
 
     Attributes:
         values: the loss, the accuracy of classes, and the value of each metric, by key.
-        clients: what `evaluations.jsonl` records of each client: its number, its samples, and the
-            values of the global model on them.
+        clients: what `evaluations.jsonl` records of each client: its number, its samples, whether
+            the model is `global` or `personal`, and the values of the model on them.
         measured: further values for the round's record, by name.
     """
 
@@ -44,12 +55,23 @@ class Evaluation:
         """Mean loss over the samples; None: not measured."""
         return self.values.get(LOSS)
 
+    def with_more(self, further: Sequence[Evaluation]) -> Evaluation:
+        """Return this evaluation with what others measured."""
+        clients = [one for each in (self, *further) for one in each.clients]
+        measured = {key: value for each in (self, *further) for key, value in each.measured.items()}
+        return replace(self, clients=tuple(clients), measured=measured)
+
+    def with_test(self, values: Mapping[str, Any]) -> Evaluation:
+        """Return this evaluation with that of the last model on the test split."""
+        return replace(self, measured={**self.measured, "test": dict(values)})
+
     def over_clients(self) -> tuple[float | None, float | None]:
         """Return mean and population variance over the clients of the accuracy, equally weighted.
 
         They are None without clients, and where targets are not classes.
         """
-        known = [one[ACCURACY] for one in self.clients if one.get(ACCURACY) is not None]
+        of_global = (one for one in self.clients if one["model"] == GLOBAL)
+        known = [one[ACCURACY] for one in of_global if one.get(ACCURACY) is not None]
         return (float(np.mean(known)), float(np.var(known))) if known else (None, None)
 
 
@@ -68,8 +90,23 @@ def evaluate(
         clients: each client's rows of the samples; a client without any is left out.
     """
     of_clients = tuple(
-        {"client": client, "samples": len(rows), **evaluator.values(scores.of(rows), y[rows])}
+        client_record(client, len(rows), GLOBAL, evaluator.values(scores.of(rows), y[rows]))
         for client, rows in enumerate(clients or ())
         if len(rows)
     )
     return Evaluation(evaluator.values(scores, y), of_clients)
+
+
+def of_clients(evaluator: Evaluator, sums: Mapping[int, Mapping[str, Any]]) -> Evaluation:
+    """Return the evaluation that follows from the sums that clients sent.
+
+    Args:
+        evaluator: what is measured.
+        sums: what each client sent; one with other arrays than the evaluator's is left out.
+    """
+    known = {client: one for client, one in sorted(sums.items()) if evaluator.accepts(one)}
+    records = tuple(
+        client_record(client, int(one[LOSS][1]), GLOBAL, evaluator.total([one]))
+        for client, one in known.items()
+    )
+    return Evaluation(evaluator.total(known.values()), records)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from fedmx.monitoring.monitor import Monitor
 from fedmx.quantities import Quantity, metrics_of
 from fedmx.server.callback import Callback
 from fedmx.server.carrier import RunCarrier
-from fedmx.server.evaluation import Measure
+from fedmx.server.evaluation import Evaluation, Measure
 from fedmx.server.personal import PersonalModels
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
@@ -102,6 +101,7 @@ def server_of(
         evaluate_batch=evaluate.batch_size,
         client_rows=assembly.parts[1] if by_client else None,
         measures=measures,
+        test=assembly.last_test(),
         scores=scores,
         callbacks=callbacks,
         experiment=experiment,
@@ -144,15 +144,16 @@ def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:
         raise ExperimentError(f"privacy: {refusal(*rule, '', '')}")
 
 
-def _of_groups(assembly: Assembly, state: ServerState, scores: Scores) -> Mapping[str, Any]:
+def _of_groups(assembly: Assembly, state: ServerState, scores: Scores) -> Evaluation:
     """Return the accuracy of each group's model on the test split; nothing without such models."""
     found = {}
     for group, model in state.models.items():
         assembly.engine.load(*model)
-        found[group] = assembly.engine.evaluate(assembly.data.test_samples).accuracy
+        found[group] = assembly.engine.evaluate(assembly.evaluated_samples).accuracy
     if not found:
-        return {}
-    return {"group_accuracy": found, "group_accuracy_mean": float(np.mean(list(found.values())))}
+        return Evaluation()
+    mean = float(np.mean(list(found.values())))
+    return Evaluation(measured={"group_accuracy": found, "group_accuracy_mean": mean})
 
 
 def _of_attack(assembly: Assembly) -> list[Measure]:
@@ -161,15 +162,16 @@ def _of_attack(assembly: Assembly) -> list[Measure]:
     Raises:
         ExperimentError: the attack cannot work on the samples.
     """
-    attack, samples = attack_in(assembly.logic.hooks), assembly.data.test_samples
+    attack, samples = attack_in(assembly.logic.hooks), assembly.evaluated_samples
     try:
         measured = {} if attack is None else attack.measured(samples.x, samples.y)
     except LogicError as error:
         raise ExperimentError(f"attack: {error}") from None
 
-    def success(state: ServerState, scores: Scores) -> dict[str, float]:
+    def success(state: ServerState, scores: Scores) -> Evaluation:
         assembly.engine.load(state.weights, state.buffers)
-        return {key: assembly.engine.evaluate(one).accuracy for key, one in measured.items()}
+        found = {key: assembly.engine.evaluate(one).accuracy for key, one in measured.items()}
+        return Evaluation(measured=found)
 
     return [success] if measured else []
 

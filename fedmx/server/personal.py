@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.server.evaluation import PERSONAL, Evaluation, client_record
 from layers.compute.data.dataset import Samples
-from layers.compute.scores import Metrics, Scores
+from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.scores import Scores
 from layers.logic import ClientState, ServerState, Task
 from layers.logic.round.client import personal_model
 from layers.logic.seeds import derive
@@ -34,8 +37,8 @@ class PersonalModels:
     assembly: Assembly
     memory_of: Callable[[int, ServerState], ClientState]
 
-    def measure(self, state: ServerState, scores: Scores) -> dict[str, float]:
-        """Return the accuracy and the loss of the models that clients use, over the clients.
+    def measure(self, state: ServerState, scores: Scores) -> Evaluation:
+        """Return the results of the models that clients use, over the clients and of each.
 
         Each model is evaluated on its client's own test samples, and all clients have the same
         weight. `personal_...` is of the personal models, `newcomer_...` of those that the clients
@@ -47,19 +50,29 @@ class PersonalModels:
             scores: the scores of the global model on all test samples.
         """
         clients = list(self._clients())
-        personal, newcomers = zip(*(self._client(*one, state) for one in clients), strict=True)
-        of_global = [scores.of(rows).metrics() for _, rows in clients]
-        accuracies = [one.accuracy for one in personal]
-        return {
-            "personal_accuracy_mean": float(np.mean(accuracies)),
-            "personal_accuracy_variance": float(np.var(accuracies)),
-            "personal_accuracy_worst_tenth": worst_tenth(accuracies),
-            "personal_loss_mean": float(np.mean([one.loss for one in personal])),
-            "newcomer_accuracy_mean": float(np.mean([one.accuracy for one in newcomers])),
-            "newcomer_loss_mean": float(np.mean([one.loss for one in newcomers])),
-            "client_accuracy_worst_tenth": worst_tenth([one.accuracy for one in of_global]),
-            "client_loss_mean": float(np.mean([one.loss for one in of_global])),
+        found = [self._client(*one, state) for one in clients]
+        y, values = self.assembly.data.test_samples.y, self.assembly.evaluator.values
+        of_global = [values(scores.of(rows), y[rows]) for _, rows in clients]
+        personal, newcomers = ([one[which] for one in found] for which in (0, 1))
+        records = tuple(
+            client_record(client, len(rows), PERSONAL, one)
+            for (client, rows), one in zip(clients, personal, strict=True)
+        )
+        measured = {
+            "personal_loss_mean": _mean(personal, LOSS),
+            "newcomer_loss_mean": _mean(newcomers, LOSS),
+            "client_loss_mean": _mean(of_global, LOSS),
         }
+        if self.assembly.data.targets.classes:
+            accuracies = [one[ACCURACY] for one in personal]
+            measured |= {
+                "personal_accuracy_mean": float(np.mean(accuracies)),
+                "personal_accuracy_variance": float(np.var(accuracies)),
+                "personal_accuracy_worst_tenth": worst_tenth(accuracies),
+                "newcomer_accuracy_mean": _mean(newcomers, ACCURACY),
+                "client_accuracy_worst_tenth": worst_tenth([one[ACCURACY] for one in of_global]),
+            }
+        return Evaluation(clients=records, measured=measured)
 
     def load(self, client: int, state: ServerState, memory: ClientState) -> None:
         """Load the model that a client uses with this memory into the engine."""
@@ -85,14 +98,25 @@ class PersonalModels:
             if len(rows) and client not in without:
                 yield client, rows
 
-    def _client(self, client: int, rows: np.ndarray, state: ServerState) -> tuple[Metrics, Metrics]:
-        """Return the result of a client's model, and of the one that a newcomer would use."""
-        test = self.assembly.data.test_samples
-        own, engine = Samples(test.x[rows], test.y[rows]), self.assembly.engine
+    def _client(
+        self, client: int, rows: np.ndarray, state: ServerState
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Return the values of a client's model, and of the one that a newcomer would use."""
+        test, assembly = self.assembly.data.test_samples, self.assembly
+        own, evaluator = Samples(test.x[rows], test.y[rows]), assembly.evaluator
+
+        def values() -> Mapping[str, Any]:
+            scores = assembly.engine.scores(own, outputs=evaluator.needs_outputs)
+            return evaluator.values(scores, own.y)
+
         memory = self.memory_of(client, state)
         self.load(client, state, memory)
-        found = engine.evaluate(own)
+        found = values()
         if not memory.memory:
             return found, found
         self.load(client, state, ClientState())
-        return found, engine.evaluate(own)
+        return found, values()
+
+
+def _mean(values: Sequence[Mapping[str, Any]], key: str) -> float:
+    return float(np.mean([one[key] for one in values]))

@@ -74,6 +74,10 @@ class FolderRecorder:
         self._population = round.journal.population
         self.folder.append_round(line)
         self.folder.append_clients(self._tracebacks.recorded(round.client_records()))
+        if round.evaluation.clients:
+            self.folder.append_evaluations(
+                {"round": round.round, **one} for one in round.evaluation.clients
+            )
         if self.released is None:
             self.events.add_round(line, round.report.numbers)
         else:

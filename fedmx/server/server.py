@@ -23,7 +23,7 @@ from fedmx.privacy.published import is_confidential
 from fedmx.run import CheckpointError, RunFolder
 from fedmx.server.callback import Callback, Callbacks
 from fedmx.server.carrier import RunCarrier
-from fedmx.server.evaluation import Evaluation, Measure, Rows, evaluate
+from fedmx.server.evaluation import Evaluation, Measure, Rows, evaluate, of_clients
 from fedmx.server.last_good import Recorder, last_good
 from fedmx.server.round import Round
 from fedmx.server.shown import Shown
@@ -57,6 +57,7 @@ class Server(Shown):
         client_rows: each client's rows of the samples, for the accuracy on each client's own; None:
             it is not evaluated.
         measures: further measurements of each evaluated round.
+        test: the test split, evaluated at the end of the run; None: `compute` has it.
         scores: evaluates a model on the same samples elsewhere, if that is faster.
         stop: the conditions that end the run sooner.
         monitor: shows the server's activity to an operator; None: nothing is shown.
@@ -89,6 +90,7 @@ class Server(Shown):
     evaluate_batch: int = 500
     client_rows: Sequence[Rows] | None = None
     measures: Sequence[Measure] = ()
+    test: Compute | None = None
     scores: Scorer | None = None
     stop: Stop = field(default_factory=Stop)
     monitor: Monitor | None = None
@@ -273,8 +275,10 @@ class Server(Shown):
                     raise
                 continue
             self.steps_back.note(report)
-            found: Evaluation | None = None
-            if report.round % self.evaluate_every == 0 or report.round == self.last_round:
+            found = Evaluation()
+            if self.logic.evaluation is not None:
+                found = of_clients(self.compute.evaluator, report.evaluations)
+            elif report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
@@ -283,7 +287,7 @@ class Server(Shown):
             journal.conclude(report, [one.record() for one in steps])
             round = Round(
                 report=report,
-                evaluation=found or Evaluation(),
+                evaluation=found,
                 seconds=seconds,
                 elapsed_s=self.elapsed_s,
                 clock_elapsed_s=self.clock_s,
@@ -299,6 +303,9 @@ class Server(Shown):
                 self.reason = after_last(self.last_round)
             if not self.reason and self.account is not None:
                 self.reason = self.account.reason(self.state.round) or ""
+            if self.reason and self.test is not None:
+                found = found.with_test(self._on_test(self.test))
+                round = replace(round, evaluation=found)
             if self.recorder is not None:
                 self.recorder.record(round, self.checkpoint())
             record = round.record()
@@ -314,7 +321,9 @@ class Server(Shown):
         """Run the next round; return the state after it, its report and its journal."""
         carrier = self.network
         facilities = replace(
-            self.logic.facilities, trains=partial(trains, self.compute), secret=self.secret
+            self.logic.facilities,
+            trains=partial(trains, self.compute) if len(self.compute.samples) else None,
+            secret=self.secret,
         )
         round = RoundMachine(
             self.state,
@@ -365,16 +374,24 @@ class Server(Shown):
         return self.evaluation().values
 
     def evaluation(self) -> Evaluation:
-        """Return the evaluation of the global model, with that by client if there are rows."""
+        """Return the evaluation of the global model, with that by client if there are rows.
+
+        Without samples on the server it is empty.
+        """
+        if not len(self.compute.samples):
+            return Evaluation()
         scores = self._scores()
-        measured = {
-            name: value
-            for measure in self.measures
-            for name, value in measure(self.state, scores).items()
-        }
+        more = [measure(self.state, scores) for measure in self.measures]
         compute = self.compute
         found = evaluate(compute.evaluator, scores, compute.samples.y, self.client_rows)
-        return replace(found, measured=measured)
+        return found.with_more(more)
+
+    def _on_test(self, test: Compute) -> Mapping[str, Any]:
+        """Return the values of the global model on the test split."""
+        test.engine.load(self.state.weights, self.state.buffers)
+        needed = test.evaluator.needs_outputs
+        scores = test.engine.scores(test.samples, self.evaluate_batch, outputs=needed)
+        return test.evaluator.values(scores, test.samples.y)
 
     def _scores(self) -> Scores:
         weights, buffers, batch = self.state.weights, self.state.buffers, self.evaluate_batch

@@ -22,6 +22,7 @@ from layers.logic import ClientLedger, Task, TimerFired, Training
 from layers.logic.core.round import Changed
 from layers.logic.core.state import ServerState, frozen
 from layers.logic.round.exchange import SendTask
+from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.round.round import RoundMachine
 from layers.logic.seeds import derive
 
@@ -90,7 +91,7 @@ def estimate(assembly: Assembly) -> Estimate:
     training = logic.training_of(1)
 
     _try_smallest_batch(assembly, numbers, training)
-    pipeline = logic.server_pipeline(state, logic.clients or 0)
+    pipeline = ServerPipeline(logic, state, logic.clients or 0)
     seed = derive(logic.seed, "train", 1, client)
     one_step = dataclasses.replace(training, steps=1)
     task = pipeline.send(Task(1, client, seed, one_step, state.weights, state.buffers))
@@ -105,7 +106,7 @@ def estimate(assembly: Assembly) -> Estimate:
     batches = np.ceil(numbers / batch) if training.batch_size else np.ones(len(numbers))
     steps = training.steps if training.steps is not None else training.epochs * batches.mean()
     cohort, concurrency = _cohort(assembly, state)
-    samples, test = participant.compute.samples, assembly.data.test_samples
+    samples, test = participant.compute.samples, assembly.evaluated_samples
     some = dataclasses.replace(training, steps=min(10, max(1, round(steps))))
     return Estimate(
         samples=numbers,

@@ -9,6 +9,7 @@ from fedmx.experiment import Experiment
 from fedmx.server.callback import Callback
 from fedmx.server.of_experiment import server_of
 from fedmx.server.server import Server
+from fedmx.server.survey import normalised
 from fedmx.simulation.executors.parallel import Backend
 from fedmx.simulation.simulated_clients import SimulatedClients
 from fedmx.simulation.workers import workers_of
@@ -44,6 +45,7 @@ def simulate(
         ExperimentError: a part of the experiment cannot be made, or cannot be made by workers.
     """
     assembly = experiment if isinstance(experiment, Assembly) else Assembly(experiment)
+    assembly = normalised(assembly, simulate)
     with workers_of(assembly, backend) as (workers, scores):
         sizes, without = assembly.population(), assembly.experiment.without
         given = [one for one in sizes if one not in without] if assembly.assets else ()

@@ -40,7 +40,7 @@ def workers_of(
     try:
         contents, arrays = arrays_of(assembly)
         use_arrays(assembly, contents, backend.open(build_of(assembly, contents), arrays))
-        rows = len(assembly.data.test_samples)
+        rows = len(assembly.evaluated_samples)
         pool = ParallelExecutor(backend, assembly.sizes(), rows, own is not None)
         yield _colluding(pool, assembly), pool.scores
     except BaseException:

@@ -104,6 +104,14 @@ class Evaluator:
             one.key: one.init(self.targets).size if one.SUMS else 2 for one in self._further
         }
 
+    def accepts(self, sums: Mapping[str, Any]) -> bool:
+        """Return whether these can be the `sums` of a client: finite, of the names and sizes."""
+        sizes = {key: one.size for key, one in sums.items() if isinstance(one, np.ndarray)}
+        arrays = sums.values()
+        return sizes == self.sizes() and all(
+            one.dtype == np.float64 and np.isfinite(one).all() for one in arrays
+        )
+
     def total(self, clients: Iterable[Sums]) -> dict[str, Any]:
         """Return the values of all clients' samples together; see `values`.
 

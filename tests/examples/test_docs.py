@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -15,6 +17,7 @@ import typer.main
 
 from fedmx.cli.main import app
 from tests.examples.free_port import free_port
+from tests.fedmx.processes import until
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
@@ -115,7 +118,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
 ) -> None:
     written = write_files(SHARING, tmp_path)
     tests = [path for path in written if path.name.startswith("test_")]
-    assert len(tests) == 4
+    assert len(tests) == 5
     shown_as_example: list[str] = []
     for path in written:
         lines = [line for line in path.read_text().splitlines() if line.strip()]
@@ -136,7 +139,7 @@ def test_the_pages_on_extending_show_the_examples_and_their_tests_pass(
         timeout=PATIENCE_S,
     )
     assert done.returncode == 0, done.stdout
-    assert "11 passed" in done.stdout
+    assert "12 passed" in done.stdout
 
 
 def test_the_round_of_the_design_is_the_code() -> None:
@@ -160,19 +163,30 @@ def test_the_server_and_the_clients_of_the_page_on_python_meet(tmp_path: Path) -
         path.write_text(path.read_text().replace("7070", str(port)))
     experiment = tmp_path / "idea.yaml"
     experiment.write_text(experiment.read_text() + f"network: {{address: '127.0.0.1:{port}'}}\n")
-    commands = [["serve_idea.py"], ["join_idea.py", "0"], ["join_idea.py", "1"]]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", *command],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+    processes: list[subprocess.Popen[str]] = []
+
+    def start(*command: str) -> None:
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-W", "ignore", *command],
+                cwd=tmp_path,
+                env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
         )
-        for command in commands
-    ]
+
+    def listens() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return processes[0].poll() is not None
+
     try:
+        start("serve_idea.py")
+        until(listens, lambda: "the server does not listen")  # clients wait ever longer for it
+        start("join_idea.py", "0")
+        start("join_idea.py", "1")
         outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
     finally:
         for process in processes:

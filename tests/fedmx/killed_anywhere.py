@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -171,6 +171,7 @@ def main_of_doomed() -> None:
 
     from fedmx.cli.start import main
     from fedmx.client.participant import ClientMemory
+    from fedmx.deployment import client_sessions
     from fedmx.run import checkpoint
     from fedmx.server.recorder import FolderRecorder
     from layers.logic.aggregators import mean
@@ -238,6 +239,8 @@ def main_of_doomed() -> None:
     for owner, name, call in replaced:
         setattr(owner, name, call)
     sys.addaudithook(places.audit)
+    if environment["ALONE"]:
+        client_sessions.FINISH_WAIT_S = 0.0
     main()
 
 
@@ -252,6 +255,7 @@ class Doomed(Process):
         counts: the part of a path by which the files that count are known.
         last_round: the round after which it dies; 0: each one, -1: none.
         error: the error number with which its calls fail from then on, in place of dying.
+        alone: whether no client is left that a server could tell that the run is over.
     """
 
     main = "tests.fedmx.killed_anywhere:main_of_doomed"
@@ -265,6 +269,7 @@ class Doomed(Process):
         counts: str = "/runs/",
         last_round: int = 0,
         error: int = 0,
+        alone: bool = False,
     ) -> None:
         super().__init__(
             folder,
@@ -275,6 +280,7 @@ class Doomed(Process):
             COUNTS=counts,
             LAST_ROUND=str(last_round),
             ERROR=str(error),
+            ALONE="alone" if alone else "",
         )
 
 
@@ -334,11 +340,11 @@ class Killed:
             )
             server.kill()  # its round has waited for that client
             clients.append(deployment.client(0, CLIENTS))
-            self._kill_at_each()
+            self._kill_at_each(clients)
             for client in clients:
                 assert client.code() == 0, client.output
 
-    def _kill_at_each(self) -> None:
+    def _kill_at_each(self, clients: Sequence[Process] = ()) -> None:
         words = ("resume", str(self.run.path))
         self._until_nothing_new("a round", lambda **how: Doomed(self.folder, *words, **how))
         assert self.run.rounds()[-1]["round"] < self.rounds, "the run needs more rounds"
@@ -348,7 +354,8 @@ class Killed:
         def end(**how: Any) -> Process:
             if self.run.status == "done":  # it was killed after that, and what follows is left
                 (self.run.path / "status.json").unlink()
-            return Doomed(self.folder, *words, last_round=-1, **how)
+            alone = all("the run is over" in client.output for client in clients)
+            return Doomed(self.folder, *words, last_round=-1, alone=alone, **how)
 
         self._until_nothing_new("the end", end)
 

@@ -59,6 +59,16 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {"preset": {"name": "fedbn", "fraction": 0.7}},
     },
     "loss": {"compute": {**TREE["compute"], "loss": {"name": "logit-adjustment", "tau": 0.5}}},
+    "kept state": {
+        "compute": {
+            **TREE["compute"],
+            "train": {
+                **{"batch_size": 20, "learning_rate": 0.005, "weight_decay": 0.01},
+                "optimiser": {"name": "adamw", "state": "keep"},
+            },
+        },
+        "logic": SOME,
+    },
     "loss with a reference": {
         "compute": {**TREE["compute"], "model": "kind_models:Normed", "loss": "distillation"}
     },

@@ -170,10 +170,13 @@ def test_a_model_of_another_engine_is_refused_with_the_engines_that_have_it() ->
         simulate(given)
 
 
+@pytest.mark.parametrize(("key", "value"), [("device", "cuda"), ("precision", "bf16")])
 @pytest.mark.parametrize(("engine", "bits"), [("numpy", "native"), ("torch", "portable")])
-def test_a_gpu_is_for_torch_and_promises_no_portable_bits(engine: str, bits: str) -> None:
-    compute = {**NUMPY["compute"], "engine": engine, "bits": bits, "device": "cuda"}
-    with pytest.raises(ExperimentError, match=r"compute\.device: cuda.*torch.*native"):
+def test_a_gpu_and_bf16_are_for_torch_and_promise_no_portable_bits(
+    engine: str, bits: str, key: str, value: str
+) -> None:
+    compute = {**NUMPY["compute"], "engine": engine, "bits": bits, key: value}
+    with pytest.raises(ExperimentError, match=rf"compute\.{key}: {value}.*torch.*native"):
         simulate(Experiment.parse(json.dumps({**kinds.TREE, "compute": compute})))
 
 

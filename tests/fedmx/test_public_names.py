@@ -24,7 +24,7 @@ WRITTEN_WITH = {
     "codecs": "Codec CodecHook",
     "selectors": "Selector OpenRound Run Offer Verdict Question ClientReport",
     "aggregators": "Aggregator Contribution AGGREGATE BufferMean BufferMedian ServerState",
-    "training": "Trainer Job LocalSgd LocalTensors",
+    "training": "Trainer Job LocalSgd LocalTensors Optimiser",
     "presets": "Preset settings_of_parts",
     "models": "build_model",
     "data": "Dataset Raw Files Partition",

@@ -86,6 +86,7 @@ class QuadraticBatches:
     seed: int
     size: int
     losses: list[float] = field(default_factory=list)
+    kept: dict[str, np.ndarray] = field(default_factory=dict)
     velocity: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:

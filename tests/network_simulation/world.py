@@ -16,6 +16,7 @@ from fedmx.deployment.client_sessions import identity
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CODEC, Ready, Setup, Update
 from fedmx.run import RunError
+from layers.compute.data.targets import Targets
 from layers.logic import Task
 from layers.network import Backoff, Connector, Listener
 from layers.network.connection import Connection
@@ -157,7 +158,7 @@ class World:
         )
         clients = RemoteClients(
             listener,
-            Setup("simulated", "", "", 0, (), 0),
+            Setup("simulated", "", "", 0, (), Targets("classes", 0)),
             clients=experiment.clients,
             wait_for=experiment.clients,
             at_least=experiment.min_updates,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 from fedmx.assembly.assembly import Assembly
@@ -13,6 +14,7 @@ from fedmx.protocol.loopback import carried
 from fedmx.protocol.messages import CODEC
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.engine import Compute, Engine
+from layers.compute.metrics import Metric
 from layers.logic import (
     Answer,
     ClientFailed,
@@ -135,6 +137,8 @@ class SerialExecutor:
         samples_of: returns a client's samples.
         assets: the samples of the assets that every client has, by name; None: none.
         secret: the secret of every client; None: each one's follows the seed.
+        tests_of: returns a client's samples for evaluation; None: it has none.
+        metrics: what an evaluation measures; None: the usual metrics.
     """
 
     def __init__(
@@ -144,7 +148,10 @@ class SerialExecutor:
         samples_of: Callable[[int], Samples],
         assets: Mapping[str, Samples] | None = None,
         secret: Secret | None = None,
+        tests_of: Callable[[int], Samples | None] = lambda client: None,
+        metrics: tuple[Metric, ...] | None = None,
     ) -> None:
+        self._tests_of, self._metrics = tests_of, metrics
         self._logic = logic
         self._engine = engine
         self._samples_of = samples_of
@@ -158,7 +165,8 @@ class SerialExecutor:
         """Return the executor of an experiment."""
         assets = assembly.asset_samples
         secret = Secret.elsewhere("each client") if assembly.deployed else None
-        return cls(assembly.logic, assembly.engine, assembly.samples_of, assets, secret)
+        parts = assembly.logic, assembly.engine, assembly.samples_of
+        return cls(*parts, assets, secret, assembly.tests_of, assembly.metrics)
 
     def __enter__(self) -> SerialExecutor:
         return self
@@ -167,7 +175,8 @@ class SerialExecutor:
 
     def participant(self, client: int, ledger: ClientLedger) -> Participant:
         """Return a client that can train or answer."""
-        compute = Compute(self._engine, self._samples_of(client))
+        tests = partial(self._tests_of, client)
+        compute = Compute(self._engine, self._samples_of(client), self._metrics, tests)
         return Participant(
             client,
             self._logic,

@@ -236,7 +236,7 @@ def arrays_of(assembly: Assembly) -> tuple[DataIndex, list[np.ndarray]]:
     For data that come client by client there are only the samples that evaluate the global model.
     """
     dataset = assembly.data.dataset
-    samples = {"evaluated": assembly.data.test_samples}
+    samples = {"evaluated": assembly.evaluated_samples}
     samples |= {f"asset {name}": one for name, one in assembly.asset_samples.items()}
     named: dict[str, np.ndarray] = {}
     for name, one in samples.items():
@@ -268,7 +268,7 @@ def use_arrays(assembly: Assembly, index: DataIndex, arrays: Sequence[np.ndarray
         for name, x in named.items()
         if name.endswith(".x")
     }
-    assembly.data.test_samples = samples["evaluated"]
+    assembly.evaluated_samples = samples["evaluated"]
     assembly.asset_samples = {
         name.removeprefix("asset "): one
         for name, one in samples.items()
@@ -341,7 +341,7 @@ class Worker:
                         return JOBS.encode(Answers(tuple(answers), sizes, within_round(ledgers)))
                     case Score():
                         assembly.engine.load(job.weights, job.buffers)
-                        samples = assembly.data.test_samples
+                        samples = assembly.evaluated_samples
                         rows = job.batch_size, job.start, job.stop
                         needed = assembly.evaluator.needs_outputs
                         scores = assembly.engine.scores(samples, *rows, outputs=needed)

@@ -65,9 +65,14 @@ class Dataset:
     shape: tuple[int, ...]
     words: tuple[str, ...] = ()
 
+    @property
+    def has_samples(self) -> bool:
+        """Whether there is any sample; if not, clients alone have samples."""
+        return len(self.train) + len(self.test) > 0
+
     def __post_init__(self) -> None:
         for split, raw in (("train", self.train), ("test", self.test)):
-            if len(raw) == 0:
+            if len(raw) == 0 and self.has_samples:
                 raise DataError(f"{self.name}: the {split} split has no sample")
             if raw.x.shape[1:] != self.shape:
                 raise DataError(

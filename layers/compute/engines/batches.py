@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,12 +11,12 @@ from layers.compute.engines.objective import Feed
 from layers.compute.engines.one_thread import OneThread
 from layers.compute.engines.training import (
     ReportedLoss,
-    Sgd,
     TrainingPlan,
     batch_of,
     shuffled,
     steps_of,
 )
+from layers.compute.optimisers.optimiser import Descent, Optimiser
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Batch:
 class Batches:
     """The mini-batches of one local training, shuffled in every epoch.
 
-    Each iteration has the same mini-batches. The optimiser's velocity and the report go on.
+    Each iteration has the same mini-batches. The optimiser's state and the report go on.
 
     Args:
         feed: the samples, and what the loss reads.
@@ -79,6 +79,8 @@ class Batches:
         least: the fewest samples of a mini-batch, if there are as many.
         one_thread: the context in which the engine's operators run.
         begin: called before the first mini-batch.
+        optimiser: the optimiser of the steps.
+        kept: the optimiser's state to begin with; see `Descent`.
 
     Raises:
         ComputeError: a value of the plan is not allowed.
@@ -93,6 +95,8 @@ class Batches:
         least: int,
         one_thread: OneThread,
         begin: Callable[[], None],
+        optimiser: Optimiser,
+        kept: Mapping[str, np.ndarray],
     ):
         samples = len(feed.y)
         self.feed = feed
@@ -101,7 +105,9 @@ class Batches:
         self._seed = seed
         self._one_thread = one_thread
         self._begin = begin
-        self.sgd = Sgd(dimension, plan.learning_rate, plan.momentum, plan.weight_decay)
+        self.descent = Descent(
+            optimiser, dimension, plan.learning_rate, plan.momentum, plan.weight_decay, kept
+        )
         self.reported = ReportedLoss(feed.objective.loss, feed.y)
 
     def __len__(self) -> int:
@@ -113,6 +119,14 @@ class Batches:
             samples, batch = len(self.feed.y), self._batch
             for rows in shuffled(samples, batch, self._steps, self._seed, self._least):
                 yield Batch(self, rows)
+
+    @property
+    def kept(self) -> Mapping[str, np.ndarray]:
+        """The optimiser's state for the client's next training; empty: that starts with a new one.
+
+        The arrays change in each step.
+        """
+        return self.descent.kept
 
     def report(self) -> TrainReport:
         """Return the report of the steps so far."""

@@ -29,6 +29,7 @@ from layers.compute.evaluation import Evaluator
 from layers.compute.losses import OWN_LOSSES, USUAL, Loss, OwnLoss
 from layers.compute.losses.loss import Outputs, name_of
 from layers.compute.metrics import Metric
+from layers.compute.optimisers import Optimiser, Sgd
 from layers.compute.scores import Metrics, Scores
 
 GradientHook = Callable[[np.ndarray, np.ndarray], None]
@@ -69,6 +70,9 @@ class Engine(ABC):
         targets: what the model learns to give.
         own_loss: the model's own loss, by which it is evaluated.
         loss: what local training minimises.
+        optimiser: the optimiser of all training; it may be set before the first one.
+        accumulate: the number of parts of a mini-batch whose gradients are computed one after the
+            other; it may be set before the first training of a model without buffers.
         layout: the place of each parameter in the vector.
         buffers_layout: the place of each buffer in the other vector.
 
@@ -87,6 +91,8 @@ class Engine(ABC):
     """
 
     name: ClassVar[str]
+    optimiser: Optimiser = Sgd()
+    accumulate: int = 1
     layout: Layout
     buffers_layout: Layout
 
@@ -238,6 +244,7 @@ class Engine(ABC):
         loss: Loss | None = None,
         references: Mapping[str, Reference] = NONE,
         arrays: Mapping[str, np.ndarray] = NONE,
+        kept: Mapping[str, np.ndarray] = NONE,
     ) -> Batches:
         """Return the mini-batches of a local training; `step` takes its steps.
 
@@ -249,6 +256,8 @@ class Engine(ABC):
             references: the reference models that the loss reads, by name: weights (d,), with the
                 loaded buffers, or weights and buffers. They infer, without dropout.
             arrays: the arrays that the loss reads, by name.
+            kept: the optimiser's state to begin with, as `Batches.kept` of an earlier training;
+                empty: a new one.
 
         Raises:
             ComputeError: the samples do not fit the model, a value of the plan is not allowed, or
@@ -261,12 +270,12 @@ class Engine(ABC):
             drawn = shuffled(len(y), batch, steps, seed, self.least_batch)
             rows = np.unique(np.concatenate([EMPTY, *drawn]))
         feed = self._feed(loss or self.loss, x, y, rows, references, arrays)
-        size = self._weights.array.size
+        size, one = self._weights.array.size, self._one_thread
         begin = partial(self._draw_from, seed)
-        return Batches(feed, plan, seed, size, self.least_batch, self._one_thread, begin)
+        return Batches(feed, plan, seed, size, self.least_batch, one, begin, self.optimiser, kept)
 
     def step(self, batch: Batch, correct: GradientHook | None = None) -> None:
-        """Take a step of SGD from the loaded weights, with the velocity of the batch's training.
+        """Take a step of the batch's optimiser from the loaded weights.
 
         Args:
             batch: a mini-batch of `batches`.
@@ -279,10 +288,10 @@ class Engine(ABC):
             with one:
                 return self.step(batch, correct)
         with one.turn:  # the lock alone is faster
-            of.reported.add(of.feed.run(batch.rows).head, batch.rows)
+            of.reported.add(self._run(of.feed, batch.rows), batch.rows)
             if correct is not None:
                 correct(self._gradient.array, self._weights.readonly)
-            of.sgd.step(self._weights.array, self._gradient.array)
+            of.descent.step(self._weights.array, self._gradient.array)
 
     def batch_gradient(self, batch: Batch) -> np.ndarray:
         """Return a mini-batch's mean gradient at the loaded weights, float32 (d,).
@@ -294,8 +303,20 @@ class Engine(ABC):
             batch: a mini-batch of `batches`.
         """
         with self._one_thread:
-            batch.batches.feed.run(batch.rows)
+            self._run(batch.batches.feed, batch.rows)
         return self._gradient.array
+
+    def _run(self, feed: Feed, rows: np.ndarray) -> np.ndarray:
+        """Compute the mean gradient of some rows; return the head's output for them."""
+        if self.accumulate == 1:
+            return feed.run(rows).head
+        gradient, heads = np.zeros_like(self._gradient.array), []
+        for part in np.array_split(rows, min(self.accumulate, len(rows))):
+            heads.append(feed.run(part).head.copy())
+            self._gradient.array *= np.float32(len(part) / len(rows))
+            gradient += self._gradient.array
+        self._gradient.array[...] = gradient
+        return np.concatenate(heads)
 
     def train(
         self,
@@ -564,11 +585,22 @@ class Compute:
         engine: the engine.
         samples: those that evaluate the global model on the server, the client's own on a client.
         metrics: what is measured besides the loss; None: the usual metrics of the targets.
+        tests: returns the samples of a client for evaluation; None: it has none.
     """
 
     engine: Engine
     samples: Samples
     metrics: tuple[Metric, ...] | None = None
+    tests: Callable[[], Samples | None] = lambda: None
+
+    def sums(self, weights: np.ndarray, buffers: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what a client sends of a model's results on `tests`; empty without samples."""
+        samples = self.tests()
+        if samples is None or not len(samples):
+            return {}
+        self.engine.load(weights, buffers)
+        scores = self.engine.scores(samples, outputs=self.evaluator.needs_outputs)
+        return self.evaluator.sums(scores, samples.y)
 
     @cached_property
     def evaluator(self) -> Evaluator:

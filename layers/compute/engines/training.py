@@ -1,4 +1,4 @@
-"""Local training: the plan, mini-batches, SGD and the reported loss."""
+"""Local training: the plan, mini-batches and the reported loss."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class TrainingPlan(Protocol):
 
     @property
     def momentum(self) -> float:
-        """The factor of the velocity in each step."""
+        """The momentum, for an optimiser that has one."""
 
     @property
     def weight_decay(self) -> float:
-        """The factor of the weights that are added to the gradient."""
+        """The factor of the weights in their decay; see `Optimiser`."""
 
 
 def steps_of(plan: TrainingPlan, samples: int, least: int = 1) -> int:
@@ -88,31 +88,6 @@ def shuffled(
                 return
             steps -= 1
             yield order[begin:end]
-
-
-class Sgd:
-    """`g += decay w; v = momentum v + g; w -= eta v`, with a velocity that starts at zero.
-
-    A step allocates no memory: it overwrites the gradient with the change of the weights.
-    """
-
-    def __init__(self, dimension: int, learning_rate: float, momentum: float, weight_decay: float):
-        self._rate = np.float32(learning_rate)
-        self._momentum = np.float32(momentum)
-        self._decay = np.float32(weight_decay)
-        self._velocity = np.zeros(dimension, np.float32) if momentum else None
-
-    def step(self, weights: np.ndarray, gradient: np.ndarray) -> None:
-        """Move the weights by one step, and overwrite the gradient."""
-        if self._decay:
-            gradient += self._decay * weights
-        if self._velocity is not None:
-            self._velocity *= self._momentum
-            self._velocity += gradient
-            np.multiply(self._velocity, self._rate, out=gradient)
-        else:
-            gradient *= self._rate
-        weights -= gradient
 
 
 STEPS = 64  # how many mini-batches are evaluated together, which takes less time

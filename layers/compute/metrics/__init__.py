@@ -21,10 +21,10 @@ from layers.compute.metrics.classes import (
 )
 from layers.compute.metrics.metric import Metric as Metric
 from layers.compute.metrics.real import (
+    Determination,
     MeanAbsoluteError,
     MeanSquaredError,
     RootMeanSquaredError,
-    RSquared,
 )
 
 METRICS: dict[str, type[Metric]] = {
@@ -44,7 +44,7 @@ METRICS: dict[str, type[Metric]] = {
         MeanSquaredError,
         RootMeanSquaredError,
         MeanAbsoluteError,
-        RSquared,
+        Determination,
     )
 }
 """All metrics by name."""
@@ -52,7 +52,7 @@ METRICS: dict[str, type[Metric]] = {
 USUAL: dict[Kind, tuple[type[Metric], ...]] = {
     "classes": (Accuracy,),
     "multi-label": (MacroF1, MicroF1),
-    "real": (RootMeanSquaredError, RSquared),
+    "real": (RootMeanSquaredError, Determination),
     "tokens": (Perplexity, Accuracy),
 }
 """The metrics of an experiment that names none, by the kind of the targets."""

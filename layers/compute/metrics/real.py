@@ -63,7 +63,7 @@ class MeanAbsoluteError(_Error):
 
 
 @dataclass(frozen=True)
-class RSquared(Metric):
+class Determination(Metric):
     """Coefficient of determination, the mean over the values of a target.
 
     The state has, of each value, the number, mean and squared deviations of the targets as sums:

@@ -47,7 +47,7 @@ class FedNova(WeightedMean):
     effective: Literal["auto", "a", "steps"] = "auto"
 
     fold = _Work
-    requires = frozenset({Need.EACH_CLIENT, Need.STEPS})
+    requires = frozenset({Need.EACH_CLIENT, Need.STEPS, Need.SGD})
     provides = frozenset({Trait.BY_SLICES, Trait.BY_SAMPLES})
 
     def check(self, logic: Parts) -> None:

@@ -41,7 +41,7 @@ class QFedAvg(WeightedMean):
     q: NotNegative = 1.0
 
     fold = _Scaled
-    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION})
+    requires = frozenset({Need.RECEIVED_LOSS, Need.EACH_CLIENT, Need.ONE_VERSION, Need.SGD})
     provides = frozenset({Trait.BY_SLICES})
 
     def inspect(self, update: Update) -> None:

@@ -13,7 +13,7 @@ from annotated_types import Ge
 from layers.logic.aggregators.mean import BufferMean, Mean, add_scaled, moved, stepped
 from layers.logic.client_sizes import ClientSizes
 from layers.logic.core.aggregator import Aggregator, Contribution
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.messages import Slot, vector_in
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset, settings_of_parts
@@ -97,6 +97,7 @@ class FedSSO(Selector):
     sketch: WholeNumber = 0
     ask: Literal["drawn", "all"] = "drawn"
 
+    requires = frozenset({Need.SGD})
     most_clients = 15_000
     why_limited = "the distances of every two clients' first steps are in memory"
 
@@ -142,8 +143,8 @@ class FedSSO(Selector):
         else:
             number = map(round.asked, needed, there.tolist())
             places = drawn(strata, np.array(list(number), np.int64), round.rng)
-        for place in places:
-            round.train(clients[place], group=names[strata[place]])
+        for client, stratum in zip(clients[places].tolist(), strata[places].tolist(), strict=True):
+            round.train(client, group=names[stratum])
         yield from round.until({name: n for name, n in zip(names, needed, strict=True) if n})
 
     def _cluster(self, round: OpenRound, sizes: ClientSizes) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.local_tensors import own_tensors
@@ -68,6 +69,10 @@ class FineTuning(LocalSgd):
     tune_steps: WholeNumber | None = None
     tune: Literal["all", "head", "body"] = "all"
 
+    @property
+    def requires(self) -> frozenset[Need]:
+        return frozenset({Need.DECAY_IN_GRADIENT} if self.tune != "all" else ())
+
     def personal(self, job: Job) -> None:
         super().personal(job)
         training = replace(job.task.training, epochs=self.tune_epochs, steps=self.tune_steps)
@@ -98,6 +103,7 @@ class FedBabuTrainer(FineTuning):
     """
 
     name = "fedbabu"
+    requires = frozenset({Need.DECAY_IN_GRADIENT})
 
     def check(self, logic: Parts) -> None:
         _needs_own(self, logic)
@@ -119,6 +125,7 @@ class FedRepTrainer(Trainer):
     """
 
     name = "fedrep"
+    requires = frozenset({Need.DECAY_IN_GRADIENT})
 
     head_epochs: Count = 5
     head_steps: Count | None = None
@@ -203,6 +210,7 @@ class ApflTrainer(Trainer):
     """
 
     name = "apfl"
+    requires = frozenset({Need.SGD})
     memory_fits = True
 
     alpha: Share = 0.5
@@ -308,6 +316,7 @@ class PerFedAvgTrainer(Trainer):
     """
 
     name = "per-fedavg"
+    requires = frozenset({Need.SGD})
 
     alpha: Positive = 0.01
     order: Literal["first", "hessian-free"] = "first"

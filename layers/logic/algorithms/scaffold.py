@@ -92,9 +92,9 @@ class Scaffold(Hook):
 
     @property
     def requires(self) -> frozenset[Need]:
-        """One model, and its gradient in option I."""
+        """One model, steps of SGD, and the model's gradient in option I."""
         gradient = {Need.RECEIVED_GRADIENT} if self.option == "I" else set()
-        return frozenset({Need.ONE_VERSION, *gradient})
+        return frozenset({Need.ONE_VERSION, Need.SGD, *gradient})
 
     @property
     def follows(self) -> frozenset[Trait]:

@@ -35,6 +35,8 @@ class Need(Enum):
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
+    SGD = "computes with local steps of SGD, whose momentum starts at zero in each round"
+    DECAY_IN_GRADIENT = "keeps tensors still by gradients that cancel weight decay"
 
 
 class Trait(Enum):
@@ -62,6 +64,7 @@ class Trait(Enum):
     EQUAL_WEIGHTS = "is the mean of the updates with equal weights"
     USES_SINGLE = "uses single updates, or what clients send beside them, on the server"
     SENDS_MORE = "sends more than the update, or answers questions"
+    KEEPS_OPTIMISER = "keeps the state of the client's optimiser from round to round"
 
 
 class Condition(Enum):
@@ -72,12 +75,15 @@ class Condition(Enum):
     DEADLINE = "a deadline (`clock.deadline_s`)"
     RESERVE = "clients in reserve (`over_select` above 1)"
     BUFFERS = "a model with buffers (BatchNorm)"
-    OWN_ACCURACY = "accuracy on each client's own samples (`compute.evaluate.per_client`)"
+    OWN_ACCURACY = "results on each client's own samples (`compute.evaluate`)"
     RELATIVE_PATIENCE = "a patience that follows the answer times of all (`network.patience`)"
     SHARED_LANES = "lanes of several clients or passes"
     OFFERS = "offers, with the norm of each update"
     PARALLEL_UPLOADS = "parallel uploads"
     ON_DISK = "updates on disk (`run.fold_memory_mb`)"
+    NOT_SGD = "an optimiser other than SGD, or one that keeps its state (`compute.train.optimiser`)"
+    KEPT_STATE = "an optimiser that keeps its state (`state: keep`)"
+    DECOUPLED_DECAY = "weight decay outside of the gradient (`adamw`)"
 
 
 Declared: TypeAlias = "Need | Trait | Condition"
@@ -146,15 +152,15 @@ class Rule:
         why: the reason; ``{one}`` and ``{other}`` are the classes of the parts or the values of the
             conditions, ``{value}`` is the other part with its settings.
         advice: what to do.
-        needed: the one that must provide `other`: selector, aggregator, hook or experiment; empty:
-            it must not be there.
+        needed: the one that must provide `other`: selector, aggregator, hook, trainer or
+            experiment; empty: it must not be there.
     """
 
     one: Declared
     other: Declared
     why: str
     advice: str
-    needed: Literal["", "selector", "aggregator", "hook", "experiment"] = ""
+    needed: Literal["", "selector", "aggregator", "hook", "trainer", "experiment"] = ""
 
     def text(self, one: object, other: object) -> str:
         """Return the reason and the advice in one line, about parts or values of conditions."""
@@ -245,8 +251,10 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "leave out logic.own",
     (Need.BOUNDED, Condition.BUFFERS): "the model has buffers (BatchNorm), which clients would "
     "send without clipping and noise; use a model without them, such as one with GroupNorm",
-    (Need.BOUNDED, Condition.OWN_ACCURACY): "the accuracy on clients' own samples would be "
-    "recorded without noise; leave out compute.evaluate.per_client and personal",
+    (Need.BOUNDED, Condition.OWN_ACCURACY): "results on clients' own samples would be recorded "
+    "without noise; leave out compute.evaluate.clients, per_client and personal",
+    (Need.HIDDEN, Condition.OWN_ACCURACY): "clients would send results on their own samples "
+    "without noise; leave out compute.evaluate.clients",
     (Need.BOUNDED, Condition.RELATIVE_PATIENCE): "network.patience gives clients up by the answer "
     "times of the others, so that one client changes who counts; set network.patience to null, "
     "and network.patience_s to seconds",
@@ -298,6 +306,14 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Condition.ON_DISK, Trait.BY_SLICES, "aggregator"): "{other} needs all updates of a round in "
     "memory, but run.fold_memory_mb folds them slice by slice from disk; set it to null, or use "
     "an aggregator that reads slices, such as mean, trimmed-mean, median or krum",
+    (Need.SGD, Condition.NOT_SGD): "{one} computes with local steps of SGD, whose momentum starts "
+    "at zero in each round, but clients train with {other}; set compute.train.optimiser to sgd",
+    (Need.DECAY_IN_GRADIENT, Condition.DECOUPLED_DECAY): "{one} keeps tensors still by gradients "
+    "that cancel weight decay, but that of {other} is outside of the gradient; set "
+    "compute.train.weight_decay to 0, or use the optimiser adam",
+    (Condition.KEPT_STATE, Trait.KEEPS_OPTIMISER, "trainer"): "{one} keeps its state from round to "
+    "round, and {other} does not say that it does; set state to reset, or use a trainer of "
+    "LocalSgd",
 }
 """The reason and the advice of each rule, by what it is about. What `one` must have has the place
 that must provide it as a third word; otherwise `other` must not be there."""
@@ -311,8 +327,8 @@ def _rules() -> Iterator[Rule]:
 
 RULES = tuple(_rules())
 """What does not go together. A logic checks the rules before anything runs. `SHARED_LANES` and
-`OFFERS` are checked in each round; `PARALLEL_UPLOADS`, `ON_DISK`, `BUFFERS`, `OWN_ACCURACY` and
-`RELATIVE_PATIENCE` where an experiment is built."""
+`OFFERS` are checked in each round; `PARALLEL_UPLOADS`, `ON_DISK`, `BUFFERS`, `OWN_ACCURACY`,
+`RELATIVE_PATIENCE` and the conditions of the optimiser where an experiment is built."""
 
 
 def encoded(update: bool, model: bool) -> frozenset[Trait]:
@@ -322,7 +338,14 @@ def encoded(update: bool, model: bool) -> frozenset[Trait]:
 
 
 PROMISES = frozenset(
-    {Trait.BY_NUMBER, Trait.BY_SLICES, Trait.EQUAL_WEIGHTS, Trait.FROM_MEAN, Trait.ONLY_LABELS}
+    {
+        Trait.BY_NUMBER,
+        Trait.BY_SLICES,
+        Trait.EQUAL_WEIGHTS,
+        Trait.FROM_MEAN,
+        Trait.KEEPS_OPTIMISER,
+        Trait.ONLY_LABELS,
+    }
 )
 """The traits by which a part allows something, and which it does not have by another part in its
 settings: it must keep them itself."""

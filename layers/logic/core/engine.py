@@ -59,7 +59,7 @@ class Batch(Data, Protocol):
 
 
 class Batches(Protocol):
-    """The mini-batches of one local training, with its velocity and its report.
+    """The mini-batches of one local training, with its optimiser and its report.
 
     Each iteration has the same mini-batches; `next` on one iterator gives them one by one.
     """
@@ -69,6 +69,10 @@ class Batches(Protocol):
 
     def __iter__(self) -> Iterator[Batch]:
         """Return the mini-batches in the order that the seed draws."""
+
+    @property
+    def kept(self) -> Mapping[str, np.ndarray]:
+        """The optimiser's state for the client's next training; empty: a new one."""
 
     def report(self) -> TrainReport:
         """Return the report of the steps so far."""
@@ -112,6 +116,7 @@ class Engine(Protocol):
         loss: Any = None,
         references: Mapping[str, Any] = NONE,
         arrays: Mapping[str, np.ndarray] = NONE,
+        kept: Mapping[str, np.ndarray] = NONE,
     ) -> Batches:
         """Return the mini-batches of a local training; `step` takes its steps.
 
@@ -123,6 +128,7 @@ class Engine(Protocol):
             references: the reference models that the loss reads, by name, such as "received":
                 weights (d,), or weights (d,) and buffers (b,).
             arrays: the arrays that the loss reads, by name.
+            kept: the optimiser's state to begin with (see `Batches.kept`); empty: a new one.
         """
 
     def step(self, batch: Any, correct: Correct | None = None) -> None:

@@ -79,8 +79,8 @@ class Training:
         steps: local steps, or None to go by `epochs`.
         batch_size: samples a step; 0 takes all of them.
         learning_rate: learning rate of this round, after the schedule.
-        momentum: heavy-ball momentum; its buffer starts at zero every round.
-        weight_decay: L2 coefficient.
+        momentum: heavy-ball momentum, of an optimiser that has one.
+        weight_decay: factor of the weights in their decay.
         loss: ``"running"`` reports the mean mini-batch loss during training; ``"received"`` the
             received model's mean loss on the client's samples before the first step, which costs
             one more pass over them.

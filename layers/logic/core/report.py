@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from layers.arithmetic import sum_in_order
-from layers.logic.core.messages import Offer
+from layers.logic.core.messages import Offer, Slot
 from layers.logic.errors import LogicError
 
 
@@ -155,6 +155,7 @@ class RoundReport:
             otherwise None.
         suspended: the clients that are not asked for a time after the round, with the seconds (see
             `Waiting`).
+        evaluations: by client, the sums of its results with the new model on samples of its own.
         others: the clients outside of the plan that had messages, in the order of their numbers.
     """
 
@@ -170,6 +171,7 @@ class RoundReport:
     in_flight: int | None = None
     suspended: Mapping[int, float] = field(default_factory=dict, compare=False)
     others: tuple[ClientReport, ...] = ()
+    evaluations: Mapping[int, Slot] = field(default_factory=dict, compare=False)
 
     @property
     def tasks(self) -> int:

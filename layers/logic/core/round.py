@@ -13,7 +13,8 @@ import operator
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from itertools import filterfalse
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class Answers:
     question: Question
     clients: tuple[int, ...]
     once: bool = False
+    awaited: ClassVar = ""
 
 
 @dataclass(frozen=True)
@@ -282,10 +284,10 @@ class OpenRound:
                 are then kept in `survey`. The question must be one of `Selector.asks`.
         """
         kept = self.survey.setdefault(question.name, {}) if once else {}
-        asked = [one for one in (self.clients if clients is None else clients) if one not in kept]
+        asked = filterfalse(kept.__contains__, self.clients if clients is None else clients)
         answers: Mapping[int, Slot] = yield Answers(question, tuple(asked), once)
         kept.update(answers)
-        return answers if once else {one: given for one, given in answers.items() if self.has(one)}
+        return answers
 
     def next(self, until_s: float | None = None) -> Run[Offer | ClientReport | None]:
         """Wait for the next offer, or the end of a client's part; None: until `until_s` came none.

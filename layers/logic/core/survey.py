@@ -11,6 +11,7 @@ import numpy as np
 from layers.logic.core.engine import ArrayData, Data, Engine
 from layers.logic.core.hook import PHASES, Phase
 from layers.logic.core.messages import EMPTY, OPTIONAL, Slot, Training
+from layers.logic.core.statistics import histogram, moments
 from layers.logic.errors import LogicError
 from layers.logic.numeric.distances import DISTANCES, uniform
 from layers.logic.numeric.vectors import sketch
@@ -20,21 +21,27 @@ HOOKS: Mapping[str, Phase] = {f"hooks {phase}": phase for phase in PHASES}
 """The questions that the server sides of hooks ask the client sides, each with its phase."""
 
 
+EVALUATE = "evaluate"
+"""The question for sums of a client's results on samples of its own (`ClientEvaluation`)."""
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
     """Down: a question to a client.
 
     Attributes:
-        name: a key of `QUESTIONS` or `HOOKS`.
+        name: a key of `QUESTIONS` or `HOOKS`, or `EVALUATE`.
         classes: number of labels, for a question about labels.
         learning_rate: learning rate, for a question about a step.
-        samples: number of samples for the answer; 0: all.
-        values: number of values in a sketch that replaces the answer; 0: no sketch.
+        samples: number of samples for the answer; 0: all. Of statistics, the fewest samples.
+        values: number of values in a sketch that replaces the answer, or the most numbers of an
+            answer to `EVALUATE`, or of each array of statistics; 0: no sketch.
         round: round of the question, from 1.
         seed: seed of the random draws for the answer, the same for all clients.
         training: how the client would train in the round.
         model_bytes: size of the model without any encoding.
-        weights: float32 (d,), for a question that needs the model; otherwise empty.
+        weights: float32 (d,), for a question that needs the model; for statistics, the ranges of
+            the features, one after the other; otherwise empty.
         buffers: float32 (b,), for a question that needs the model; otherwise empty.
         slots: the questions of the server sides, by hook; empty in other questions.
         number: its number among the questions of hooks in one phase, from 1.
@@ -62,7 +69,7 @@ class Question:
     number: int = field(default=1, metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        if self.name not in QUESTIONS and self.name not in HOOKS:
+        if self.name not in {*QUESTIONS, *HOOKS, EVALUATE}:
             raise LogicError(f"no survey is called {self.name!r}; there are {', '.join(QUESTIONS)}")
 
     @property
@@ -152,11 +159,24 @@ def _loss(client: int, question: Question, engine: Engine, data: Data) -> Slot:
     return {"loss": float(engine.evaluate(data).loss)}
 
 
+def _statistics(client: int, question: Question, engine: Engine, data: Data) -> Slot:
+    """Return the `moments` of the samples, or their histogram in the ranges of the question.
+
+    A client with fewer samples than the question names says nothing.
+    """
+    if len(data) < question.samples:
+        return {}
+    if question.weights.size:
+        return histogram(data, question.weights.reshape(2, -1).astype(np.float64))
+    return moments(data, question.classes)
+
+
 QUESTIONS: Mapping[str, Callable[[int, Question, Engine, Data], Slot]] = {
     "emd": _distance,
     "l1": _distance,
     "labels": _labels,
     "loss": _loss,
+    "statistics": _statistics,
     "step": _step,
     "times": _times,
 }
@@ -170,10 +190,17 @@ def is_answer_to(question: Question, answer: Answer) -> bool:
     """
     if question.name in HOOKS:
         return not answer.values
+    if question.name == EVALUATE:
+        arrays = [one for one in answer.values.values() if isinstance(one, np.ndarray)]
+        all_arrays = len(arrays) == len(answer.values) <= question.values
+        return not answer.slots and all_arrays and sum(a.size for a in arrays) <= question.values
     most = {
         **{distance: {"distance": 1} for distance in DISTANCES},
         "labels": {"histogram": question.classes},
         "loss": {"loss": 1},
+        "statistics": dict.fromkeys(
+            ("number", "mean", "squares", "missing", "labels", "histogram"), question.values
+        ),
         "step": {"weights": question.weights.size, "sketch": question.values},
         "times": {"train_s": 1, "upload_s": 1},
     }[question.name]

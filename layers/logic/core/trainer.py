@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.logic.core.declaration import Part
+from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.engine import Correct, Data, Engine, TrainReport
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.messages import Task, Training
 
 TRAINER = "trainer"
 """The key of a trainer's memory in `ClientState.memory`."""
+
+OPTIMISER = "optimiser"
+"""The key of the kept state of the optimiser in the memory of a trainer."""
 
 
 @dataclass(frozen=True)
@@ -60,20 +63,32 @@ def received(task: Task) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 
 def local_steps(
-    job: Job, training: Training, seed: int, correct: Correct | None = None
+    job: Job,
+    training: Training,
+    seed: int,
+    correct: Correct | None = None,
+    keep: bool = False,
 ) -> TrainReport:
-    """Take the steps of a training from the loaded model."""
-    batches = job.engine.batches(job.data, training, seed, references=received(job.task))
+    """Take the steps of a training from the loaded model.
+
+    With `keep`, an optimiser that keeps its state begins with that of the client's memory, and
+    leaves it there. Only one training of a task should.
+    """
+    kept = job.context.memory.get(OPTIMISER, {}) if keep else {}
+    batches = job.engine.batches(job.data, training, seed, references=received(job.task), kept=kept)
     for batch in batches:
         job.engine.step(batch, correct)
+    if keep and batches.kept:
+        job.context.keep(**{OPTIMISER: batches.kept})
     return batches.report()
 
 
 @dataclass(frozen=True)
 class LocalSgd(Trainer):
-    """Local SGD from the received model (McMahan et al. 2017)."""
+    """Local training from the received model (McMahan et al. 2017), by `compute.train`."""
 
     name = "local-sgd"
+    provides = frozenset({Trait.KEEPS_OPTIMISER})
 
     def train(self, job: Job) -> TrainReport:
-        return local_steps(job, job.task.training, job.task.seed, job.correct)
+        return local_steps(job, job.task.training, job.task.seed, job.correct, keep=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY, Update, vector_in
 from layers.logic.core.parts import Parts
@@ -90,6 +90,7 @@ class GradientReply(Hook):
 
     name = "gradient-reply"
 
+    requires = frozenset({Need.SGD})
     provides = frozenset({Trait.ENCODES_UPDATE})
 
     @property

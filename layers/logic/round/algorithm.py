@@ -22,7 +22,6 @@ class Algorithm:
 
     Attributes:
         wait: what it waits for; None: it has ended.
-        awaited: what the round waits for, in words; empty: the algorithm does not say.
 
     Raises:
         PartFailed: `run` failed, or is not a generator.
@@ -35,8 +34,8 @@ class Algorithm:
             what = "waits for nothing; write yield from before a call that waits, such as"
             raise failure(selector.run, f"{what} round.until_all()", round.number)
         self._steps = steps
-        self.awaited = ""
-        self.wait = self._resumed(None)
+        self.wait: Wait | None = None
+        self.resume(None)
 
     def resume(self, value: Any) -> Wait | None:
         """Go on with what it has waited for; return what it waits for next.
@@ -44,8 +43,26 @@ class Algorithm:
         Raises:
             PartFailed: it failed, or waits for nothing.
         """
-        self.wait = self._resumed(value)
-        return self.wait
+        try:
+            wait = self._steps.send(value)
+        except StopIteration:
+            self.wait = None
+            return None
+        except LogicError as error:
+            if type(error) is not LogicError:
+                raise
+            raise self._at(error, str(error)) from error  # what it has said to the round is wrong
+        except MemoryError:
+            raise
+        except (Exception, SystemExit) as error:
+            what = f"{class_name(type(self._selector))}.run failed: {reason_of(error)}"
+            raise PartFailed(what, "", self._round.number) from error
+        if not isinstance(wait, Answers | Next | Changed):
+            raise self.refused(
+                f"yields a {type(wait).__name__}; write yield from before a call that waits"
+            )
+        self.wait = wait
+        return wait
 
     def close(self) -> None:
         """End it where it waits, such as at the deadline of the round."""
@@ -69,24 +86,3 @@ class Algorithm:
                 place = f"{code.co_filename}:{line}" if frame.f_code is code else place
         name = f"{class_name(type(part))}.{method}"
         return PartFailed(f"{name}: {what}", place, self._round.number)
-
-    def _resumed(self, value: Any) -> Wait | None:
-        try:
-            wait = self._steps.send(value)
-        except StopIteration:
-            return None
-        except LogicError as error:
-            if type(error) is not LogicError:
-                raise
-            raise self._at(error, str(error)) from error  # what it has said to the round is wrong
-        except MemoryError:
-            raise
-        except (Exception, SystemExit) as error:
-            what = f"{class_name(type(self._selector))}.run failed: {reason_of(error)}"
-            raise PartFailed(what, "", self._round.number) from error
-        if not isinstance(wait, Answers | Next | Changed):
-            raise self.refused(
-                f"yields a {type(wait).__name__}; write yield from before a call that waits"
-            )
-        self.awaited = "" if isinstance(wait, Answers) else wait.awaited
-        return wait

@@ -19,7 +19,7 @@ from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER, Job
 from layers.logic.numeric.vectors import largest, norm
 from layers.logic.round.logic import Logic
-from layers.logic.round.pipeline import ClientPipeline, Trace
+from layers.logic.round.pipeline import ClientPipeline, Trace, answer_hooks
 from layers.logic.secrets import Secret
 
 NO_ASSETS: Mapping[str, Data] = MappingProxyType({})
@@ -58,7 +58,7 @@ def answer(
     Raises:
         LogicError: a hook declares an asset that is missing.
     """
-    pipeline = logic.client_pipeline(task, memory, assets, trace, round_memory, secret)
+    pipeline = ClientPipeline(logic, task, memory, assets, trace, round_memory, secret)
     if trace is not None:
         trace.append("client", "task", task)
     local = logic.local_tensors
@@ -123,18 +123,17 @@ def personal_model(
 ) -> None:
     """Load the model that a client uses itself into the engine (`Trainer.personal`).
 
+    The other arguments are those of `answer`.
+
     Args:
         task: a task with the whole global model, which no hook has encoded.
         memory: the client's memory after its last accepted update.
         engine: takes the model.
-        data: the client's training samples.
-        logic: the logic of the experiment.
-        assets: the assets that every client was given, by name.
     """
     local, known = logic.local_tensors, logic.initial is not None or LOCAL_TENSORS in memory.memory
     if local is not None and known:
         task = local.restore(local.cut_task(task), memory.memory, logic.initial)
-    pipeline = logic.client_pipeline(task, memory, assets)
+    pipeline = ClientPipeline(logic, task, memory, assets)
     context = _trainer_context(pipeline, logic)
     context.start, context.training = task.weights, task.training
     job = Job(task, engine, data, None, context)
@@ -180,7 +179,7 @@ def answer_question(
             answer = replace(answer, values=values)
         return answer, within
     round_memory = within.at(question.round, question.step)
-    answer = logic.answer_hooks(client, question, round_memory, secret)
+    answer = answer_hooks(client, question, logic, round_memory, secret)
     return answer, within.passed(question.round, question.step, round_memory)
 
 

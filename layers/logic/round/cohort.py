@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,10 @@ def ask_first(
         if asked.once and all(one.name != name for one in logic.selector.asks):
             raise algorithm.refused(f"asks {name} once, which its property asks does not declare")
         answers = yield from _ask(asked.question, asked.clients, state, port, logic, logic.selector)
-        round.sizes = ClientSizes.of(available(state, port, logic))  # some may have left
+        round.sizes = ClientSizes.of(available(state, port, logic))
+        if not asked.once:  # some may have left
+            there = np.isin(list(answers), round.sizes.ids)
+            answers = dict(compress(answers.items(), there.tolist()))
         algorithm.resume(answers)
     memory = dict(state.memory)
     for key, kept in ((SURVEY, round.survey), (SELECT, round.memory)):

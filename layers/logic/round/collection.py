@@ -78,9 +78,7 @@ class Collection:
         self.fold = fold
         self._pipeline = pipeline
         self._port = port
-        self._aggregator, self._local_tensors = logic.aggregator, logic.local_tensors
-        self._max_update = logic.max_update
-        self._most_staleness = logic.aggregator.most_staleness
+        self._logic, self._local_tensors = logic, logic.local_tensors
         # How many steps another trainer takes is not known here.
         self._knows_steps = logic.needs(Need.STEPS) and isinstance(logic.trainer, LocalSgd)
         self._asynchronous, self._untrusted = logic.asynchronous, untrusted
@@ -107,7 +105,9 @@ class Collection:
     def accepted(self) -> list[int]:
         """The clients whose updates were accepted so far, lane by lane."""
         outcomes = self.outcomes
-        return [one for one in self.planned if one in outcomes and _counts(outcomes[one])]
+        return [
+            one for one in self.planned if one in outcomes and outcomes[one].status == "accepted"
+        ]
 
     @property
     def groups(self) -> dict[int, str]:
@@ -125,10 +125,6 @@ class Collection:
         """The clients that were lost in this round."""
         reports = (*self.earlier, *self.outcomes.values())
         return [one.client for one in reports if one.status == "lost"]
-
-    def has_part(self, clients: Iterable[int]) -> bool:
-        """Return whether a task of any of these clients has ended in this round."""
-        return any(client in self.outcomes for client in clients)
 
     def account(self, accounts: Costs) -> None:
         """Add costs, those of each client to its report if its last task has ended."""
@@ -266,7 +262,7 @@ class Collection:
     def give_up(self, client: int) -> None:
         """Give up a client that was silent for too long."""
         waiting = self._port.waiting
-        reason = silence(waiting.limit_of(client), waiting.lost(client, self._port.now_s))
+        reason = silence(waiting.limit_of(client), waiting.offend(client, self._port.now_s))
         task = self.dispatch.outstanding.get(client)
         if task is not None:
             self._port.put(Cancel(client, reason))
@@ -350,18 +346,19 @@ class Collection:
             raise Rejected("an update whose offer was not granted")
         if self._local_tensors is not None:
             update = self._local_tensors.expand(update, lane.buffers)
-        if self._most_staleness is not None and lane.staleness > self._most_staleness:
-            raise Rejected(f"staleness {lane.staleness}, above the limit {self._most_staleness}")
+        most_staleness = self._logic.aggregator.most_staleness
+        if most_staleness is not None and lane.staleness > most_staleness:
+            raise Rejected(f"staleness {lane.staleness}, above the limit {most_staleness}")
         decoded = self._pipeline.receive(update)
         if self._pipeline.masked:
             check_masked(decoded)
             return decoded, 0.0
         if lane.weights is not self._measured[0]:  # most lanes start from the same ones
             self._measured = lane.weights, largest(lane.weights)
-        peak = check_content(decoded, *self._measured, lane.buffers, self._max_update)
+        peak = check_content(decoded, *self._measured, lane.buffers, self._logic.max_update)
         if self._local_tensors is not None:
             decoded = replace(decoded, delta=self._local_tensors.travelling(decoded.delta))
-        self._aggregator.inspect(decoded)
+        self._logic.aggregator.inspect(decoded)
         return decoded, peak
 
     def _samples(self, client: int) -> tuple[int, int]:
@@ -400,7 +397,7 @@ class Collection:
         report = replace(self._with_passes_before(report), task_round=task.round, offer=offer)
         if self._asynchronous:
             report = replace(report, version=task.model_version, staleness=lane.staleness)
-        if _counts(report) and lane.passes > 1 and client in lane.waiting:
+        if report.status == "accepted" and lane.passes > 1 and client in lane.waiting:
             self.passed[client] = report
         else:
             lane.leave(client)
@@ -438,10 +435,6 @@ class Collection:
         if report.status == "accepted":
             return report
         return replace(report, samples=before.samples, counted_before=True)
-
-
-def _counts(report: ClientReport) -> bool:
-    return report.status == "accepted"
 
 
 def _place_of(error: Exception) -> tuple[str, int]:

@@ -300,9 +300,8 @@ class Fold:
     Args:
         lanes: the lanes in the order in which they were planned; further ones may be appended.
         state: state after the last round.
-        aggregator: adds contributions.
+        logic: the logic of the experiment, whose aggregator adds contributions.
         pipeline: the server sides, which process each accepted update.
-        training: how the clients of this round train.
         wait: whether no lane is folded before `rest`, since a hook asks the clients first, or the
             order of the lanes is not known.
         store: where the lanes' vectors wait until they are folded; None: in memory.
@@ -319,18 +318,14 @@ class Fold:
         self,
         lanes: Sequence[Lane],
         state: ServerState,
-        aggregator: Aggregator,
+        logic: Logic,
         pipeline: ServerPipeline,
-        training: Training,
         wait: bool = False,
         store: UpdateStore | None = None,
     ) -> None:
-        self._lanes = lanes
-        self._aggregator = aggregator
-        self._pipeline = pipeline
-        self._training = training
-        self._wait = wait
-        self._store = store
+        self._lanes, self._pipeline, self._wait, self._store = lanes, pipeline, wait, store
+        self._aggregator = aggregator = logic.aggregator
+        self._layout = logic.layout
         if store is not None:
             check_by_slices(aggregator)
         self._round = state.round + 1
@@ -391,7 +386,7 @@ class Fold:
         if self._masked:
             mean = self._revealed(state)
             self._total = added(self._aggregator, self._total, mean, self._round)
-        after = finished(self._aggregator, self._total, state, self._pipeline.layout)
+        after = finished(self._aggregator, self._total, state, self._layout)
         if self._masked:
             return after  # how much each of them counted is not known
         given, known = after.shares.tolist(), len(self._contributions)
@@ -410,7 +405,8 @@ class Fold:
             for update in lane.accepted():
                 self._pipeline.on_accepted(update)
         self._contributions.append(tuple((one.client, one.round) for one in lane.updates))
-        contribution = lane.contribution(self._training_of(lane))
+        alone = lane.clients[0] if len(lane.clients) == 1 else None
+        contribution = lane.contribution(self._pipeline.training_of(alone))
         if self._pipeline.masked:
             nothing = tuple(replace(one, slots={}) for one in contribution.updates)
             self._masked.append(replace(contribution, updates=nothing))
@@ -426,15 +422,9 @@ class Fold:
             delta=delta,
             buffers=buffers,
             updates=tuple(update for one in self._masked for update in one.updates),
-            training=self._training,
+            training=self._pipeline.training_of(None),
             start=state.weights,
         )
-
-    def _training_of(self, lane: Lane) -> Training:
-        """Return how a lane's client trained; of several clients, how those of the round do."""
-        if len(lane.clients) > 1:
-            return self._training
-        return self._pipeline.training_of(lane.clients[0])
 
 
 def check_by_slices(aggregator: Aggregator) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from layers.logic.aggregators.mean import Mean
 from layers.logic.checks.parts import check_kind, check_part
 from layers.logic.core.aggregator import Aggregator
-from layers.logic.core.asset import Asset, assets_of, declared_assets
+from layers.logic.core.asset import Asset, declared_assets
 from layers.logic.core.declaration import (
     Condition,
     Need,
@@ -20,17 +20,16 @@ from layers.logic.core.declaration import (
     held_out_by,
     with_inner,
 )
-from layers.logic.core.engine import Data
 from layers.logic.core.hook import Facilities, Hook
 from layers.logic.core.local_tensors import Initial, LocalTensors
-from layers.logic.core.messages import Layout, Task, Training
+from layers.logic.core.messages import Layout, Training
 from layers.logic.core.selector import Selector
-from layers.logic.core.state import ClientState, Memory, ServerState
-from layers.logic.core.survey import Answer, Question
+from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
-from layers.logic.round.hook_order import check_order, in_order, keyed
-from layers.logic.round.pipeline import ClientPipeline, ServerPipeline, Trace, answer_hooks
+from layers.logic.round.evaluation import ClientEvaluation
+from layers.logic.round.hook_order import check_order, in_order
+from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.secrets import Secret
 from layers.logic.selectors.uniform import Uniform
 
@@ -66,6 +65,7 @@ class Logic:
         initial: the model that the run starts from, for clients' own tensors and models; None:
             clients do not know it.
         facilities: how the server trains on samples of its own.
+        evaluation: which clients evaluate the new models; None: none does.
 
     Raises:
         LogicError: a setting is wrong, or the parts do not fit together.
@@ -88,6 +88,7 @@ class Logic:
     local_tensors: LocalTensors | None = None
     initial: Initial | None = field(default=None, compare=False)
     facilities: Facilities = field(default_factory=Facilities, compare=False)
+    evaluation: ClientEvaluation | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.hooks, Hook):
@@ -198,26 +199,6 @@ class Logic:
         given = self.facilities.secret
         return Secret.of_seed(self.seed, "server") if given is None else given
 
-    def server_pipeline(
-        self, state: ServerState, clients: int, trace: Trace | None = None
-    ) -> ServerPipeline:
-        """Return new server sides for the round after `state`, with N = `clients`."""
-        sides = {key: hook.server() for key, hook in keyed(self.hooks).items()}
-        training = self.training_of(state.round + 1)
-        return ServerPipeline(
-            sides,
-            state,
-            training,
-            self.layout,
-            self.seed,
-            clients,
-            self.facilities,
-            self.secret,
-            self.max_update,
-            self.most_slot_bytes(state.weights.size + state.buffers.size, clients),
-            trace,
-        )
-
     def most_slot_bytes(self, values: int, clients: int) -> int:
         """Return the most bytes of the slots in one update or answer.
 
@@ -235,53 +216,7 @@ class Logic:
 
     def removed(self, state: ServerState, clients: Collection[int]) -> ServerState:
         """Return the state without what these clients have put into the memories of the hooks."""
-        pipeline = self.server_pipeline(state, self.clients or 0)
+        pipeline = ServerPipeline(self, state, self.clients or 0)
         pipeline.on_removed(clients)
         memory = {**state.memory, **pipeline.memory}
         return replace(state, memory={key: kept for key, kept in memory.items() if kept})
-
-    def client_pipeline(
-        self,
-        task: Task,
-        state: ClientState,
-        assets: Mapping[str, Data],
-        trace: Trace | None = None,
-        round_memory: Memory | None = None,
-        secret: Secret | None = None,
-    ) -> ClientPipeline:
-        """Return new client sides for `task`, each with the assets that its hook declares.
-
-        Args:
-            task: the task.
-            state: the memory of the client's hooks and trainer.
-            assets: the assets that every client was given, by name.
-            trace: takes the task and the update after each step; None: nothing does.
-            round_memory: what trainer and hooks share within the round; None: nothing yet.
-            secret: the client's secret; None: it follows the seed.
-        """
-        hooks = keyed(self.hooks)
-        sides = {key: hook.client() for key, hook in hooks.items()}
-        given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
-        memory = state.memory
-        number = self.clients or 0
-        own = secret or Secret.of_seed(self.seed, "client", task.client)
-        return ClientPipeline(
-            sides, memory, task, self.layout, given, self.seed, own, number, trace, round_memory
-        )
-
-    def answer_hooks(
-        self, client: int, question: Question, round_memory: Memory, secret: Secret | None = None
-    ) -> Answer:
-        """Return the answer of the client sides to the server sides' question.
-
-        It may change `round_memory`.
-
-        Raises:
-            LogicError: the question is for a hook that this client does not have.
-        """
-        sides = {key: hook.client() for key, hook in keyed(self.hooks).items()}
-        number = self.clients or 0
-        own = secret or Secret.of_seed(self.seed, "client", client)
-        return answer_hooks(
-            question, client, sides, self.layout, self.seed, own, number, round_memory
-        )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.core.state import ServerState
+from layers.logic.round.exchange import ClientLost
 
 PATIENCE = "patience"
 """The key in `ServerState.memory` of answer times, offences and suspensions."""
@@ -197,40 +198,39 @@ class Waiting:
         enough = max(self._need, QUORUM * len(self._asked))
         self._set_limits(quorum=len(self._answered) >= enough)
 
-    def lost(self, client: int, now_s: float) -> float:
-        """Record an offence; return the seconds for which the client is suspended from now on."""
-        waited_s = now_s - self._since.pop(client, now_s)
-        return self.offend(client, waited_s, now_s)
-
-    def failed(self, client: int, waited_s: float, now_s: float) -> float:
-        """Record that a client's code failed, or a message of it was rejected.
+    def lost(self, lost: ClientLost, now_s: float, since_s: float | None = None) -> float:
+        """Record that no message of a client will come: an offence of it, or a failure.
 
         Returns:
             The seconds for which the client is suspended from now on.
 
         Args:
-            client: number of the client.
-            waited_s: how long the round has waited for it.
+            lost: says why.
             now_s: this moment.
+            since_s: since when the round has waited; None: since it is the client's turn.
         """
-        self._since.pop(client, None)
-        failures = self._failures[client] = self._failures.get(client, 0) + 1
-        if failures < FAILURES:
-            return 0.0
-        return self.offend(client, max(waited_s, FAILED_S), now_s)
+        suspended_s = 0.0
+        if lost.is_silence:
+            suspended_s = self.offend(lost.client, now_s, since_s)
+        elif not lost.ordered:
+            failures = self._failures[lost.client] = self._failures.get(lost.client, 0) + 1
+            if failures >= FAILURES:
+                suspended_s = self.offend(lost.client, now_s, since_s, FAILED_S)
+        self.pause(lost.client)
+        return suspended_s
 
-    def waited_s(self, client: int, now_s: float) -> float:
-        """Return how long it has been a client's turn, in seconds."""
-        return now_s - self._since.get(client, now_s)
-
-    def offend(self, client: int, waited_s: float, now_s: float) -> float:
-        """Record an offence for which the round has waited; return the seconds of suspension."""
+    def offend(
+        self, client: int, now_s: float, since_s: float | None = None, least_s: float = 0.0
+    ) -> float:
+        """Record an offence, for which the round has waited `least_s` or more; see `lost`."""
+        since = self._since.pop(client, now_s) if since_s is None else since_s
         if self.patience == Patience():
             return 0.0
         offences = self._offences[client] = self._offences.get(client, 0) + 1
         if offences < 2:
             return 0.0
         longer = 2.0 ** min(offences - 2, MOST_DOUBLINGS)
+        waited_s = max(now_s - since, least_s)
         suspended_s = min(SUSPENDED_TIMES * waited_s * longer, MOST_SUSPENDED_S)
         self._suspended[client] = now_s + suspended_s
         return suspended_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,23 +17,21 @@ from layers.logic.checks.returned import (
     guarded,
 )
 from layers.logic.core.aggregator import AGGREGATE
+from layers.logic.core.asset import assets_of
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import (
-    ClientContext,
-    ClientSide,
-    Facilities,
-    Phase,
-    ServerContext,
-    ServerSide,
-)
-from layers.logic.core.messages import Layout, Slot, Task, Training, Update
+from layers.logic.core.hook import ClientContext, ClientSide, Phase, ServerContext, ServerSide
+from layers.logic.core.messages import Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
-from layers.logic.core.state import Memory, ServerState, reopened
+from layers.logic.core.state import ClientState, Memory, ServerState, reopened
 from layers.logic.core.survey import HOOKS, Answer, Question
 from layers.logic.core.trainer import TRAINER
 from layers.logic.errors import LogicError
+from layers.logic.round.hook_order import keyed
 from layers.logic.secrets import Secret
 from layers.logic.seeds import derive
+
+if TYPE_CHECKING:
+    from layers.logic.round.logic import Logic
 
 End: TypeAlias = Literal["server", "client"]
 
@@ -60,50 +58,31 @@ class Trace(Protocol):
 
 
 class ServerPipeline:
-    """The server sides with their memory, for one round."""
+    """The server sides with their memory, for the round after `state`.
+
+    Attributes:
+        most_slot_bytes: of one update or answer.
+        memory: the memory of the sides, by hook; empty for a hook without memory.
+        numbers: for the round's record; `conclude` fills it.
+    """
 
     def __init__(
-        self,
-        sides: Mapping[str, ServerSide],
-        state: ServerState,
-        training: Training,
-        layout: Layout,
-        seed: int,
-        clients: int,
-        facilities: Facilities,
-        secret: Secret,
-        max_update: float | None,
-        most_slot_bytes: int,
-        trace: Trace | None = None,
+        self, logic: Logic, state: ServerState, clients: int, trace: Trace | None = None
     ) -> None:
-        self._sides = sides
-        self.most_slot_bytes = most_slot_bytes  # of one update or answer
-        self._trace = trace
-        self._state = state
-        self._clients = clients
-        self._facilities = facilities
-        self._secret = secret.part("round", state.round + 1)
-        self._max_update = max_update
-        self._training = training
+        self._logic, self._state, self._clients, self._trace = logic, state, clients, trace
+        self._sides = {key: hook.server() for key, hook in keyed(logic.hooks).items()}
+        self._round = state.round + 1
+        self._secret = logic.secret.part("round", self._round)
+        self._shared_seed = derive(logic.seed, "server", self._round)
+        self._training = logic.training_of(self._round)
         # How each client was told to train: a late update comes of an earlier round's task.
         self._trainings = {one: task.training for one, task in state.in_flight.items()}
-        self._layout = layout
-        self._seed = seed
-        self._shared_seed = derive(seed, "server", state.round + 1)
-        self._memory: dict[str, Memory] = {
-            key: reopened(state.memory.get(key, {})) for key in sides
+        values = state.weights.size + state.buffers.size
+        self.most_slot_bytes = logic.most_slot_bytes(values, clients)
+        self.memory: dict[str, Memory] = {
+            key: reopened(state.memory.get(key, {})) for key in self._sides
         }
-        self.numbers: dict[str, float] = {}  # for the round's record; filled by `conclude`
-
-    @property
-    def layout(self) -> Layout:
-        """Where each tensor lies in the flat vector."""
-        return self._layout
-
-    @property
-    def memory(self) -> Mapping[str, Memory]:
-        """The memory of the sides, by hook; empty for a hook without memory."""
-        return self._memory
+        self.numbers: dict[str, float] = {}
 
     def training_of(self, client: int | None) -> Training:
         """Return how a client trains for its last task; without one, as this round says."""
@@ -113,22 +92,20 @@ class ServerPipeline:
 
     def aggregator_context(self) -> ServerContext:
         """Return the context of the aggregator, whose memory it cannot change."""
-        return self._context(AGGREGATE, None, writable=False)
+        return self._context(AGGREGATE)
 
     def warm_up(self) -> ServerState:
         """Return the state before round 1, after every side's `warm_up`."""
         state = self._state
         for key, side in self._sides.items():
-            at = self._context(key, None, writable=False)
-            state = checked(side.warm_up, state, at, server=True)
+            state = checked(side.warm_up, state, self._context(key), server=True)
         return state
 
     def left_out(self, clients: Sequence[int]) -> dict[int, str]:
         """Return the clients of the cohort that any side leaves out, with the first reason."""
         left_out: dict[int, str] = {}
         for key, side in self._sides.items():
-            at = self._context(key, None, writable=False)
-            reasons = guarded(side.leave_out, clients, at, round=at.round)
+            reasons = guarded(side.leave_out, clients, self._context(key), round=self._round)
             left_out = {**reasons, **left_out}
         return left_out
 
@@ -138,7 +115,7 @@ class ServerPipeline:
             self._trace.append("server", "start", task)
         self._trainings[task.client] = task.training
         for key, side in self._sides.items():
-            context = self._context(key, task.client, False, pass_number=task.pass_number)
+            context = self._context(key, task.client, pass_number=task.pass_number)
             task = checked(side.send, task, context, server=True)
             if context.slot:
                 task = replace(task, slots={**task.slots, key: context.slot})
@@ -151,7 +128,7 @@ class ServerPipeline:
         """Return the update as the client's first hook received it, decoded by all sides."""
         for key in reversed(list(self._sides)):
             slot, number = update.slots.get(key), update.pass_number
-            context = self._context(key, update.client, False, slot, number)
+            context = self._context(key, update.client, slot, number)
             side = self._sides[key]
             update = checked(side.receive, update, context, server=True)
             if self._trace is not None and type(side).receive is not ServerSide.receive:
@@ -164,7 +141,7 @@ class ServerPipeline:
         """Return the most samples that a client with `samples` of its own can train on."""
         for key, side in self._sides.items():
             if type(side).most_samples is not ServerSide.most_samples:
-                samples = side.most_samples(samples, self._context(key, client, False))
+                samples = side.most_samples(samples, self._context(key, client))
         return samples
 
     def asks(self, phase: Phase) -> bool:
@@ -181,9 +158,8 @@ class ServerPipeline:
             clients: the clients to ask.
             asking: the hooks that ask again; None: this is the first question.
         """
-        at = {key: self._context(key, None, writable=False) for key in self._sides}
         asked = {
-            key: guarded(side.ask, phase, clients, at[key], round=at[key].round)
+            key: guarded(side.ask, phase, clients, self._context(key), round=self._round)
             for key, side in self._sides.items()
             if phase in side.asks and (asking is None or key in asking)
         }
@@ -197,8 +173,8 @@ class ServerPipeline:
         for key, side in self._sides.items():
             if key in asked:
                 mine = {one: given[key] for one, given in sorted(answers.items()) if key in given}
-                at = self._context(key, None, writable=False)
-                if guarded(side.on_answers, phase, mine, at, round=at.round):
+                at = self._context(key)
+                if guarded(side.on_answers, phase, mine, at, round=self._round):
                     again.append(key)
         return again
 
@@ -207,8 +183,8 @@ class ServerPipeline:
         discarded: dict[int, str] = {}
         for key, side in self._sides.items():
             if phase in side.asks:
-                at = self._context(key, None, writable=False)
-                reasons = guarded(side.discard, phase, clients, at, round=at.round)
+                at = self._context(key)
+                reasons = guarded(side.discard, phase, clients, at, round=self._round)
                 discarded = {**reasons, **discarded}
         return {client: why for client, why in discarded.items() if client in clients}
 
@@ -228,15 +204,15 @@ class ServerPipeline:
             for key, side in self._sides.items()
             if type(side).reveal is not ServerSide.reveal
         )
-        at, state = self._context(key, None, writable=False), self._state
-        delta, buffers = guarded(side.reveal, state, at, round=at.round)
+        at, state = self._context(key), self._state
+        delta, buffers = guarded(side.reveal, state, at, round=self._round)
         for vector, like in ((delta, state.weights), (buffers, state.buffers)):
             if (vector.shape, vector.dtype) != (like.shape, like.dtype):
                 what = (
                     f"returned {vector.dtype} of shape {vector.shape}; it must be {like.dtype} of "
                     f"shape {like.shape}"
                 )
-                raise failure(side.reveal, what, at.round)
+                raise failure(side.reveal, what, self._round)
         return delta, buffers
 
     @property
@@ -250,13 +226,13 @@ class ServerPipeline:
         """Let every side process an accepted update."""
         for key, side in self._sides.items():
             slot, number = update.slots.get(key), update.pass_number
-            context = self._context(key, update.client, True, slot, number)
-            guarded(side.on_accepted, update, context, round=context.round, client=update.client)
+            context = self._context(key, update.client, slot, number, writable=True)
+            guarded(side.on_accepted, update, context, round=self._round, client=update.client)
 
     def conclude(self, state: ServerState) -> ServerState:
         """Return the state after every side's `conclude`."""
         for key, side in self._sides.items():
-            context = self._context(key, None, writable=True)
+            context = self._context(key, writable=True)
             state = checked(side.conclude, state, context, server=True)
             self.numbers.update(context.numbers)
         return state
@@ -264,84 +240,81 @@ class ServerPipeline:
     def on_removed(self, clients: Collection[int]) -> None:
         """Let every side take out of its memory what these clients have put in."""
         for key, side in self._sides.items():
-            context = self._context(key, None, writable=True)
-            guarded(side.on_removed, clients, context, round=context.round)
+            context = self._context(key, writable=True)
+            guarded(side.on_removed, clients, context, round=self._round)
 
     def _context(
         self,
         key: str,
-        client: int | None,
-        writable: bool,
+        client: int | None = None,
         slot: Slot | None = None,
         pass_number: int = 1,
+        *,
+        writable: bool = False,
     ) -> ServerContext:
-        memory = self._memory[key] if key in self._memory else self._state.memory.get(key, {})
+        logic, state = self._logic, self._state
+        memory = self.memory[key] if key in self.memory else state.memory.get(key, {})
+        one = -1 if client is None else client
         again = () if pass_number == 1 else (pass_number,)
         return ServerContext(
-            round=self._state.round + 1,
+            round=self._round,
             client=client,
-            seed=derive(
-                self._seed,
-                f"server:{key}",
-                self._state.round + 1,
-                -1 if client is None else client,
-                *again,
-            ),
+            seed=derive(logic.seed, f"server:{key}", self._round, one, *again),
             training=self.training_of(client),
-            layout=self._layout,
+            layout=logic.layout,
             memory=memory if writable else MappingProxyType(memory),
             slot=dict(slot or {}),
-            start=self._state.weights,
+            start=state.weights,
             clients=self._clients,
-            own_secret=self._secret.part(key, -1 if client is None else client, *again),
-            base=None if client is None else self._state.base_of(client),
+            own_secret=self._secret.part(key, one, *again),
+            base=None if client is None else state.base_of(client),
             shared_seed=self._shared_seed,
-            auxiliary=self._facilities.auxiliary,
-            train_on_asset=self._facilities.train_on_asset,
-            outputs_on_asset=self._facilities.outputs_on_asset,
-            asset_sizes=self._facilities.asset_sizes,
-            max_update=self._max_update,
-            answers=self._state.memory.get(SURVEY, {}),
-            aggregate=self._state.memory.get(AGGREGATE, {}),
+            auxiliary=logic.facilities.auxiliary,
+            train_on_asset=logic.facilities.train_on_asset,
+            outputs_on_asset=logic.facilities.outputs_on_asset,
+            asset_sizes=logic.facilities.asset_sizes,
+            max_update=logic.max_update,
+            answers=state.memory.get(SURVEY, {}),
+            aggregate=state.memory.get(AGGREGATE, {}),
         )
 
 
 class ClientPipeline:
-    """The client sides with their memory, for one task."""
+    """The client sides with their memory, for one task; the arguments are those of `answer`."""
 
     def __init__(
         self,
-        sides: Mapping[str, ClientSide],
-        memory: Mapping[str, Memory],
+        logic: Logic,
         task: Task,
-        layout: Layout,
-        assets: Mapping[str, Mapping[str, Data]],
-        seed: int,
-        secret: Secret,
-        clients: int = 0,
+        state: ClientState,
+        assets: Mapping[str, Data],
         trace: Trace | None = None,
         round_memory: Memory | None = None,
+        secret: Secret | None = None,
     ) -> None:
-        self._sides = sides
+        hooks = keyed(logic.hooks)
+        self._sides = sides = {key: hook.client() for key, hook in hooks.items()}
         self._trace = trace
         self._memory: dict[str, Memory] = {
-            key: reopened(memory.get(key, {})) for key in (*sides, TRAINER)
+            key: reopened(state.memory.get(key, {})) for key in (*sides, TRAINER)
         }
+        given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
+        own = secret or Secret.of_seed(logic.seed, "client", task.client)
         shared = {} if round_memory is None else round_memory
         self._contexts = {
             key: ClientContext(
                 round=task.round,
                 client=task.client,
                 seed=derive(task.seed, f"client:{key}"),
-                run_seed=derive(seed, f"client:{key}", task.client),
+                run_seed=derive(logic.seed, f"client:{key}", task.client),
                 training=task.training,
-                layout=layout,
+                layout=logic.layout,
                 memory=self._memory[key],
                 slot=dict(task.slots.get(key, {})),
-                assets=assets.get(key, {}),
-                clients=clients,
+                assets=given.get(key, {}),
+                clients=logic.clients or 0,
                 round_memory=shared,
-                own_secret=secret.part(key, task.round, task.pass_number),
+                own_secret=own.part(key, task.round, task.pass_number),
             )
             for key in self._memory
         }
@@ -413,14 +386,11 @@ class ClientPipeline:
 
 
 def answer_hooks(
-    question: Question,
     client: int,
-    sides: Mapping[str, ClientSide],
-    layout: Layout,
-    seed: int,
-    secret: Secret,
-    clients: int,
+    question: Question,
+    logic: Logic,
     round_memory: Memory,
+    secret: Secret | None = None,
 ) -> Answer:
     """Return the answer of the client sides to the server sides' question.
 
@@ -429,23 +399,24 @@ def answer_hooks(
     Raises:
         LogicError: the question is for a hook that this client does not have.
     """
-    phase = HOOKS[question.name]
+    phase, hooks = HOOKS[question.name], keyed(logic.hooks)
+    own = secret or Secret.of_seed(logic.seed, "client", client)
     slots: dict[str, Slot] = {}
     for key, slot in question.slots.items():
-        if key not in sides:
+        if key not in hooks:
             raise LogicError(f"the server asks the hook {key}, which this client does not have")
         context = ClientContext(
             round=question.round,
             client=client,
-            seed=derive(seed, f"client:{key}:{phase}", question.round, client),
+            seed=derive(logic.seed, f"client:{key}:{phase}", question.round, client),
             training=question.training,
-            layout=layout,
+            layout=logic.layout,
             memory=MappingProxyType({}),
-            clients=clients,
+            clients=logic.clients or 0,
             round_memory=round_memory,
-            own_secret=secret.part(key, question.round, phase),
+            own_secret=own.part(key, question.round, phase),
         )
-        slots[key] = sides[key].answer(phase, slot, context)
+        slots[key] = hooks[key].client().answer(phase, slot, context)
     return Answer(client, question.name, {}, question.round, slots, question.number)
 
 

@@ -13,9 +13,11 @@ from layers.logic.round.exchange import (
     Cancel,
     ClientLost,
     Command,
+    Costs,
     Event,
     Joined,
     Left,
+    ReportCosts,
     SetTimer,
     TimerFired,
     TimerName,
@@ -76,6 +78,13 @@ class Port:
             self._note(event)
         return event
 
+    def costs(self) -> Steps[Costs]:
+        """Return the costs since they were reported last."""
+        self.put(ReportCosts())
+        while not isinstance(costs := (yield from self.step()), Costs):
+            pass  # somebody joined or left
+        return costs
+
     def samples_of(self, client: int) -> int:
         """Return how many samples a client has announced last; 0: it has announced none."""
         return self.samples.get(client, 0)
@@ -103,16 +112,12 @@ class Port:
                     took_s.append(self.now_s - began_s)
                 case ClientLost(client=client):
                     missing.discard(client)
-                    if event.is_silence:
-                        self.waiting.offend(client, self.now_s - began_s, self.now_s)
-                    elif not event.ordered:
-                        self.waiting.failed(client, self.now_s - began_s, self.now_s)
+                    self.waiting.lost(event, self.now_s, began_s)
                 case TimerFired(name):
                     for client in sorted(missing):
                         give_up = ""
                         if name == "patience":
-                            waited_s = self.now_s - began_s
-                            suspended_s = self.waiting.offend(client, waited_s, self.now_s)
+                            suspended_s = self.waiting.offend(client, self.now_s, began_s)
                             give_up = silence(limit_s, suspended_s)
                         self.put(Cancel(client, give_up, self._deadline_s))
                     missing.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -49,6 +49,7 @@ from layers.logic.round.exchange import (
     ReportCosts,
     StateLost,
     TimerFired,
+    TimerName,
 )
 from layers.logic.round.lanes import Dispatch, Fold
 from layers.logic.round.logic import Logic
@@ -121,7 +122,7 @@ class RoundMachine:
     @property
     def awaited(self) -> str:
         """What the algorithm waits for, in words; empty: it does not say."""
-        return "" if self._algorithm is None else self._algorithm.awaited
+        return "" if self.wait is None else self.wait.awaited
 
     def reports(self) -> Sequence[ClientReport]:
         """Return the reports until now, also on tasks that were sent and are in flight."""
@@ -185,7 +186,7 @@ class RoundMachine:
         self._algorithm = algorithm = Algorithm(logic.selector, round)
         state = yield from ask_first(algorithm, round, state, port, logic)
         self.planned = planned = planned_lanes(algorithm, round, logic, round.in_flight)
-        pipeline = logic.server_pipeline(state, round.all_clients, self._trace)
+        pipeline = ServerPipeline(logic, state, round.all_clients, self._trace)
         clients = [client for lane in planned for client in lane.clients]
         excluded = yield from ask_cohort(clients, state, pipeline, port, logic)
 
@@ -193,9 +194,7 @@ class RoundMachine:
         dispatch = Dispatch(state, pipeline, logic, round.in_flight)
         round.in_flight = dispatch.outstanding.keys()
         wait = asynchronous or pipeline.asks("returned")
-        fold = Fold(
-            dispatch.lanes, state, logic.aggregator, pipeline, round.training, wait, self._store
-        )
+        fold = Fold(dispatch.lanes, state, logic, pipeline, wait, self._store)
         self._collection = collection = Collection(
             round, dispatch, fold, pipeline, logic, port, self._untrusted
         )
@@ -221,21 +220,20 @@ class RoundMachine:
             round.answer = round.close = nothing
 
         collection.close()
-        port.set_timer("deadline", None)
-        port.set_timer("offers", None)
-        port.set_timer("patience", None)
-        port.set_timer("refill", None)
+        for timer in get_args(TimerName):
+            port.set_timer(timer, None)
         port.put(Close())
         in_flight = waiting.memory(dispatch.outstanding, port.now_s)
         yield from ask_hooks("returned", collection.accepted, state, pipeline, port, logic)
         collection.discard(pipeline.discarded("returned", collection.accepted))
         fold.rest(by_task=asynchronous)
         yield from ask_aggregator(fold, state, port, logic)
-        port.put(ReportCosts())
-        while not isinstance(costs := (yield from port.step()), Costs):
-            pass  # somebody joined or left
-        collection.account(costs)
-        return _conclude(state, round, collection, pipeline, logic, in_flight)
+        collection.account((yield from port.costs()))
+        after, report = _conclude(state, round, collection, pipeline, logic, in_flight)
+        if logic.evaluation is None or not logic.evaluation.is_due(after.round):
+            return after, report
+        idle = [one for one in available(after, port, logic) if one not in dispatch.outstanding]
+        return after, (yield from logic.evaluation.evaluated(report, after, idle, logic.seed, port))
 
     def _collect(self, collection: Collection, round: OpenRound, port: Port) -> Steps[None]:
         """Handle events until the algorithm has ended, or the deadline has passed."""
@@ -246,8 +244,13 @@ class RoundMachine:
         opening = True
         while True:
             if round.planned:
-                planned = self._further(algorithm, collection, round)
-                if collection.has_part(one for lane in planned for one in lane.clients):
+                if not self.logic.asynchronous:
+                    raise algorithm.refused(
+                        "trains further clients after its first wait; let it provide "
+                        "Trait.ASYNCHRONOUS, or call train before it waits"
+                    )
+                planned = planned_lanes(algorithm, round, self.logic, round.in_flight)
+                if any(one in collection.outcomes for lane in planned for one in lane.clients):
                     held = planned
                     port.put(ReportCosts())
                 else:
@@ -282,12 +285,7 @@ class RoundMachine:
                 case Update():
                     collection.on_update(event)
                 case ClientLost():
-                    if event.is_silence:
-                        waiting.lost(event.client, now_s)
-                    elif not event.ordered:
-                        waited_s = waiting.waited_s(event.client, now_s)
-                        waiting.failed(event.client, waited_s, now_s)
-                    waiting.pause(event.client)
+                    waiting.lost(event, now_s)
                     collection.on_client_lost(event)
                 case StateLost():
                     collection.on_state_lost(event)
@@ -310,21 +308,6 @@ class RoundMachine:
             if isinstance(algorithm.wait, Changed) and freed and not held:
                 port.set_timer("refill", now_s)
             del event  # frees a folded update before the next one arrives
-
-    def _further(
-        self, algorithm: Algorithm, collection: Collection, round: OpenRound
-    ) -> Sequence[PlannedLane]:
-        """Return the lanes that the algorithm has planned since the round began.
-
-        Raises:
-            PartFailed: tasks of this selector may not leave later.
-        """
-        if self.logic.asynchronous:
-            return planned_lanes(algorithm, round, self.logic, round.in_flight)
-        raise algorithm.refused(
-            "trains further clients after its first wait; let it provide Trait.ASYNCHRONOUS, or "
-            "call train before it waits"
-        )
 
     def _waits_for_nothing(self, algorithm: Algorithm, round: OpenRound, opening: bool) -> bool:
         """Return whether nothing can come for which the algorithm waits.
@@ -381,7 +364,7 @@ def _warmed_up(state: ServerState, logic: Logic) -> ServerState:
     """
     if state.round:
         return state
-    after = logic.server_pipeline(state, logic.clients or 0).warm_up()
+    after = ServerPipeline(logic, state, logic.clients or 0).warm_up()
     if after is state:
         return state
     check_model(after, logic)

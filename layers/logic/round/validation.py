@@ -80,12 +80,7 @@ def check_slots(
 
 
 def check_offer(offer: Offer, announced: int, most: int) -> None:
-    """Check an offer before a selector sees it.
-
-    Args:
-        offer: the offer.
-        announced: how many samples the client said that it has.
-        most: how many samples hooks can make of them.
+    """Check an offer before a selector sees it; see `check_envelope`.
 
     Raises:
         Rejected: the norm, the time or a metric is not finite or above 1e200, the norm or the time

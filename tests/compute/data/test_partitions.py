@@ -521,7 +521,7 @@ SEEDS = st.integers(0, 2**62)
 def test_every_sample_is_in_one_asset_or_held_out_or_left_to_the_clients(
     labels, one, two, held_out, seed
 ) -> None:
-    drawn = hold_back(labels, {"one": one, "two": two}, held_out, seed, seed + 1)
+    drawn = hold_back(labels, {"one": one, "two": two}, held_out, 0, (seed, seed + 1, 0))
     rest = np.arange(len(labels)) if drawn.rest is None else drawn.rest
     everything = np.concatenate([*drawn.assets.values(), drawn.held_out, rest])
     assert list(drawn.assets) == ["one", "two"]
@@ -547,7 +547,7 @@ def test_a_class_gives_less_than_another_only_if_it_has_fewer_samples(labels, nu
 
 def test_another_seed_draws_other_samples_and_the_same_seed_the_same() -> None:
     labels = np.arange(1000) % 10
-    one, again, other = (hold_back(labels, {"a": 0.1}, 0.1, seed, 1) for seed in (1, 1, 2))
+    one, again, other = (hold_back(labels, {"a": 0.1}, 0.1, 0, (seed, 1, 0)) for seed in (1, 1, 2))
     assert np.array_equal(one.assets["a"], again.assets["a"])
     assert np.array_equal(one.held_out, again.held_out)
     assert not np.array_equal(one.assets["a"], other.assets["a"])
@@ -555,15 +555,17 @@ def test_another_seed_draws_other_samples_and_the_same_seed_the_same() -> None:
 
 def test_an_asset_does_not_depend_on_those_that_follow() -> None:
     labels = np.arange(1000) % 10
-    alone = hold_back(labels, {"a": 0.1}, 0, 1, 1).assets["a"]
-    assert np.array_equal(hold_back(labels, {"a": 0.1}, 0.1, 1, 1).assets["a"], alone)
-    both = hold_back(labels, {"a": 0.1, "b": 0.1}, 0, 1, 1).assets
+    alone = hold_back(labels, {"a": 0.1}, 0, 0, (1, 1, 0)).assets["a"]
+    assert np.array_equal(hold_back(labels, {"a": 0.1}, 0.1, 0, (1, 1, 0)).assets["a"], alone)
+    both = hold_back(labels, {"a": 0.1, "b": 0.1}, 0, 0.2, (1, 1, 0)).assets
     assert np.array_equal(both["a"], alone)
     assert not set(both["b"].tolist()) & set(alone.tolist())
 
 
 def test_what_is_held_back_keeps_its_recorded_bits() -> None:
-    drawn = hold_back(np.array([0, 1, 2, 3] * 5 + [0] * 4), {"a": 0.25, "b": 0.1}, 0.4, 1, 2)
+    drawn = hold_back(
+        np.array([0, 1, 2, 3] * 5 + [0] * 4), {"a": 0.25, "b": 0.1}, 0.4, 0, (1, 2, 0)
+    )
     assets = {name: rows.tolist() for name, rows in drawn.assets.items()}
     assert assets == {"a": [2, 5, 7, 12, 17, 22], "b": [3, 13]}
     assert drawn.held_out.tolist() == [0, 1, 8, 9, 10, 11, 14, 15, 18, 19]
@@ -574,7 +576,7 @@ def test_only_the_remaining_rows_are_divided() -> None:
     labels, users = np.arange(60) % 3, np.arange(60) % 4
     raw = Raw(np.zeros((60, 2)), labels, users)
     dataset = Dataset("some", raw, raw, Targets("classes", 3), (2,))
-    rest = hold_back(labels, {"a": 0.2}, 0.1, 1, 2).rest
+    rest = hold_back(labels, {"a": 0.2}, 0.1, 0, (1, 2, 0)).rest
     for partition in (Iid(), ByUser()):
         train, test = divide(dataset, partition, 4, 7, rest)
         assert sorted(np.concatenate(train)) == rest.tolist()

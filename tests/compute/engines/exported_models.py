@@ -35,6 +35,7 @@ MODELS: dict[str, tuple[str, Mapping[str, Any], tuple[int, ...]]] = {
     "own-recurrent": ("own", {}, TOKENS),
     "own-fixed-scale": ("own", {}, COLOUR),
     "own-parts": ("own", {}, NUMBERS),
+    "own-layer-norms": ("own", {}, NUMBERS),
     "mobilenet": ("gluon:mobilenetv2_0.25", {"classes": 10}, COLOUR),
     "gluoncv-resnet20": ("gluoncv:cifar_resnet20_v1", {"classes": 10}, COLOUR),
 }
@@ -86,9 +87,27 @@ def fixed_scale() -> Any:
     return net
 
 
-# Factors of BatchNorm's scales.
-GAMMAS = {"own-fixed-scale": 3, "mobilenet": 1.2}
-OWN = {"own-recurrent": Recurrent, "own-fixed-scale": fixed_scale, "own-parts": Parts}
+def layer_norms() -> Any:
+    """Layer normalisation along each axis, one of them without a trained scale and shift."""
+    net = mx.gluon.nn.HybridSequential()
+    net.add(
+        mx.gluon.nn.HybridLambda(lambda F, x: F.reshape(x, shape=(0, 5, 3, 4))),
+        mx.gluon.nn.LayerNorm(),
+        mx.gluon.nn.LayerNorm(axis=-2, epsilon=1e-3),
+        mx.gluon.nn.LayerNorm(axis=1, center=False, scale=False),
+        mx.gluon.nn.Dense(10),
+    )
+    return net
+
+
+# Factors of the scales of BatchNorm and LayerNorm.
+GAMMAS = {"own-fixed-scale": 3, "own-layer-norms": 1.2, "mobilenet": 1.2}
+OWN = {
+    "own-recurrent": Recurrent,
+    "own-fixed-scale": fixed_scale,
+    "own-parts": Parts,
+    "own-layer-norms": layer_norms,
+}
 
 
 def photographs() -> Raw:

@@ -113,6 +113,17 @@ class BatchNorm2d(Module):
         return tensor(x * scale[:, None, None] + shift[:, None, None])
 
 
+class LayerNorm(Module):
+    def __init__(self, size, eps=1e-5):
+        self.eps = eps
+        self.weight, self.bias = Parameter(size), Parameter(size)
+
+    def forward(self, x):
+        away = x - x.mean(-1, keepdims=True)
+        scale = np.sqrt((away**2).mean(-1, keepdims=True) + self.eps)
+        return tensor(away / scale * self.weight + self.bias)
+
+
 class Dropout(Module):
     """Dropout of a module that is evaluated."""
 
@@ -214,6 +225,7 @@ def modules() -> dict[str, ModuleType]:
         Conv2d=Conv2d,
         Linear=Linear,
         BatchNorm2d=BatchNorm2d,
+        LayerNorm=LayerNorm,
         Dropout=Dropout,
         Dropout2d=Dropout,
         Embedding=Embedding,

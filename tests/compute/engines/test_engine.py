@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mxnet.gluon import nn
 
 from layers.compute.data.dataset import Samples
+from layers.compute.data.targets import Targets
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.compute.engines.training import shuffled, steps_of
 from layers.compute.errors import ComputeError
@@ -428,3 +429,34 @@ def test_a_frozen_parameter_is_a_buffer_and_does_not_change() -> None:
     engine.train(samples(20, (4,), 3), plan(), 1)
     np.testing.assert_array_equal(engine.buffers, before[0])
     assert (engine.weights != before[1]).any()
+
+
+def test_tokens_have_the_gradient_of_the_mean_cross_entropy_over_their_places() -> None:
+    def each_place() -> Any:
+        net = nn.HybridSequential()
+        net.add(nn.Embedding(7, 5), nn.Dense(7, flatten=False))
+        return net
+
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 7, (2, 12, 4))
+    engine = MXNetEngine(each_place, (4,), Targets("tokens", 7, 4))
+    tensors = engine.values()
+    embedding, weight, bias = (tensors[one.name].astype(np.float64) for one in engine.layout)
+    seen = embedding[x]
+    z = seen @ weight.T + bias
+    p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+    dz = (p - np.eye(7)[y]) / y.size
+    expected = [
+        np.zeros((7, 5)),
+        np.einsum("npk,npc->kc", dz, seen),
+        dz.sum((0, 1)),
+    ]
+    np.add.at(expected[0], x, dz @ weight)
+    data = Samples(x, y)
+    found = engine.gradient(data)
+    np.testing.assert_allclose(found, np.concatenate([a.ravel() for a in expected]), atol=1e-6)
+    own = np.take_along_axis(p, y[..., None], 2)
+    assert engine.evaluate(data).loss == pytest.approx(-np.log(own).mean(), rel=1e-6)
+    before = engine.evaluate(data).loss
+    engine.train(data, plan(epochs=20, learning_rate=1.0), 1)
+    assert engine.evaluate(data).loss < before

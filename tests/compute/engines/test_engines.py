@@ -107,9 +107,10 @@ def test_a_gradient_and_a_step_agree(name: str, mxnet: Any, other: Any) -> None:
     assert one.evaluate(DATA).loss == pytest.approx(two.evaluate(DATA).loss, abs=1e-5)
 
 
-def trained(engine: Any, loss: Loss) -> tuple[np.ndarray, float]:
+def trained(engine: Any, loss: Loss, parts: int = 1) -> tuple[np.ndarray, float]:
     """The weights after two steps with a loss, and what is reported."""
     made = built(engine, "2nn", loss)
+    made.accumulate = parts
     rng = np.random.default_rng(0)
     models = {name: made.initial(number)[0] for number, name in enumerate(loss.references)}
     arrays = {
@@ -121,7 +122,7 @@ def trained(engine: Any, loss: Loss) -> tuple[np.ndarray, float]:
     return made.weights.copy(), report.loss
 
 
-@pytest.mark.parametrize(
+EVERY_LOSS = pytest.mark.parametrize(
     "make",
     [
         *(LOSSES[name] for name in sorted({*LOSSES} - {*OWN_LOSSES})),
@@ -129,10 +130,34 @@ def trained(engine: Any, loss: Loss) -> tuple[np.ndarray, float]:
         lambda: Distillation(None),
     ],
 )
+
+
+@EVERY_LOSS
 def test_every_loss_trains_alike(make: Callable[[], Loss], mxnet: Any, other: Any) -> None:
     (weights, loss), (others, reported) = trained(mxnet, make()), trained(other, make())
     assert weights == pytest.approx(others, abs=1e-5)
     assert loss == pytest.approx(reported, abs=1e-5)
+
+
+@EVERY_LOSS
+def test_a_step_in_parts_is_the_step(make: Callable[[], Loss], mxnet: Any, other: Any) -> None:
+    for engine in (mxnet, other):
+        (weights, loss), (others, reported) = trained(engine, make()), trained(engine, make(), 3)
+        assert weights == pytest.approx(others, abs=1e-6)
+        assert loss == pytest.approx(reported, abs=1e-6)
+
+
+def test_a_step_in_parts_has_no_graph_of_the_whole_batch(other: Any) -> None:
+    engine, sizes = built(other, "2nn"), []
+    engine.accumulate, bind = 3, engine._step
+
+    def spied(objective: Any, batch: int, inputs: Any) -> Any:
+        sizes.append(batch)
+        return bind(objective, batch, inputs)
+
+    engine._step = spied  # type: ignore[method-assign]
+    engine.train(DATA, plan(batch_size=10), 5)
+    assert sorted(set(sizes)) == [1, 2, 3, 4], "24 samples are 10, 10 and 4"
 
 
 def test_a_model_of_two_classes_with_one_output_trains_alike(mxnet: Any, other: Any) -> None:

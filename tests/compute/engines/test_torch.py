@@ -15,6 +15,7 @@ from fedmx.assembly.start_file import read_start
 from layers.compute.data.dataset import Samples
 from layers.compute.errors import ComputeError
 from layers.compute.losses.references import Distillation
+from layers.compute.optimisers.adaptive import AdamW
 from tests.compute.engines.training import path, plan, samples
 
 pytestmark = pytest.mark.needs_torch
@@ -38,24 +39,72 @@ def engine(build: Any, data: Samples, seed: int = 4, **more: Any) -> Any:
     return TorchEngine(build, data.x.shape[1:], 3, seed=seed, **more)
 
 
-def test_a_module_trains_as_by_hand(toys: Any) -> None:
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_module_trains_as_by_hand(toys: Any, precision: str) -> None:
     import torch
 
     def build() -> Any:
         return toys.Normed(rate=0.0)
 
-    made, twin = engine(build, IMAGES), build()
+    made, twin = engine(build, IMAGES, precision=precision), build()
     names = {one.name: made.weights[one.start : one.stop].reshape(one.shape) for one in made.layout}
     state = twin.state_dict()
     state.update({name: torch.from_numpy(value.copy()) for name, value in names.items()})
     twin.load_state_dict(state)
     made.train(IMAGES, plan(steps=1, batch_size=0, momentum=0.9, weight_decay=0.01), 1)
-    after = toys.by_hand(twin, torch.from_numpy(IMAGES.x), torch.from_numpy(IMAGES.y), 0.1)
+    given = torch.from_numpy(IMAGES.x), torch.from_numpy(IMAGES.y)
+    after = toys.by_hand(twin, *given, 0.1, bf16=precision == "bf16")
     for layout, vector in ((made.layout, made.weights), (made.buffers_layout, made.buffers)):
         assert layout
         for one in layout:
             expected = after[one.name].numpy().reshape(-1)
             assert vector[one.start : one.stop] == pytest.approx(expected, abs=1e-6), one.name
+
+
+def test_adapters_train_by_a_kept_adamw_as_in_a_loop_of_pytorch(toys: Any) -> None:
+    """Three rounds of one client have the loss curve of three epochs."""
+    import torch
+
+    from examples.torch_lora import Transformer, data
+    from layers.compute.engines.torch.engine import TorchEngine
+
+    x, y, *_ = data()
+    train = Samples(x[:400].astype("f"), y[:400])
+    made = TorchEngine(Transformer, x.shape[1:], 10, seed=4)
+    made.optimiser = AdamW(state="keep")
+    settings = plan(batch_size=20, learning_rate=0.01, weight_decay=0.1)
+    twin = Transformer()
+    twin.load_state_dict({name: torch.from_numpy(one) for name, one in made.values().items()})
+    adapters = [one for one in twin.parameters() if one.requires_grad]
+    steps = torch.optim.AdamW(adapters, 0.01, weight_decay=0.1)
+    kept: dict[str, np.ndarray] = {}
+    for seed in range(3):
+        batches = made.batches(train, settings, seed, kept=kept)
+        losses = []
+        for batch in batches:
+            made.step(batch)
+            outputs = twin(torch.from_numpy(batch.x))
+            loss = torch.nn.functional.cross_entropy(outputs, torch.from_numpy(batch.y))
+            steps.zero_grad()
+            loss.backward()
+            steps.step()
+            losses.append(loss.item())
+        kept = {name: array.copy() for name, array in batches.kept.items()}
+        assert batches.report().loss == pytest.approx(np.mean(losses), abs=1e-3), seed
+    assert np.mean(losses) < 1, "the adapters learn"
+
+
+def test_bf16_changes_training_and_not_inference(toys: Any) -> None:
+    usual, fast, again = (
+        engine(lambda: toys.Normed(rate=0.0), IMAGES, precision=precision)
+        for precision in ("float32", "bf16", "bf16")
+    )
+    assert fast.outputs(IMAGES).logits.tobytes() == usual.outputs(IMAGES).logits.tobytes()
+    for one in (usual, fast, again):
+        one.train(IMAGES, plan(steps=3), 1)
+        assert one.weights.dtype == np.float32
+    assert fast.weights.tobytes() == again.weights.tobytes() != usual.weights.tobytes()
+    assert fast.weights == pytest.approx(usual.weights, abs=0.01)
 
 
 def test_a_training_has_the_same_bits_again_also_in_a_new_process(toys: Any) -> None:

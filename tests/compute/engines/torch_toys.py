@@ -76,10 +76,14 @@ def in_float64() -> nn.Module:
     return nn.Linear(6, 3).double()
 
 
-def by_hand(module: nn.Module, x: Tensor, y: Tensor, rate: float) -> dict[str, Tensor]:
+def by_hand(
+    module: nn.Module, x: Tensor, y: Tensor, rate: float, bf16: bool = False
+) -> dict[str, Tensor]:
     """The tensors after one step of PyTorch's own optimiser."""
     module.train()
     optimizer = torch.optim.SGD(module.parameters(), rate, momentum=0.9, weight_decay=0.01)
-    nn.functional.cross_entropy(module(x), y).backward()
+    with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+        outputs = module(x)
+    nn.functional.cross_entropy(outputs.float(), y).backward()
     optimizer.step()
     return module.state_dict()

@@ -36,7 +36,8 @@ logic:
   hooks: [fedprox, {name: clip, norm: 1}]
 """
 KINDS = (
-    "presets selectors aggregators hooks models data partitions schedules losses devices uploads"
+    "presets selectors aggregators hooks models data partitions schedules optimisers losses "
+    "devices uploads"
 )
 
 

@@ -19,6 +19,7 @@ from fedmx.client.client import Client
 from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CannotTakePart, Finished, MissingAssets, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import ClientLedger, ClientState
 from layers.network import FileFailed, FileReceived, Received
 
@@ -28,7 +29,7 @@ def samples(number: int) -> bytes:
 
 
 FIRST, SECOND = AssetFile("first", samples(2)), AssetFile("second", samples(5))
-SETUP = Setup("run", "", "", 4, (3,), 2, (FIRST.announced, SECOND.announced))
+SETUP = Setup("run", "", "", 4, (3,), Targets("classes", 2), (FIRST.announced, SECOND.announced))
 
 
 class Waiting:

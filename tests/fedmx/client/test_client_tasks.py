@@ -17,6 +17,7 @@ from fedmx.client.client import Client
 from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CannotTakePart, Failed, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import (
     Answer,
     ClientLedger,
@@ -72,7 +73,7 @@ def test_a_client_without_its_logic_or_its_compute_must_be_able_to_learn_both(gi
     with pytest.raises(FedmxError, match="logic and compute"):
         Client(known.network, **parts)
     learned = Client(known.network, **parts, learn=lambda setup: (known.logic, known.compute))
-    learned._handle_message(Setup("run", "", "", 4, (3,), 2))
+    learned._handle_message(Setup("run", "", "", 4, (3,), Targets("classes", 2)))
     assert (learned.logic, learned.compute) == (known.logic, known.compute)
     assert known.network.sent == [Ready("run", 4, 10, ())]
 
@@ -233,7 +234,7 @@ def test_a_client_keeps_its_memory_for_its_run_and_writes_it_if_it_has_a_folder_
 
 @pytest.mark.parametrize(("failed", "updates", "code"), [(2, 0, 5), (0, 0, 0), (2, 1, 0)])
 def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
-    failed: int, updates: int, code: int
+    failed: int, updates: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     client, network = a_client()
     network.traffic = lambda: SimpleNamespace(sent_bytes=1, received_bytes=1)
@@ -246,6 +247,7 @@ def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
     except typer.Exit as exit:
         ended = exit.exit_code
     assert ended == code
+    assert ("no update" in capsys.readouterr().err) == (code == 5)
 
 
 @pytest.mark.parametrize("text", ["/home/me/x.npz: is none", "no '/home/m e/x.npz'", "~me/a/x.npz"])
@@ -260,7 +262,7 @@ def test_no_folder_of_this_machine_is_in_a_reason_that_is_sent(text: str) -> Non
     client._participant, client._setup = None, None
     client.learn, client._learns = fail, True
     with pytest.raises(FedmxError, match=r"x\.npz"):
-        client._handle_message(Setup("run", "", "", 4, (3,), 2))
+        client._handle_message(Setup("run", "", "", 4, (3,), Targets("classes", 2)))
     assert kinds(network) == [Failed, CannotTakePart]
     failed, cannot = network.sent
     assert "x.npz" in failed.reason

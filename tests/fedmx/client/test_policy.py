@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from fedmx.client.releases import REPEATS, Releases
 from fedmx.deployment.join import OwnPart, join
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CannotTakePart, Failed, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import Task, Training, Update
 
 EXPERIMENT = """
@@ -62,7 +64,9 @@ class Asked:
     def setup(self, *overrides: str, run: str = "run", client: int = 1) -> Any:
         """Send a setup; return the answer."""
         made = Experiment.parse(EXPERIMENT, overrides=overrides)
-        setup = Setup(run, made.to_yaml(), made.digest(), client, (1, 28, 28), 10)
+        setup = Setup(
+            run, made.to_yaml(), made.digest(), client, (1, 28, 28), Targets("classes", 10)
+        )
         self.client._handle_message(setup)
         return self.network.sent[-1]
 
@@ -255,7 +259,9 @@ def test_a_task_is_worked_on_for_at_most_the_seconds_of_the_policy(tmp_path: Pat
     asked = Asked(tmp_path, Policy(seconds=0.2))
     asked.setup()
     endless = Training(steps=10**9)
+    before = signal.getsignal(signal.SIGALRM)
     assert "seconds" in asked.task(1, training=endless).reason
+    assert signal.getsignal(signal.SIGALRM) is before
     assert isinstance(asked.task(1), Update)
     asked.end()
 

@@ -19,6 +19,7 @@ from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import Setup
+from layers.compute.data.targets import Targets
 from layers.network.frames import SIZE, Kind, frame
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.deployment.test_deployment_by_hand import Running
@@ -308,7 +309,7 @@ def test_a_copy_that_was_damaged_is_one_that_the_client_lacks(tmp_path: Path) ->
     copy.path(announced, 3).write_bytes(asset.content)
     assert copy.find(announced, 3) == asset
     assert copy.find(announced, 2) is None, "another client's copy"
-    copy.discard(Setup("run", "", "", 3, (2,), 0, (announced,)))
+    copy.discard(Setup("run", "", "", 3, (2,), Targets("classes", 0), (announced,)))
     assert copy.find(announced, 3) is None
 
 

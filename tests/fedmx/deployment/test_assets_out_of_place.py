@@ -20,6 +20,7 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
+from layers.compute.data.targets import Targets
 from layers.logic.round.exchange import ReportCosts
 from layers.network import (
     Connector,
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 def setup_of(asked: Experiment, asset: AnnouncedAsset) -> Setup:
     shape = Assembly(asked).data.dataset.shape
     text = asked.with_overrides(["network.tls=null"]).to_yaml()
-    return Setup("run", text, asked.digest(), 0, shape, 10, (asset,))
+    return Setup("run", text, asked.digest(), 0, shape, Targets("classes", 10), (asset,))
 
 
 NOT_ANNOUNCED = "not announced"

@@ -16,6 +16,7 @@ from fedmx.deployment.client_sessions import ClientSessions
 from fedmx.deployment.rejections import MOST_REASONS, Rejections
 from fedmx.experiment.sections import MOST_VIOLATIONS
 from fedmx.protocol.messages import Failed, Finished, MissingAssets, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import (
     Answer,
     ClientLost,
@@ -101,7 +102,11 @@ class Sessions(ClientSessions):
     def __init__(self, clients: int | None = 5) -> None:
         self.network: Any = NoNetwork()
         super().__init__(
-            self.network, Setup("run", "", "", 0, (3,), 2), clients, rejoin_s=0, assets=[ASSET]
+            self.network,
+            Setup("run", "", "", 0, (3,), Targets("classes", 2)),
+            clients,
+            rejoin_s=0,
+            assets=[ASSET],
         )
 
     def take(self, *events: Any) -> None:

@@ -18,6 +18,7 @@ from fedmx.deployment.client_sessions import identity
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.data.dataset import Samples
+from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Compute
 from layers.compute.engines.mxnet.engine import MXNetEngine
 from layers.logic import (
@@ -278,7 +279,7 @@ def offered(
     """A listener that tells its clients of an experiment."""
     experiment = Experiment.parse(text, **source)
     digest = digest or experiment.digest()
-    setup = Setup(run, experiment.to_yaml(), digest, 0, (1, 8, 8), 10)
+    setup = Setup(run, experiment.to_yaml(), digest, 0, (1, 8, 8), Targets("classes", 10))
     return RemoteClients(Listener("127.0.0.1:0", CODEC, tls=certificates.server), setup, clients=1)
 
 

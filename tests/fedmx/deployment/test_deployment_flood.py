@@ -14,6 +14,7 @@ from fedmx.deployment import client_log
 from fedmx.deployment.client_log import MOST_NAMES, OTHERS, WINDOW_S, ClientLog
 from fedmx.log import Log
 from fedmx.protocol.messages import CODEC, CannotTakePart, MissingAssets, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import Offer
 from layers.network.control import CONTROL, FileOffer
 from layers.network.frames import SIZE, Kind, frame
@@ -64,7 +65,7 @@ class Flooding(Scripted):
                 self._socket.close()
             if not self.over_all:
                 self.connect()
-        return Setup("", "", "", 0, (), 0)
+        return Setup("", "", "", 0, (), Targets("classes", 0))
 
 
 @pytest.mark.parametrize("kind", FLOODS)

@@ -13,6 +13,7 @@ import pytest
 
 from fedmx import RemoteClients, Server, recorded
 from fedmx.protocol.messages import CODEC, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import ServerState
 from layers.network import AddressError, Listener
 from tests.fedmx.scripted import (
@@ -36,7 +37,7 @@ def listeners() -> list[threading.Thread]:
 def numbered(certificates: Certificates, clients: int, **settings: object) -> RemoteClients:
     """A listener that knows how many clients there are, as that of an experiment file."""
     listener = Listener("127.0.0.1:0", CODEC, tls=certificates.server)
-    setup = Setup("run", "", "", 0, (4,), 3)
+    setup = Setup("run", "", "", 0, (4,), Targets("classes", 3))
     return RemoteClients(listener, setup, clients=clients, **settings)  # type: ignore[arg-type]
 
 
@@ -176,7 +177,7 @@ class Idle(Scripted):
     def be_ready(self) -> Setup:
         self.connected.set()
         self.until_told()
-        return Setup("", "", "", 0, (), 0)
+        return Setup("", "", "", 0, (), Targets("classes", 0))
 
     connected = threading.Event()
 

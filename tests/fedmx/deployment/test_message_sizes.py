@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from fedmx.protocol.messages import CODEC, MOST_VALUES, SMALL_BYTES, SMALL_VALUES, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import Answer, Offer, Question, Task, Update, Verdict
 from layers.network import LimitExceeded, MalformedMessage, MessageCodec
 from layers.network.events import Ended
@@ -25,7 +26,7 @@ NUMBERS = {Ready: 2, Answer: 7, Offer: 9}
 def test_an_experiment_of_200_mb_is_refused_when_its_first_bytes_have_come() -> None:
     client, server = ClientSession("client-7", CODEC, 0.0), ServerSession(CODEC, 0.0)
     exchange(client, server)
-    head = bytes(UNLIMITED.encode(Setup("run", "", "", 0, (), 0)))[:64]
+    head = bytes(UNLIMITED.encode(Setup("run", "", "", 0, (), Targets("classes", 0))))[:64]
     data = frame(Kind.MESSAGE, 1, SIZE.pack(200_000_000)) + HEADER.pack(Kind.DATA, 0, 1, 1 << 18)
     (ended,) = client.receive_data(data + head, 0.0)
     assert isinstance(ended, Ended)
@@ -35,9 +36,9 @@ def test_an_experiment_of_200_mb_is_refused_when_its_first_bytes_have_come() -> 
 
 
 def test_an_experiment_as_large_as_a_file_may_be_can_be_sent() -> None:
-    CODEC.encode(Setup("run", "é" * (1 << 20), "0" * 64, 0, (28, 28, 1), 10))
+    CODEC.encode(Setup("run", "é" * (1 << 20), "0" * 64, 0, (28, 28, 1), Targets("classes", 10)))
     with pytest.raises(LimitExceeded, match="a Setup of"):
-        CODEC.encode(Setup("run", "x" * SMALL_BYTES, "", 0, (), 0))
+        CODEC.encode(Setup("run", "x" * SMALL_BYTES, "", 0, (), Targets("classes", 0)))
 
 
 def test_offers_and_verdicts_are_small_and_answers_may_carry_models() -> None:

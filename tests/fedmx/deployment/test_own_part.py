@@ -17,6 +17,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.deployment.join import OwnPart
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import Setup
+from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Compute
 from layers.compute.errors import DataError
 
@@ -32,7 +33,11 @@ SAMPLES = 24
 def learnt(own: OwnPart, text: str = EXPERIMENT, *overrides: str) -> Compute:
     """Return the compute of client 1 that a server sends this experiment."""
     experiment = Experiment.parse(text, modules=None, overrides=overrides)
-    return own.learn(Setup("run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), 10))[1]
+    return own.learn(
+        Setup(
+            "run", experiment.to_yaml(), experiment.digest(), 1, (1, 8, 8), Targets("classes", 10)
+        )
+    )[1]
 
 
 def labels_of(own: OwnPart, *overrides: str) -> list[int]:
@@ -176,7 +181,14 @@ def compute_of(*overrides: str) -> Compute:
     """Return what client 1 trains with."""
     experiment = Experiment.parse(EXPERIMENT, overrides=overrides)
     shape = (60,) if experiment.compute.data.name == "synthetic" else (1, 8, 8)
-    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, shape, 10)
+    setup = Setup(
+        "run",
+        experiment.to_yaml(),
+        experiment.digest(),
+        Targets("classes", 1),
+        shape,
+        Targets("classes", 10),
+    )
     return OwnPart().learn(setup)[1]
 
 

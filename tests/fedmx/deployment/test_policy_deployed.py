@@ -13,6 +13,7 @@ import pytest
 
 from fedmx import Experiment
 from fedmx.protocol.messages import CODEC, CannotTakePart, Failed, Ready, Setup
+from layers.compute.data.targets import Targets
 from layers.logic import Task, Training, Update
 from layers.network import Joined, Listener, Received
 from tests.fedmx.processes import Deployment, Process
@@ -51,7 +52,7 @@ class Hostile:
 
     def setup(self, *overrides: str, run: str = "run") -> Ready | CannotTakePart:
         made = Experiment.parse(EXPERIMENT, overrides=overrides)
-        setup = Setup(run, made.to_yaml(), made.digest(), 0, (1, 28, 28), 10)
+        setup = Setup(run, made.to_yaml(), made.digest(), 0, (1, 28, 28), Targets("classes", 10))
         self._listener.send("client-0", setup)
         return self.next(Ready | CannotTakePart)  # type: ignore[arg-type, return-value]
 

@@ -58,7 +58,9 @@ def test_a_fork_that_changes_nothing_is_the_run(name: str, tmp_path: Path) -> No
     assert contents(run) == before
 
 
-@pytest.mark.parametrize("kind", ["own head", "loss with a reference", "liars", "nested", "asked"])
+@pytest.mark.parametrize(
+    "kind", ["own head", "loss with a reference", "liars", "nested", "asked", "kept state"]
+)
 def test_a_fork_of_another_kind_of_run_is_the_run(
     kind: str, kind_folder: Path, tmp_path: Path
 ) -> None:
@@ -71,7 +73,9 @@ def test_it_is_the_run_on_worker_processes_too(parent: RunFolder) -> None:
 
 
 def test_a_fork_of_a_fork_is_the_run(parent: RunFolder) -> None:
-    assert chain(ended(fork(ended(fork(parent, 2)), 4))) == chain(parent)
+    first = ended(fork(parent, 2, ["run.checkpoint.every=3"]))
+    assert first.checkpoint_rounds == [6, 3, 2]  # round 4 is computed again
+    assert chain(ended(fork(first, 4))) == chain(parent)
 
 
 def test_the_records_and_the_model_before_the_fork_are_those_of_the_run(parent: RunFolder) -> None:

@@ -16,6 +16,7 @@ from fedmx.protocol.messages import (
 )
 from fedmx.server.evaluation import Evaluation
 from fedmx.server.round import Round
+from layers.compute.data.targets import Targets
 from layers.logic import (
     Answer,
     ClientLedger,
@@ -91,7 +92,7 @@ MESSAGES = {
         "ab" * 32,
         4,
         (1, 28, 28),
-        10,
+        Targets("classes", 10),
         (AnnouncedAsset("shared", "cd" * 32, 12345),),
     ),
     "ready": Ready("digits-20260131-093000", 4, 600, (2, 3), ("cd" * 32,)),
@@ -217,7 +218,10 @@ ROUND = Round(
         overhead=Overhead(640, 12400, ("127.0.0.1: the token is another",)),
         numbers={"epsilon": 1.5},
     ),
-    Evaluation({"accuracy": 0.75, "loss": 0.5}, ({"client": 0, "samples": 9, "accuracy": 0.7},)),
+    Evaluation(
+        {"accuracy": 0.75, "loss": 0.5},
+        ({"client": 0, "samples": 9, "model": "global", "accuracy": 0.7},),
+    ),
     seconds=1.25,
     elapsed_s=12.5,
     clock_elapsed_s=3600.0,

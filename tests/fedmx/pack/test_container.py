@@ -99,7 +99,7 @@ def resealed(members: dict[str, bytes], **how: object) -> bytes:
     [
         *("../outside.py", "/etc/passwd", "modules/../../outside.py", "modules/.hidden.py"),
         *("modules/a/../b.py", "modules\\a.py", "modules/a.so", "modules/a.pth"),
-        *("modules/" + "a/" * 30 + "a.py", "modules/" + "a" * 300 + ".py", "modules/ü.py"),
+        *("modules/" + "a/" * 30 + "a.py", "modules/" + "a" * 190 + ".py", "modules/ü.py"),
         *("checkpoints/round-000001.txt", "lock", "RUN.JSON", ""),
     ],
 )

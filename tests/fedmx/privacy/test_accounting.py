@@ -128,13 +128,16 @@ def test_what_is_released_once_adds_its_epsilon_from_the_first_round_on() -> Non
 
 
 def test_what_was_computed_is_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))
+    cache = tmp_path / "not there" / "yet"
+    monkeypatch.setenv("FEDMX_CACHE", str(cache))
+    assert accounting._kept(["another"], lambda: 0.5) == 0.5
+    (another,) = (cache / "privacy").iterdir()
     first = noise_for(1.0, 3, 2.0, 1e-5)
     monkeypatch.setattr(accounting, "_pld", None)  # no computation goes without it
     assert noise_for(1.0, 3, 2.0, 1e-5) == first
     with pytest.raises(TypeError):
         noise_for(1.0, 3, 2.5, 1e-5)
-    (kept,) = (tmp_path / "privacy").iterdir()
+    (kept,) = set((cache / "privacy").iterdir()) - {another}
     kept.write_text(json.dumps({"of": "something else", "is": 0.1}))
     with pytest.raises(TypeError):
         noise_for(1.0, 3, 2.0, 1e-5)

@@ -122,6 +122,7 @@ def test_a_model_is_at_chance_up_to_a_small_margin(
         # A single value among the last ones is not their middle.
         ([0.75, 0.5, 0.5, 0.5, 0.875, 0.25, 0.875], 2),
         ([0.75, 0.5, 0.5, 0.5, 0.25, 0.875, 0.875], 5),
+        ([0.75, 0.5, 0.5, 0.5, 0.5, 0.5, 0.7, 0.7], 2),  # two of the last three
     ],
 )
 def test_a_loss_rises_if_its_last_values_are_a_quarter_above_its_lowest(

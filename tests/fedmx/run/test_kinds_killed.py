@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 HERE = (
     *("round memory", "secure sum", "liars", "loss with a reference", "numpy"),
-    *("own head", "nested"),
+    *("own head", "nested", "kept state"),
 )
 TORCH = {**KINDS["numpy"], "compute": {**KINDS["numpy"]["compute"], "engine": "torch"}}
 

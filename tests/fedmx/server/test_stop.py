@@ -15,7 +15,11 @@ from layers.logic.core.report import RoundReport, Traffic
 
 def ended(**measured: Any) -> Round:
     report = RoundReport(3, 0.1, 0, (), Traffic())
-    of_clients = [{"accuracy": one} for one in [measured.pop("client_accuracy_mean", None)] if one]
+    of_clients = [
+        {"model": "global", "accuracy": one}
+        for one in [measured.pop("client_accuracy_mean", None)]
+        if one
+    ]
     values = {key: measured.pop(key) for key in ("accuracy", "loss") if key in measured}
     given = {"seconds": 1.0, "elapsed_s": 1.0, **measured}
     return Round(report, Evaluation(values, tuple(of_clients)), **given)

@@ -17,7 +17,7 @@ from fedmx.cli.sweep_output import CellLines, SweepLines, total_text
 from fedmx.quantities import metrics_in
 from fedmx.sweeps.cells import axis_of, cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
-from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, _Started
+from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, _leave_out, _Started
 
 
 def progress(cells: int = 3, seeds: int = 2) -> SweepProgress:
@@ -84,6 +84,8 @@ def test_the_time_left_counts_rounds_by_cell_and_process_starts() -> None:
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, 50 s left"
     of.may_end_early = True
     assert total_text(of) == "1 of 6 runs done, 1 failed, 1 running, at most 50 s left"
+    _leave_out(of.runs[5].run.cell, [of.runs[5]])
+    assert of.left_s() == pytest.approx((18 + 30 + 20 + 8) / 2)
 
 
 def test_a_run_that_has_ended_is_said_with_how_many_are_done(monkeypatch) -> None:

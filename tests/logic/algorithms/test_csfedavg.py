@@ -165,6 +165,9 @@ def test_a_part_of_the_cohort_goes_on_exploring_if_so_wished() -> None:
     cohort = select(range(10), [1, 2, 7, 8], count=4, candidates=0.4, exploring=0.5)
     assert len(cohort) == 4
     assert len(cohort & {1, 2, 7, 8}) == 2
+    logic = a_csfedavg(exploring=0.5)
+    _, reports = run_rounds(4, a_state(logic), MemoryCarrier(logic, CLIENTS))
+    assert [len(report.of("accepted")) for report in reports] == [4] * 4
 
 
 def test_a_server_without_samples_of_its_own_is_told_before_anything_is_sent() -> None:

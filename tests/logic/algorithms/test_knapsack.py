@@ -408,18 +408,18 @@ def test_online_kp_takes_whoever_fits_first_and_its_thresholds_from_all_offers(v
 
 
 def test_online_kp_takes_its_thresholds_from_what_is_known_of_each_upload() -> None:
-    """The worths are 0.5 / 0.25 s, 6 / 3 s by the upload, 3 / 4 s; the others have none."""
+    """The worths are 0.5 / 0.25 s, 9 / 3 s by the upload, 3 / 4 s; the others have none."""
     clients = (
         an_offer(0, 0.5, 0.25, Times(0.0, sending_s=1.0, ended_s=9.0)),
-        an_offer(1, 6.0, 0.0, Times(0.0, sending_s=4.0, ended_s=7.0)),
+        an_offer(1, 9.0, 0.0, Times(0.0, sending_s=4.0, ended_s=7.0)),
         an_offer(2, 3.0, 4.0, None, "declined"),
         an_offer(3, 5.0, 0.0, Times(0.0, sending_s=4.0, ended_s=4.0)),
         an_offer(4, 5.0, 0.0, None, "declined"),
         an_offer(5, 0.0, 7.0, None, "declined"),
-        an_offer(6, 9.0, 900.0, None, "rejected"),
+        an_offer(6, 11.0, 900.0, None, "rejected"),
     )
     report = RoundReport(1, 0.1, len(clients), clients, Traffic())
-    assert OnlineKP().on_round_end({}, report) == {"largest": 6.0, "L0": 0.75, "U": 2.0}
+    assert OnlineKP().on_round_end({}, report) == {"largest": 9.0, "L0": 0.75, "U": 3.0}
 
 
 def an_offer(

@@ -15,6 +15,7 @@ from layers.compute.data.datasets import DATASETS, FEDERATED
 from layers.compute.data.partitions import PARTITIONS
 from layers.compute.errors import ComputeError
 from layers.compute.losses import LOSSES
+from layers.compute.optimisers import OPTIMISERS
 from layers.compute.schedule import SCHEDULES
 from layers.logic import (
     AGGREGATORS,
@@ -41,6 +42,7 @@ KINDS = {
     "devices": DEVICES,
     "hook": HOOKS,
     "loss": LOSSES,
+    "optimiser": OPTIMISERS,
     "partition": PARTITIONS,
     "preset": PRESETS,
     "privacy": PRIVACY,
@@ -49,7 +51,11 @@ KINDS = {
     "trainer": TRAINERS,
     "uploads": UPLOADS,
 }
-NEEDED = {"privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0}}  # without a default
+# The settings without a default, by the kind of the parts or the name of one.
+NEEDED = {
+    "privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0},
+    "declared": {"shape": (4,), "size": 2},
+}
 # What a limit needs of other settings, which exclude it otherwise.
 WITH = {"refill_at": {"concurrency": 10}, "classes": {"labels": 0}}
 # Accepted at the limit only together with settings that depend on the rest.
@@ -147,7 +153,7 @@ TOGETHER = [
 def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
     kind, name, setting, number, limits
 ) -> None:
-    make, given = KINDS[kind][name], NEEDED.get(kind, {})
+    make, given = KINDS[kind][name], NEEDED.get(kind, {}) | NEEDED.get(name, {})
     hints = signature(make).parameters
     for limit in limits:
         refused, accepted = beyond(limit, number)
@@ -174,7 +180,7 @@ def test_a_setting_is_refused_beyond_its_limits_and_accepted_at_them(
 )
 def test_a_setting_that_lists_its_values_accepts_these_alone(kind, name, setting, values) -> None:
     make = KINDS[kind][name]
-    needed = NEEDED.get(kind, {})
+    needed = NEEDED.get(kind, {}) | NEEDED.get(name, {})
     for wrong in (f"{values[0]}x", None, True, [values[0]]):
         with pytest.raises((LogicError, ComputeError), match=f"{setting} must be {values[0]!r}"):
             make(**needed | {setting: wrong})

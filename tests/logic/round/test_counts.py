@@ -23,6 +23,7 @@ from layers.logic import (
 from layers.logic.aggregators.fednova import FedNova
 from layers.logic.algorithms.fedshare import FedShare
 from layers.logic.core.engine import ArrayData
+from layers.logic.round.pipeline import ClientPipeline, ServerPipeline
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, lying, same_bits
 from tests.logic.quadratic import bowls
 
@@ -98,9 +99,9 @@ def test_what_a_hook_adds_to_the_samples_counts_and_nothing_above_it() -> None:
 def test_fedshare_counts_the_shared_samples_that_a_client_takes_and_no_more(part, most) -> None:
     hook = FedShare(part=part)
     logic = a_logic(alone(0), hooks=[hook], facilities=Facilities(asset_sizes={"shared": 7}))
-    pipeline = logic.server_pipeline(a_state(logic), 1)
+    pipeline = ServerPipeline(logic, a_state(logic), 1)
     assert pipeline.most_samples(0, 10) == 10 + most
-    client = logic.client_pipeline(_task(logic), ClientState(), {"shared": _data(7)})
+    client = ClientPipeline(logic, _task(logic), ClientState(), {"shared": _data(7)})
     assert len(client.samples(_data(10))) == 10 + most
 
 

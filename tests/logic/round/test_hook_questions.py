@@ -23,6 +23,7 @@ from layers.logic import (
 )
 from layers.logic.aggregators.mean import Mean
 from layers.logic.round.hook_order import keyed
+from layers.logic.round.pipeline import answer_hooks
 from tests.logic.memory_carrier import (
     InLanes,
     MemoryCarrier,
@@ -124,7 +125,7 @@ class Counted(Hook):
 def test_a_client_side_that_answers_knows_the_number_of_clients() -> None:
     logic = a_logic(alone(0, 1, 2), hooks=[Counted()], clients=7)
     (key,) = keyed(logic.hooks)
-    answer = logic.answer_hooks(1, Question("hooks cohort", slots={key: {}}), {})
+    answer = answer_hooks(1, Question("hooks cohort", slots={key: {}}), logic, {})
     assert answer.slots == {key: {"clients": 7}}
 
 
@@ -263,7 +264,7 @@ def test_a_question_to_a_hook_that_a_client_does_not_have_is_refused() -> None:
     logic = a_logic(alone(0), hooks=[Masked()])
     question = Question("hooks cohort", round=1, slots={"1:Masked": {}})
     with pytest.raises(LogicError, match="the hook 1:Masked, which this client does not have"):
-        logic.answer_hooks(0, question, {})
+        answer_hooks(0, question, logic, {})
 
 
 @dataclass

@@ -113,7 +113,7 @@ def test_no_client_has_spent_its_limit_before_the_next_moment_and_one_has_after_
             waiting.ask(client, now_s)
             asked.add(client)
         elif client in asked:
-            {"answer": waiting.answered, "lose": waiting.lost}.get(
+            {"answer": waiting.answered, "lose": waiting.offend}.get(
                 what, lambda client, now_s: waiting.pause(client)
             )(client, now_s)
         next_s = waiting.next_s()
@@ -128,7 +128,7 @@ def test_an_offence_halves_the_limit_of_a_client_until_an_update_takes_it_back()
     patience = Patience(10.0)
     waiting = began(patience, after(patience, START, [100.0, 90.0, 110.0]))
     waiting.ask(7, 0.0)
-    assert waiting.lost(7, 1000.0) == 0.0
+    assert waiting.offend(7, 1000.0) == 0.0
     for client in (7, 8):
         waiting.ask(client, 1000.0)
     assert waiting.next_s() == 1500.0
@@ -254,7 +254,7 @@ def test_a_client_is_suspended_from_its_second_offence_on_and_twice_as_long_each
     for _ in range(1100):  # 2**1099 is no float any more
         waiting = began(Patience(limit_s=5.0), state)
         waiting.ask(1, 0.0)
-        seconds.append(waiting.lost(1, 5.0))
+        seconds.append(waiting.offend(1, 5.0))
         state = later(state, waiting, 5.0 + seconds[-1])  # the suspension is over
     first = SUSPENDED_TIMES * 5.0
     assert seconds[:5] == [0.0, first, 2 * first, 4 * first, 8 * first]
@@ -265,9 +265,9 @@ def test_a_suspension_lasts_over_rounds_and_counts_their_time_alone() -> None:
     patience = Patience(limit_s=5.0)
     waiting = began(patience)
     waiting.ask(1, 0.0)
-    waiting.lost(1, 5.0)
+    waiting.offend(1, 5.0)
     waiting.ask(1, 5.0)
-    assert waiting.lost(1, 10.0) == 40.0
+    assert waiting.offend(1, 10.0) == 40.0
     assert (waiting.suspended(49.9), waiting.suspended(50.0)) == ({1}, set())
     state = later(START, waiting, 20.0)
     second = Waiting(patience, state)
@@ -280,33 +280,34 @@ def test_each_update_takes_one_offence_back() -> None:
     waiting = began(Patience(limit_s=5.0))
     for _ in range(2):
         waiting.ask(1, 0.0)
-        waiting.lost(1, 5.0)
+        waiting.offend(1, 5.0)
     for _ in range(2):
         waiting.ask(1, 0.0)
         waiting.answered(1, 1.0)
     waiting.ask(1, 0.0)
-    assert waiting.lost(1, 5.0) == 0.0
-    assert waiting.lost(1, 5.0) == 0.0  # it had no task any more: the round has not waited
+    assert waiting.offend(1, 5.0) == 0.0
+    assert waiting.offend(1, 5.0) == 0.0  # it had no task any more: the round has not waited
 
 
 def test_a_client_that_fails_three_times_in_a_row_is_suspended_until_it_sends_an_update() -> None:
     waiting = began(Patience(limit_s=5.0))
-    assert [waiting.failed(1, 0.0, 0.0) for _ in range(4)] == [0.0, 0.0, 8.0, 16.0]
+    failure = ClientLost(1, 1, "its message was rejected", rejected=True)
+    assert [waiting.lost(failure, 0.0) for _ in range(4)] == [0.0, 0.0, 8.0, 16.0]
     state = later(START, waiting, 1.0)
     assert state.memory[PATIENCE]["failures"] == {1: 4}
     again = began(Patience(limit_s=5.0), state)
     for client in (1, 2):
         again.ask(client, 0.0)
         again.answered(client, 1.0)
-        assert again.failed(client, 0.0, 2.0) == 0.0
+        assert again.lost(replace(failure, client=client), 2.0) == 0.0
 
 
 def test_without_patience_nobody_is_suspended_and_nothing_is_remembered() -> None:
     waiting = began(None, replace(START, memory={PATIENCE: {"suspended_s": {1: 60.0}}}))
     for _ in range(3):
         waiting.ask(2, 0.0)
-        waiting.lost(2, 5.0)
-    assert waiting.lost(2, 5.0) == 0.0
+        waiting.offend(2, 5.0)
+    assert waiting.offend(2, 5.0) == 0.0
     assert waiting.suspended(0.0) == set()
     assert waiting.memory((), 5.0) == {}
 

@@ -47,7 +47,7 @@ def test_two_reports_are_equal_if_the_same_happened_however_long_it_took_and_wha
     for one, costs, seen in (
         (
             report,
-            {"took_s", "waited_s", "overhead", "suspended"},
+            {"took_s", "waited_s", "overhead", "suspended", "evaluations"},
             {"round", "learning_rate", "selected", "clients", "traffic", "numbers", "in_flight"}
             | {"others"},
         ),

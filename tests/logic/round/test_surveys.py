@@ -112,7 +112,9 @@ def test_a_question_about_a_step_gets_the_global_model_and_changes_nothing() -> 
 
 
 def test_a_question_that_nobody_knows_is_refused_by_name() -> None:
-    with pytest.raises(LogicError, match="'lables'; there are emd, l1, labels, loss, step"):
+    with pytest.raises(
+        LogicError, match="'lables'; there are emd, l1, labels, loss, statistics, step"
+    ):
         Question("lables")
 
 

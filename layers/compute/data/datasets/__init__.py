@@ -12,6 +12,7 @@ from layers.compute.data.dataset import Dataset, Raw
 from layers.compute.data.datasets.arrays import (
     Arrays,
     CheckedFederatedData,
+    Declared,
     FederatedData,
     as_dataset,
     from_arrays,
@@ -45,6 +46,7 @@ DATASETS: dict[str, type[DatasetSource]] = {
     "digits": Digits,
     "synthetic": Synthetic,
     "arrays": Arrays,
+    "declared": Declared,
 }
 
 FEDERATED: dict[str, type[FederatedData]] = {"blobs": Blobs}

@@ -10,15 +10,16 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.dataset import Dataset, Raw
+from layers.compute.data.dataset import Dataset, FromSettings, Raw
 from layers.compute.data.files import Files
-from layers.compute.data.targets import Targets, of_classes, targets_of
+from layers.compute.data.targets import Kind, Targets, of_classes, targets_of
 from layers.compute.errors import DataError, one_line
+from layers.settings import Count, WholeNumber
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
@@ -55,11 +56,42 @@ class Arrays:
         return _named(arrays, str(path))
 
 
-def training_split(path: Path, shape: tuple[int, ...], targets: Targets) -> Raw:
-    """Return the training split of an `.npz` file; it may lack a test split.
+@dataclass(frozen=True)
+class Declared(FromSettings):
+    """Data that clients alone have: what the samples and their targets are.
+
+    A deployed server has no samples then; clients give their own with `--data FILE`.
+
+    Attributes:
+        shape: of a sample, channels first.
+        targets: the kind of the targets.
+        size: how many classes, labels or values there are, or different tokens.
+        places: the length of a sequence of tokens; 0: targets are not tokens.
+        tokens: whether a sample has whole numbers that the model looks up.
+    """
+
+    shape: tuple[Count, ...]
+    size: Count
+    targets: Kind = "classes"
+    places: WholeNumber = 0
+    tokens: bool = False
+
+    def load(self, files: Files) -> Dataset:
+        """Return a data set without a sample."""
+        targets = Targets(self.targets, self.size, self.places)
+        x = np.zeros((0, *self.shape), np.int64 if self.tokens else np.float32)
+        y = np.zeros((0, *targets.shape), np.float32 if self.targets == "real" else np.int64)
+        return Dataset("declared", Raw(x, y), Raw(x, y), targets, tuple(self.shape))
+
+
+def own_split(
+    path: Path, shape: tuple[int, ...], targets: Targets, split: Literal["train", "test"]
+) -> Raw | None:
+    """Return a split of a client's own `.npz` file; None: it has no test split, which it may lack.
 
     Args:
         path: the file.
+        split: which one.
         shape: the shape that a sample must have.
         targets: what the targets of the experiment are.
 
@@ -68,22 +100,25 @@ def training_split(path: Path, shape: tuple[int, ...], targets: Targets) -> Raw:
     """
     name = str(path)
     arrays = read_npz(path, lambda names: _check_names(names, name, _REQUIRED[:2]))
-    x, y = (_inputs(arrays["x_train"], f"{name}: x_train"), arrays["y_train"])
-    y = _targets(y, f"{name}: y_train")
-    users, _ = _users(arrays.get("users_train"), None, name)
+    if split == "test" and "x_test" not in arrays:
+        return None
+    _check_names([*arrays], name, (f"x_{split}", f"y_{split}"))
+    x = _inputs(arrays[f"x_{split}"], f"{name}: x_{split}")
+    y = _targets(arrays[f"y_{split}"], f"{name}: y_{split}")
+    users, _ = _users(arrays.get("users_train") if split == "train" else None, None, name)
     try:
-        train = Raw(x, y, users)
+        raw = Raw(x, y, users)
     except DataError as error:
         raise DataError(f"{name}: {error}") from error
-    if not len(train):
-        raise DataError(f"{name}: x_train has no sample")
+    if not len(raw):
+        raise DataError(f"{name}: x_{split} has no sample")
     if x.shape[1:] != shape:
         raise DataError(
-            f"{name}: a sample of x_train has shape {x.shape[1:]}, and the model of the experiment "
-            f"takes {shape}; reshape x_train"
+            f"{name}: a sample of x_{split} has shape {x.shape[1:]}, and the model of the "
+            f"experiment takes {shape}; reshape x_{split}"
         )
-    targets.check(y, f"{name}: the labels y_train")
-    return train
+    targets.check(y, f"{name}: the labels y_{split}")
+    return raw
 
 
 def from_arrays(

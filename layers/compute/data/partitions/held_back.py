@@ -19,12 +19,14 @@ class HeldBack:
 
     Attributes:
         assets: the samples of each asset, which every client gets, by the asset's name.
-        held_out: the samples that the server keeps.
+        held_out: the samples that the server keeps to train on.
+        validation: the samples that evaluate the model after each round.
         rest: the samples that are divided among the clients; None: all of them.
     """
 
     assets: Mapping[str, Indices]
     held_out: Indices
+    validation: Indices
     rest: Indices | None
 
 
@@ -32,33 +34,37 @@ def hold_back(
     labels: Labels,
     assets: Mapping[str, float],
     held_out: float,
-    seed_assets: int,
-    seed_held_out: int,
+    validation: float,
+    seeds: tuple[int, int, int],
 ) -> HeldBack:
     """Take shares of the samples out, each balanced by class.
 
-    The assets are drawn in order from one random stream; the server's samples are drawn last, from
-    a second stream. So an asset does not depend on those that follow it.
+    The assets are drawn in order from one random stream, the server's samples after them from a
+    second stream, and those for validation last, from a third one. So no draw depends on those that
+    follow it.
 
     Args:
         labels: of all samples, (n,).
         assets: each asset's share of the n samples; a share above 0 is at least one sample, as long
             as there are any.
         held_out: the server's share of the n samples; likewise.
-        seed_assets: the seed of the assets' stream.
-        seed_held_out: the seed of the second stream.
+        validation: the share for validation; likewise.
+        seeds: those of the three streams.
     """
     left = np.arange(len(labels))
-    rng = np.random.default_rng(seed_assets)
+    rng = np.random.default_rng(seeds[0])
     drawn: dict[str, Indices] = {}
     for name, share in assets.items():
         rows = left[draw_balanced(labels[left], _number(share, labels), rng)]
         drawn[name], left = rows, np.setdiff1d(left, rows, assume_unique=True)
-    rng = np.random.default_rng(seed_held_out)
-    kept = left[draw_balanced(labels[left], _number(held_out, labels), rng)]
-    if not len(kept) and len(left) == len(labels):
-        return HeldBack(drawn, kept, None)
-    return HeldBack(drawn, kept, np.setdiff1d(left, kept, assume_unique=True))
+    taken: list[Indices] = []
+    for share, seed in zip((held_out, validation), seeds[1:], strict=True):
+        rng = np.random.default_rng(seed)
+        rows = left[draw_balanced(labels[left], _number(share, labels), rng)]
+        left = np.setdiff1d(left, rows, assume_unique=True)
+        taken.append(rows)
+    kept, validated = taken
+    return HeldBack(drawn, kept, validated, None if len(left) == len(labels) else left)
 
 
 def draw_balanced(labels: Labels, number: int, rng: np.random.Generator) -> Indices:
@@ -83,6 +89,15 @@ def draw_balanced(labels: Labels, number: int, rng: np.random.Generator) -> Indi
         for kind, quota in enumerate(quotas)
     ]
     return np.sort(np.concatenate([np.zeros(0, np.int64), *drawn]))
+
+
+def held_number(sizes: npt.NDArray[np.int64], share: float) -> npt.NDArray[np.int64]:
+    """Return how many of its samples a client holds out, by the numbers of samples of clients.
+
+    Of two or more samples, at least one is held out and at least one is kept.
+    """
+    wished = np.rint(share * sizes).astype(np.int64)
+    return np.asarray(np.clip(wished, np.minimum(sizes - 1, 1), sizes - 1))
 
 
 def _number(share: float, labels: Labels) -> int:

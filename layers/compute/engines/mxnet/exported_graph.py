@@ -115,6 +115,12 @@ class Graph:
                 return tuple(self._shapes[key])
         raise ComputeError(f"operator {self.nodes[index].op}: its shape is not known")
 
+    def axis(self, node: Node) -> int:
+        """Return the axis that a LayerNorm normalises, from 0; -1 for the last one."""
+        rank = len(self.shape(node.inputs[0][0]))
+        axis = node.value("axis", -1) % rank
+        return -1 if axis == rank - 1 else int(axis)
+
     def readers(self, index: int) -> list[int]:
         """Return the nodes that read an output of a node."""
         return [i for i, node in enumerate(self.nodes) if any(s == index for s, _ in node.inputs)]

@@ -4,8 +4,9 @@ The weights have the engine's names, so that they can be read back. The batch ma
 Importing this module raises `ComputeError` if the package onnx is missing.
 
 MXNet 1.9.1 was written for onnx 1.7 and 1.8. Newer versions dropped one module that it uses,
-`onnx.mapping`, the tables of element types (in onnx 1.19). MXNet's modules get these tables while
-they export; the user's onnx does not change.
+`onnx.mapping`, the tables of element types (in onnx 1.19), and check a graph by the newest opset
+unless they are told another. MXNet's modules get these tables and the check of opset 13 while they
+export; the user's onnx does not change.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -96,16 +97,18 @@ def _translated(graph: Graph, values: Mapping[str, np.ndarray]) -> Any:
 
 @contextmanager
 def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iterator[None]:
-    """Let MXNet's exporter use our translations of three operators, for this graph.
+    """Let MXNet's exporter use our translations of four operators, for this graph.
 
     Recurrent layers: see `recurrent_nodes`. Parameters: MXNet writes them number by number, which
     takes 14 s for ResNet-18; here they are only declared, and `_tidy` adds their values. Dense
     layers: MXNet's translation takes a missing `flatten` for False, and the operator for True.
+    Layer normalisation: MXNet's translation knows the axis -1, and others from 0 on.
     """
     nodes = {node.name: node for node in graph.nodes}
     table = registry.setdefault(OPSET, {})
-    kept = {op: table.get(op) for op in ("RNN", "null", "FullyConnected")}
+    kept = {op: table.get(op) for op in ("RNN", "null", "FullyConnected", "LayerNorm")}
     input_or_parameter, dense = registry[12]["null"], registry[12]["FullyConnected"]
+    layer_norm = table["LayerNorm"]
 
     def convert_recurrent(node: dict[str, Any], **given: Any) -> Any:
         source, output = node["inputs"][0][:2]
@@ -116,6 +119,10 @@ def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iter
     def convert_dense(node: dict[str, Any], **given: Any) -> Any:
         return dense({**node, "attrs": {"flatten": "True", **node["attrs"]}}, **given)
 
+    def convert_layer_norm(node: dict[str, Any], **given: Any) -> Any:
+        axis = str(graph.axis(nodes[node["name"]]))
+        return layer_norm({**node, "attrs": {**node["attrs"], "axis": axis}}, **given)
+
     def convert_parameter(node: dict[str, Any], **given: Any) -> Any:
         if given["is_input"]:
             return input_or_parameter(node, **given)
@@ -124,7 +131,12 @@ def _own_translations(registry: dict[int, dict[str, Any]], graph: Graph) -> Iter
         return [helper.make_tensor_value_info(node["name"], kind, value.shape)], (value.dtype,)
 
     table.update(
-        {"RNN": convert_recurrent, "null": convert_parameter, "FullyConnected": convert_dense}
+        {
+            "RNN": convert_recurrent,
+            "null": convert_parameter,
+            "FullyConnected": convert_dense,
+            "LayerNorm": convert_layer_norm,
+        }
     )
     try:
         yield
@@ -159,8 +171,6 @@ def _tidy(proto: Any, graph: Graph, values: Mapping[str, np.ndarray]) -> None:
         field.extend(copies)
 
 
-_MAPPING = "onnx.mapping"
-_TRANSLATIONS = "mxnet.onnx.mx2onnx._op_translations"
 _lock = threading.Lock()
 
 
@@ -176,7 +186,7 @@ class _Table:
 
 def _mapping() -> ModuleType:
     """Return `onnx.mapping` with the two tables that MXNet uses."""
-    module = ModuleType(_MAPPING)
+    module = ModuleType("onnx.mapping")
     types: Any = module
     types.NP_TYPE_TO_TENSOR_TYPE = _Table(
         lambda dtype: int(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
@@ -185,12 +195,21 @@ def _mapping() -> ModuleType:
     return module
 
 
-class _Onnx(ModuleType):
-    """The module onnx for MXNet's translations of operators."""
+def _check_graph(graph: Any) -> None:
+    """Check a graph by our opset."""
+    opset = helper.make_opsetid("", OPSET)
+    onnx.checker.check_model(
+        helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
+    )
 
-    def __init__(self, mapping: ModuleType) -> None:
+
+class _Onnx(ModuleType):
+    """The module onnx for MXNet's exporter and its translations of operators."""
+
+    def __init__(self) -> None:
         super().__init__("onnx")
-        self.mapping = mapping
+        self.mapping = _mapping()
+        self.checker = SimpleNamespace(check_graph=_check_graph)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(onnx, name)
@@ -198,7 +217,7 @@ class _Onnx(ModuleType):
 
 @contextmanager
 def dropped_names() -> Iterator[None]:
-    """Give MXNet's exporter the names that onnx dropped."""
+    """Give MXNet's exporter the names that onnx dropped, and the check of our opset."""
     # This loads mxnet.onnx.
     from mxnet.onnx.mx2onnx import _op_translations as translations
 
@@ -207,23 +226,18 @@ def dropped_names() -> Iterator[None]:
         for name, module in sys.modules.items()
         if name.startswith(f"{translations.__name__}.") and hasattr(module, "onnx")
     ]
-    mapping = _mapping()
+    for_mxnet = _Onnx()
     with _lock:
-        before = sys.modules.get(_MAPPING)
         kept = [(module, module.onnx) for module in modules]
-        # `from onnx import mapping` falls back to this.
-        sys.modules[_MAPPING] = mapping
+        sys.modules["onnx"] = for_mxnet  # for `from onnx import mapping` in functions
         for module in modules:
-            module.onnx = _Onnx(mapping)  # type: ignore[attr-defined]
+            module.onnx = for_mxnet  # type: ignore[attr-defined]
         try:
             yield
         finally:
             for module, own in kept:
                 module.onnx = own  # type: ignore[attr-defined]
-            if before is None:
-                del sys.modules[_MAPPING]
-            else:
-                sys.modules[_MAPPING] = before
+            sys.modules["onnx"] = onnx
 
 
 # The operator in ONNX, and the place of each of its gates in MXNet's weights.

@@ -268,6 +268,18 @@ def _batch_norm(layers: Layers, node: Node, x: list[str]) -> str:
     return f"self.{layer}({x[0]})"
 
 
+def _layer_norm(layers: Layers, node: Node, x: list[str]) -> str:
+    shape, axis = layers.shape(node), layers.graph.axis(node)
+    settings = _settings(("eps", node.value("eps", 1e-5), 1e-5))
+    layer = layers.add("ln", f"nn.LayerNorm({shape[axis]}{settings})")
+    for place, tensor in enumerate(("weight", "bias"), start=1):
+        layers.put(layer, tensor, layers.parameter(node, place))
+    if axis == -1:
+        return f"self.{layer}({x[0]})"
+    turned = f"transpose({axis}, -1)"  # PyTorch normalises the last axis alone
+    return f"self.{layer}({x[0]}.{turned}).{turned}"
+
+
 def _pooling(layers: Layers, node: Node, x: list[str]) -> str:
     n, kind = _dimensions(layers, node), node.text("pool_type", "max")
     if kind not in ("max", "avg"):
@@ -414,6 +426,7 @@ OPERATORS: dict[str, Translation] = {
     "Embedding": _embedding,
     "Flatten": _plain("torch.flatten({0}, 1)"),
     "FullyConnected": _dense,
+    "LayerNorm": _layer_norm,
     "LeakyReLU": _leaky,
     "Pooling": _pooling,
     "RNN": _recurrent,

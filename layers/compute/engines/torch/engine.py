@@ -85,6 +85,8 @@ class TorchEngine(Engine):
             is the model's own.
         device: where the operators run, by PyTorch's name, such as "cuda". On a GPU, steps need not
             have the same bits again, and an operator that is not deterministic only warns.
+        precision: "float32", or "bf16" for training under PyTorch's autocast to bfloat16; weights,
+            gradients, the loss and inference are float32.
 
     Raises:
         ComputeError: the module does not take such inputs, its outputs do not fit the loss, it has
@@ -102,7 +104,9 @@ class TorchEngine(Engine):
         seed: int = 0,
         loss: Loss | None = None,
         device: str = "cpu",
+        precision: str = "float32",
     ):
+        self._bf16 = precision == "bf16"
         self._build = build
         self._device = device_of(device)
         if self._device.type == "cuda":  # read when CUDA starts; cuBLAS is deterministic with it
@@ -276,11 +280,13 @@ class _Step:
         inputs = {name: one.tensor for name, one in self._inputs.items()}
         engine._of_gradient.tensor.zero_()  # the backward pass adds to it
         try:
-            outputs = self._layers.outputs(self._x.tensor)
+            with torch.autocast(engine._device.type, torch.bfloat16, enabled=engine._bf16):
+                outputs = self._layers.outputs(self._x.tensor)
         except ValueError as error:  # as BatchNorm raises for a single value of a channel
             raise ComputeError(
                 f"the model cannot train on a mini-batch of {len(self.x)}: {one_line(error)}"
             ) from error
+        outputs = [one.float() for one in outputs] if engine._bf16 else outputs
         head = self._objective.head(OPERATORS, outputs, self._y.tensor, inputs, len(self.x))
         head.backward(torch.ones_like(head))
         engine._of_gradient.fetch()
