@@ -6,11 +6,13 @@ docs/run-folder.md read them here. A new quantity is an entry below, and what co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from layers.compute.metrics import METRICS
+from layers.compute.data.targets import Targets
+from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.metrics import METRICS, USUAL
 from layers.compute.metrics.metric import Metric
 
 Unit = Literal["share", "number", "count", "bytes", "seconds", "text"]
@@ -29,6 +31,7 @@ class Quantity:
         tag: its tag in TensorBoard; empty: it is not there. A list counts as its length.
         label: its name in a report, as "Personal accuracy, mean", where its last value has a row
             and a tile; empty: it has none.
+        short: its name where there is little room; empty: `words`.
         parts: key of the values that it is the mean of, by name; empty: none are recorded.
         optional: whether a record has it only if there is a value.
         published: whether it follows from the models and the experiment alone, so that it may leave
@@ -42,6 +45,7 @@ class Quantity:
     unit: Unit = "number"
     tag: str = ""
     label: str = ""
+    short: str = ""
     parts: str = ""
     optional: bool = False
     published: bool = False
@@ -51,6 +55,34 @@ class Quantity:
     def words(self) -> str:
         """Its name in a line, such as "macro f1"."""
         return self.key.replace("_", " ")
+
+    @property
+    def name(self) -> str:
+        """Its name in an experiment file, such as "macro-f1"."""
+        return self.key.replace("_", "-")
+
+    @property
+    def sign(self) -> int:
+        """1 if a higher value is better, -1 if a lower one is."""
+        return -1 if self.better == "lower" else 1
+
+    def is_better(self, value: float, other: float) -> bool:
+        """Return whether a value is better than another."""
+        return self.sign * value > self.sign * other
+
+    def best(self, values: Iterable[float | None]) -> float | None:
+        """Return the best of some values; None: there is none."""
+        known = [value for value in values if value is not None]
+        return max(known, key=lambda value: self.sign * value, default=None)
+
+    def meets(self, value: float | None, target: float) -> bool:
+        """Return whether a value is at least as good as a target; None, not measured, is not."""
+        return value is not None and self.sign * value >= self.sign * target
+
+    def fact(self) -> dict[str, str]:
+        """Return it as `metrics_in` reads it."""
+        unit = "table" if self.unit == "text" else self.unit
+        return {"key": self.key, "label": self.label, "unit": unit, "better": self.better}
 
     @property
     def title(self) -> str:
@@ -81,26 +113,45 @@ def of_metric(metric: Metric) -> Quantity:
 def metrics_in(facts: Mapping[str, Any]) -> tuple[Quantity, ...]:
     """Return the metrics of a run, by the facts in its `run.json`.
 
-    The first one stands for the model wherever one number does: in progress, cards, verdicts,
-    targets and sweeps.
+    The first one, never a table, stands for the model wherever one number does: in progress, cards,
+    verdicts, targets and sweeps. The accuracy of classes is there in any case.
     """
-    known = {one.key: one for one in QUANTITIES}
-    return tuple(
-        known.get(one["key"]) or _of_own(**one)
-        for one in facts.get("metrics") or [{"key": "accuracy"}]
-    )
+    named = facts.get("metrics") or [{"key": ACCURACY}]
+    classes = (facts.get("targets") or {}).get("kind") == "classes"
+    return _in_order((_of_fact(**one) for one in named), classes=classes)
 
 
-def _of_own(key: str, label: str, unit: Any, better: Any) -> Quantity:
-    """Return the quantity of a user's own metric."""
+def metrics_of(metrics: Iterable[Metric] | None, targets: Targets) -> tuple[Quantity, ...]:
+    """Return the metrics that a run measures, None: the usual ones; see `metrics_in`."""
+    given = [one() for one in USUAL[targets.kind]] if metrics is None else metrics
+    return _in_order(map(of_metric, given), classes=bool(targets.classes))
+
+
+def is_evaluated(record: Mapping[str, Any], metrics: Iterable[Quantity]) -> bool:
+    """Return whether the model was evaluated after a round; a metric of it may not be a number."""
+    accuracy = record.get(ACCURACY) is not None
+    return accuracy or any(one.key in record for one in metrics if one.optional)
+
+
+def _in_order(metrics: Iterable[Quantity], *, classes: bool) -> tuple[Quantity, ...]:
+    declared = {one.key: one for one in QUANTITIES}
+    keys = {one.key: declared.get(one.key, one) for one in metrics}
+    if classes:
+        keys[ACCURACY] = declared[ACCURACY]
+    found = sorted(keys.values(), key=lambda one: one.unit == "text")
+    return tuple(found if found[0].unit != "text" else [declared[LOSS], *found])
+
+
+def _of_fact(key: str, label: str = "", unit: Any = "number", better: Any = "") -> Quantity:
     unit = "text" if unit == "table" else unit
-    label = "" if unit == "text" else label
-    return Quantity(key, unit=unit, label=label, tag=key, optional=True, better=better)
+    return Quantity(
+        key, unit=unit, label=label, tag=key, optional=True, published=True, better=better
+    )
 
 
 def _of_metrics() -> list[Quantity]:
     """Return the quantities of the metrics, but for the accuracy, which every classifier has."""
-    return [of_metric(one()) for name, one in METRICS.items() if name != "accuracy"]
+    return [of_metric(one()) for name, one in METRICS.items() if name != ACCURACY]
 
 
 QUANTITIES = (
@@ -113,6 +164,8 @@ QUANTITIES = (
         lambda round: round.accuracy,
         "share",
         "accuracy",
+        "Accuracy",
+        "acc",
         published=True,
         better="higher",
     ),
@@ -126,6 +179,7 @@ QUANTITIES = (
         lambda round: round.client_accuracy_mean,
         "share",
         "client_accuracy/mean",
+        better="higher",
     ),
     Quantity(
         "client_accuracy_variance",
@@ -200,6 +254,7 @@ QUANTITIES = (
         "its mini-batches during training, unless a hook asks for the loss of the received model",
         lambda round: round.train_loss,
         tag="train_loss",
+        better="lower",
     ),
     Quantity("selected", "clients in the plan", lambda round: round.report.selected, "count"),
     Quantity(
@@ -376,11 +431,19 @@ LASTING = tuple(one for one in QUANTITIES if one.published and one.unit in ("sha
 """What a server tells of its last round that has it, also if the run is private."""
 
 
-def last_values(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the last measured value of each quantity of `LASTING`, by key."""
+def lasting(metrics: Sequence[Quantity]) -> list[Quantity]:
+    """Return `LASTING`, with a run's own metrics."""
+    known = {one.key for one in LASTING}
+    return [*LASTING, *(one for one in metrics if one.unit != "text" and one.key not in known)]
+
+
+def last_values(
+    records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity] = ()
+) -> dict[str, Any]:
+    """Return the last measured value of each quantity that lasts, by key; see `lasting`."""
     return {
         one.key: record[one.key]
-        for one in LASTING
+        for one in lasting(metrics)
         for record in [next((r for r in reversed(records) if r.get(one.key) is not None), None)]
         if record is not None
     }
@@ -393,8 +456,8 @@ class RunQuantity:
     Attributes:
         key: its name.
         about: what it is (Markdown), for docs/run-folder.md.
-        of: returns it for a `fedmx.report.summary.Curve` and a target accuracy (None: none); None:
-            not measured, or not reached.
+        of: returns it for a `fedmx.report.summary.Curve` and a target (None: none); None: not
+            measured, or not reached.
     """
 
     key: str
@@ -414,9 +477,18 @@ OF_RUN = (
     RunQuantity(
         "rounds_done", "the number of the last round that has ended", lambda run, _: run.rounds
     ),
-    RunQuantity("accuracy", "after the last evaluation", lambda run, _: run.final_accuracy),
+    RunQuantity(
+        "accuracy",
+        "after the last evaluation; null without classes",
+        lambda run, _: run.final.accuracy if run.final else None,
+    ),
     RunQuantity("loss", "after the last evaluation", lambda run, _: run.final_loss),
-    RunQuantity("best_accuracy", "the highest accuracy", lambda run, _: run.best_accuracy),
+    RunQuantity(
+        "metric",
+        "the key of the first metric, which stands for the model",
+        lambda run, _: run.metrics[0].key if run.metrics else None,
+    ),
+    RunQuantity("best", "its best value, the highest or the lowest", lambda run, _: run.best_value),
     RunQuantity(
         "best_round", "the first round with it", lambda run, _: run.best.round if run.best else None
     ),
@@ -430,10 +502,10 @@ OF_RUN = (
         lambda run, _: None if run.seconds is None else round(run.seconds, 3),
     ),
     RunQuantity("virtual_s", "virtual time; null: time is real", lambda run, _: run.virtual_s),
-    RunQuantity("target", "the accuracy up to which costs are counted", lambda _, target: target),
+    RunQuantity("target", "its value up to which costs are counted", lambda _, target: target),
     RunQuantity(
         "rounds_to_target",
-        "the first round with the target accuracy",
+        "the first round that reaches it",
         _at_target(lambda point: point.round),
     ),
     RunQuantity(
@@ -451,6 +523,6 @@ def figures(run: Any, target: float | None = None) -> dict[str, Any]:
 
     Args:
         run: the run.
-        target: an accuracy, 0 to 1; None: none.
+        target: a value of its first metric; None: none.
     """
     return {**{one.key: one.of(run, target) for one in OF_RUN}, **run.last_measured}

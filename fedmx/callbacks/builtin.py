@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ from typing import Any
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
+from fedmx.quantities import QUANTITIES, Quantity, is_evaluated, metrics_in
+from fedmx.report.formats import SHOW, finite
 from fedmx.run.durable import write_text_durably
 from fedmx.run.identity import Ending
 from fedmx.server.callback import Callback, Running
 from fedmx.server.round import Round
+from layers.compute.evaluation import ACCURACY
 
-_BETTER = {"accuracy": 1, "client_accuracy_mean": 1, "loss": -1, "train_loss": -1}
+_BESIDES = tuple(one for one in QUANTITIES if one.of and one.better and one.key != ACCURACY)
 
 
 @dataclass
@@ -29,19 +32,19 @@ class EarlyStopping(Callback):
 
     Attributes:
         patience: the run ends after this number of evaluations without an improvement; at least 1.
-        measure: ``accuracy`` or ``client_accuracy_mean`` (more is better), ``loss`` or
-            ``train_loss`` (less is better); see `Round`.
+        measure: a metric of the run by its key, as ``accuracy`` or ``macro_f1``,
+            ``client_accuracy_mean``, ``loss`` or ``train_loss``; None: the first metric.
         least: a value must be better by more than this to count as an improvement.
     """
 
     patience: int = 5
-    measure: str = "accuracy"
+    measure: str | None = None
     least: float = 0.0
+    _metrics: Sequence[Quantity] = field(default=metrics_in({}), init=False, repr=False)
+    _of: Quantity = field(default=metrics_in({})[0], init=False, repr=False)
     _values: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.measure not in _BETTER:
-            raise FedmxError(f"EarlyStopping: {unknown('measure', self.measure, _BETTER)}")
         if not isinstance(self.patience, int) or self.patience < 1:
             raise FedmxError(
                 f"EarlyStopping: patience must be a whole number from 1, not {self.patience!r}"
@@ -55,6 +58,11 @@ class EarlyStopping(Callback):
         Raises:
             FedmxError: the run does not measure it.
         """
+        self._metrics = run.quantities
+        measured = {one.key: one for one in (*run.quantities, *_BESIDES) if one.unit != "text"}
+        if self.measure is not None and self.measure not in measured:
+            raise FedmxError(f"EarlyStopping: {unknown('measure', self.measure, measured)}")
+        self._of = run.quantities[0] if self.measure is None else measured[self.measure]
         if (
             self.measure == "client_accuracy_mean"
             and run.experiment is not None
@@ -74,6 +82,7 @@ class EarlyStopping(Callback):
             del self._values[later]
         if not self._take(round.record()):
             return None
+        of = self._of
         best, at, since = -math.inf, 0, 0
         for number, value in self._values.items():
             since += 1
@@ -82,20 +91,19 @@ class EarlyStopping(Callback):
         if since < self.patience:
             return None
         if at == 0:
-            return f"{self.measure} was not finite in {since} evaluations"
+            return f"{of.key} was not finite in {since} evaluations"
         return (
-            f"{self.measure} is no better than {best * _BETTER[self.measure]:.4g} of round {at} "
+            f"{of.key} is no better than {best * of.sign:.4g} of round {at} "
             f"since {since} evaluation{'s' if since > 1 else ''}"
         )
 
     def _take(self, record: Mapping[str, Any]) -> bool:
         """Keep a round's value if it was measured; NaN and infinities count as the worst."""
-        if self.measure != "train_loss" and record.get("accuracy") is None:
-            return False  # the round was not evaluated
-        value = record.get(self.measure)
-        if value is None or not math.isfinite(value):
-            value = -math.inf * _BETTER[self.measure]
-        self._values[record["round"]] = _BETTER[self.measure] * value
+        of = self._of
+        if of.key != "train_loss" and not is_evaluated(record, self._metrics):
+            return False
+        value = finite(record.get(of.key))
+        self._values[record["round"]] = -math.inf if value is None else of.sign * value
         return True
 
 
@@ -104,21 +112,21 @@ BEST = "best.safetensors"
 
 @dataclass
 class KeepBest(Callback):
-    """Writes the global model whenever its accuracy is a new best.
+    """Writes the global model whenever the first metric has a new best value.
 
-    A file of the same name with the ending ``.json`` holds the model's round, accuracy and SHA-256.
-    A resumed run reads the best model from it, even if its round is after the checkpoint: repeated
-    rounds give the same models.
+    A file of the same name with the ending ``.json`` holds the model's round, this value and
+    SHA-256. A resumed run reads the best model from it, even if its round is after the checkpoint:
+    repeated rounds give the same models.
 
     Attributes:
         path: the file; None: ``best.safetensors`` in the run folder.
         best_round: the round of the best model; 0: none yet.
-        best_accuracy: its accuracy, from 0 to 1.
+        best_value: the metric's value of it; None: none yet.
     """
 
     path: str | Path | None = None
     best_round: int = field(default=0, init=False)
-    best_accuracy: float = field(default=-1.0, init=False)
+    best_value: float | None = field(default=None, init=False)
     _run: Running | None = field(default=None, init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
@@ -132,25 +140,28 @@ class KeepBest(Callback):
             raise FedmxError(
                 "KeepBest: the run has no folder; give a file, as in KeepBest('best.safetensors')"
             )
-        self._run, self.best_round, self.best_accuracy = run, 0, -1.0
+        self._run, self.best_round, self.best_value = run, 0, None
         if self.path is not None:
             self._check_files(begins=run.state.round == 0)
         if run.state.round > 0 and self.model_path.exists() and self._about.exists():
             about = json.loads(self._about.read_text("utf-8"))
-            self.best_round, self.best_accuracy = about["round"], about["accuracy"]
+            self.best_round, self.best_value = about["round"], about[run.quantities[0].key]
 
     def on_round(self, round: Round) -> None:
         """Write the model if it is a new best."""
         if round.stepped_back and self.best_round >= round.round:
-            self.best_accuracy = -1.0  # of a round that was undone
-        if round.accuracy is None or not round.accuracy > self.best_accuracy:
-            return
+            self.best_value = None  # of a round that was undone
         assert self._run is not None
-        self.best_round, self.best_accuracy = round.round, round.accuracy
+        metric = self._run.quantities[0]
+        value = finite(round.evaluation.values.get(metric.key))
+        best = self.best_value
+        if value is None or not (best is None or metric.is_better(value, best)):
+            return
+        self.best_round, self.best_value = round.round, value
         self._run.save_model(self.model_path)
         about = {
             "round": round.round,
-            "accuracy": round.accuracy,
+            metric.key: value,
             "loss": round.loss,
             "model_sha256": round.model_sha256,
         }
@@ -185,22 +196,26 @@ class KeepBest(Callback):
 
 @dataclass
 class ProgressBar(Callback):
-    """Shows the rounds, the accuracy and the remaining time with tqdm.
+    """Shows the rounds, the first metric and the remaining time with tqdm.
 
     In a notebook with ipywidgets it is a widget, otherwise a line of text.
     """
 
     _bar: Any = field(default=None, init=False, repr=False)
+    _metric: Quantity = field(default=metrics_in({})[0], init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
+        self._metric = run.quantities[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the line of text needs no other package
             from tqdm.auto import tqdm
         self._bar = tqdm(total=run.last_round, initial=run.state.round, unit="round", leave=True)
 
     def on_round(self, round: Round) -> None:
-        if round.accuracy is not None:
-            self._bar.set_postfix_str(f"accuracy {round.accuracy:.2%}", refresh=False)
+        of = self._metric
+        if (value := round.evaluation.values.get(of.key)) is not None:
+            text = SHOW[of.unit](value).replace(" ", "")
+            self._bar.set_postfix_str(f"{of.words} {text}", refresh=False)
         self._bar.update(round.round - self._bar.n)
 
     def on_end(self, status: Ending, reason: str) -> None:

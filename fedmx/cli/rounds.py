@@ -30,8 +30,8 @@ from fedmx.cli.output import LogLines, error_text, is_json, is_live, say, show_t
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.quantities import metrics_in
-from fedmx.report.formats import SHOW, duration, mebibytes, percent, plain
+from fedmx.quantities import Quantity, metrics_in
+from fedmx.report.formats import SHOW, duration, finite, mebibytes, plain
 from fedmx.report.summary import document_of
 from fedmx.run import RunFolder
 from fedmx.run.records import plain as plain_record
@@ -212,10 +212,10 @@ RECENT_ROUNDS = 20  # for the estimate of the time that is left
 HISTORY_ROUNDS = 10  # every tenth round stays on a terminal,
 HISTORY_LINES = 20  # or every twentieth and so on, so that about this many lines stay
 SHRINKING = (
-    *("best", "accuracy", "virtual"),  # shorter words
+    *("best", "metric", "virtual"),  # shorter words
     *("down", "up", "flight", "virtual", "best", "best", "epsilon"),  # then columns disappear,
     *("loss", "begun", "staleness", "rate"),
-    *("round", "left"),  # until only round and accuracy are left
+    *("round", "left"),  # until only round and metric are left
 )
 """On a narrow terminal, columns take their next shorter form in this order."""
 
@@ -316,9 +316,10 @@ class ProgressLine:
         self._last = last
         self._may_end_early = may_end_early
         self._round = done
-        self._accuracy: float | None = None
+        self._metric: Quantity | None = None
+        self._value: float | None = None
         self._loss: float | None = None
-        self._best: tuple[float, int] | None = None  # accuracy and round
+        self._best: tuple[float, int] | None = None  # value and round
         self._up_bytes: int | None = None
         self._down_bytes = 0
         self._virtual_s: float | None = None
@@ -330,20 +331,23 @@ class ProgressLine:
 
     def add_round(self, round: Round, folder: RunFolder) -> None:
         """Add a round; at the first call, the bytes before a resume are read from `folder`."""
+        if self._metric is None:
+            self._metric = metrics_in(folder.facts)[0]
         if self._up_bytes is None:
             records = folder.rounds()
             self._up_bytes = sum(record["up_bytes"] for record in records)
             self._down_bytes = sum(record["down_bytes"] for record in records)
             for record in records:
-                self._keep_best(record["accuracy"], record["round"])
+                self._keep_best(self._metric, record)
         else:
             self._up_bytes += round.up_bytes
             self._down_bytes += round.down_bytes
         self._round = round.round
         self._virtual_s = round.clock_elapsed_s if round.virtual else None
-        if round.accuracy is not None:
-            self._accuracy, self._loss = round.accuracy, round.loss
-            self._keep_best(round.accuracy, round.round)
+        values = round.evaluation.values
+        if values:
+            self._value, self._loss = values.get(self._metric.key), round.loss
+            self._keep_best(self._metric, {"round": round.round, **values})
         self._staleness, self._in_flight = round.staleness, round.report.in_flight
         self._epsilon = round.epsilon
         self._updates.append(round.updates)
@@ -352,9 +356,10 @@ class ProgressLine:
             self._ends_s.append(now_s - round.seconds)
         self._ends_s.append(now_s)
 
-    def _keep_best(self, accuracy: float | None, round: int) -> None:
-        if accuracy is not None and (self._best is None or accuracy > self._best[0]):
-            self._best = accuracy, round
+    def _keep_best(self, metric: Quantity, record: Mapping[str, Any]) -> None:
+        value = finite(record.get(metric.key))
+        if value is not None and (self._best is None or metric.is_better(value, self._best[0])):
+            self._best = value, record["round"]
 
     def parts(self) -> list[str]:
         """Return the parts of a plain line."""
@@ -368,15 +373,19 @@ class ProgressLine:
         columns: dict[str, tuple[str, ...]] = {"round": (f"{unit} {at}", at)}
         if self._up_bytes is None:
             return {**columns, "begun": (f"round {self._round + 1} has begun", "")}
-        if self._accuracy is not None:
-            known = percent(self._accuracy)
-            columns["accuracy"] = (f"accuracy {known}", f"acc {known}")
+        metric = self._metric
+        if metric is not None and self._value is not None:
+            known = SHOW[metric.unit](self._value)
+            columns["metric"] = (
+                f"{metric.words} {known}",
+                f"{metric.short or metric.words} {known}",
+            )
         if self._loss is not None:
             columns["loss"] = (f"loss {self._loss:.4f}", "")
-        if self._best is not None:
-            accuracy, round = self._best
-            known = f"best {percent(accuracy)}"
-            if accuracy == self._accuracy:
+        if metric is not None and self._best is not None:
+            value, round = self._best
+            known = f"best {SHOW[metric.unit](value)}"
+            if value == self._value:
                 columns["best"] = ("best so far", "")
             else:
                 columns["best"] = (f"{known} in {unit} {round}", known, "")

@@ -113,17 +113,18 @@ def _of_sweep(path: Path) -> dict[str, Any]:
     try:
         folder = SweepFolder.open(path)
         result = SweepResult.of(folder)
+        metric, best = result.metric, result.best
         text = folder.experiment_path.read_text("utf-8")
     except (FedmxError, OSError) as error:
         return _row(state="damaged", reason=str(error))
     done = sum(one.state == "done" for one in result.states)
-    best = [row["best_accuracy"] for row in result.table() if row["best_accuracy"] is not None]
     state = "running" if folder.process else "done" if result.done else "interrupted"
     return _row(
         experiment=read_settings(text).get("name"),
         state="failed" if result.failed and state != "running" else state,
         reason=f"{done} of {len(result.states)} runs are done, {len(result.failed)} failed",
-        best_accuracy=max(best, default=None),
+        metric=metric.key,
+        best=best,
         started=folder.manifest.started,
         runs=len(result.states),
         runs_done=done,
@@ -155,7 +156,8 @@ def _show(found: list[dict[str, Any]]) -> None:
     from rich.text import Text
 
     from fedmx.cli.output import one_line, show_table
-    from fedmx.report.formats import NOTHING, percent
+    from fedmx.quantities import metrics_in
+    from fedmx.report.formats import NOTHING, value_text
     from fedmx.report.groups import word
 
     columns = shutil.get_terminal_size().columns
@@ -181,11 +183,12 @@ def _show(found: list[dict[str, Any]]) -> None:
         words = (word(path, text) for path, text in given)
         settings = one_line(", ".join(words))
         name = one_line(Path(row["run"]).name)
+        metric = metrics_in({"metrics": [{"key": row["metric"]}]})[0]
         table.add_row(
             Text(name if wide or not settings else f"{name}\n  {settings}"),
             row["state"],
             rounds,
-            percent(row["best_accuracy"]),
+            NOTHING if row["best"] is None else value_text(metric, row["best"]),
             *([] if narrow else [NOTHING if row["age_s"] is None else age(row["age_s"])]),
             *([Text(settings)] if wide and settings else []),
         )
@@ -237,7 +240,8 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     """Return a status as labels and texts; `now` is seconds since 1970."""
     from fedmx.cli.output import one_line
     from fedmx.deployment.membership import listing
-    from fedmx.report.formats import duration, mebibytes, percent, plain
+    from fedmx.quantities import metrics_in
+    from fedmx.report.formats import SHOW, duration, mebibytes, plain
 
     state = status["state"]
     process = f", process {status['pid']}" if status["pid"] is not None else ""
@@ -251,10 +255,10 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
     if status["round"] is not None and state == "running":
         text += f", {unit} {status['round']} is under way"
     found.append((f"{unit}s", text))
-    if status["accuracy"] is not None:
-        found.append(
-            ("model", f"accuracy {percent(status['accuracy'])}, loss {status['loss']:.4f}")
-        )
+    metric = metrics_in(status)[0]
+    if status.get(metric.key) is not None:
+        text = f"{metric.words} {SHOW[metric.unit](status[metric.key])}"
+        found.append(("model", f"{text}, loss {status['loss']:.4f}"))
     if status["epsilon"] is not None:
         found.append(("privacy", f"epsilon {status['epsilon']:.4f} is spent"))
     if state == "interrupted" and status["time"] is not None:
@@ -323,8 +327,8 @@ def report(
     target: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE",
-            help="Count rounds, bytes and time until this accuracy, e.g. 0.98.",
+            metavar="VALUE",
+            help="Count rounds, bytes and time until the metric has this value, e.g. 0.98.",
         ),
     ] = None,
     round: Annotated[
@@ -385,7 +389,7 @@ def report(
         if as_json:
             from fedmx.report.comparison import document
 
-            found = document(compared.folders, compared.target)
+            found = document(compared)
             found |= {} if swept is None else swept.statistics()
             typer.echo(json.dumps({"report": str(path), **found}))
             return

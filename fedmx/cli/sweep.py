@@ -56,8 +56,8 @@ def sweep(
     target: Annotated[
         float | None,
         typer.Option(
-            metavar="SHARE",
-            help="Count rounds and bytes until this accuracy, e.g. 0.98.",
+            metavar="VALUE",
+            help="Count rounds and bytes until the metric has this value, e.g. 0.98.",
         ),
     ] = None,
     at_once: Annotated[

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from fedmx.cli.output import is_live, printable, say, show_table, show_text
 from fedmx.cli.rounds import BAR_COLUMNS, time_left
-from fedmx.report.formats import NOTHING, percent
-from fedmx.report.metrics import METRICS, SHOWN, Show
+from fedmx.report.formats import NOTHING, SHOW, value_text
+from fedmx.report.metrics import Show, shown
 from fedmx.report.statistics import FEWEST_SEEDS
 from fedmx.report.summary import as_text
 from fedmx.sweeps.cells import Cell
@@ -25,7 +25,7 @@ from fedmx.sweeps.processes import RunProgress, SweepProgress
 from fedmx.sweeps.result import SweepResult
 
 WIDE = 100  # columns from which the bar is shown
-MEDIUM = 70  # columns from which the best accuracy is shown
+MEDIUM = 70  # columns from which the best value is shown
 
 
 class SweepLines:
@@ -69,7 +69,8 @@ class SweepLines:
                 cell=ended.run.cell.settings,
                 seed=ended.run.seed,
                 state=ended.state,
-                best_accuracy=ended.best,
+                metric=ended.metric and ended.metric.key,
+                best=ended.best,
                 rounds=ended.rounds,
                 runs=len(progress.runs),
                 done=sum(one.state == "done" for one in progress.runs),
@@ -121,8 +122,7 @@ class CellLines:
             rounds = sum(one.planned if one.state == "done" else one.rounds for one in runs)
             row.append(ProgressBar(max(planned, 1), rounds, width=BAR_COLUMNS))
         if width >= MEDIUM:
-            best = [one.best for one in runs if one.best is not None]
-            row.append(Text(f"best {percent(max(best))}" if best else ""))
+            row.append(Text(_best_text(runs)))
         row.append(Text(_cell_text(self._progress, cell, runs)))
         return row
 
@@ -149,13 +149,22 @@ def _cell_text(progress: SweepProgress, cell: Cell, runs: list[RunProgress]) -> 
     return "waiting"
 
 
+def _best_text(runs: list[RunProgress]) -> str:
+    """Return the best value of a cell's runs; empty: there is none yet."""
+    metric = next((one.metric for one in runs if one.metric is not None), None)
+    best = None if metric is None else metric.best(one.best for one in runs)
+    return "" if metric is None or best is None else f"best {value_text(metric, best)}"
+
+
 def _ended_text(one: RunProgress) -> str:
     """Return how a run ended."""
     if one.state == "failed":
         return printable(f"{one.run}: failed: {one.reason}")
     if one.state != "done":
         return printable(f"{one.run}: {one.state} after round {one.rounds}")
-    best = "not evaluated" if one.best is None else f"best accuracy {percent(one.best)}"
+    best = "not evaluated"
+    if one.metric is not None and one.best is not None:
+        best = f"best {one.metric.words} {SHOW[one.metric.unit](one.best)}"
     return printable(f"{one.run}: {best} in {one.rounds} rounds")
 
 
@@ -167,9 +176,8 @@ Row = Mapping[str, Any]
 def show_result(result: SweepResult) -> None:
     """Print the statistics of the cells and of the pairs of arms."""
     found = result.statistics()
-    for metric in (one for one in SHOWN if one in result.metrics):
-        of = METRICS[metric]
-        name = of.named(result.target)
+    for metric, of in shown(result.metric, result.target).items():
+        name = of.title
         cells = [row for row in found["cells"] if row["metric"] == metric]
         pairs = [row for row in found["comparisons"] if row["metric"] == metric]
         typer.echo(f"{name}: each cell over its seeds")

@@ -322,8 +322,11 @@ class StopKeys(TypedDict, total=False):
     client_accuracy: float | None
     """Mean over the clients of the accuracy on each client's own test samples; needs
     compute.evaluate.per_client, and so a simulation."""
+    metric: dict | None
+    """Values of metrics to reach, e.g. {rmse: 0.5}: at most this value if lower is better,
+    otherwise at least."""
     patience: int | None
-    """Rounds without a new best test accuracy."""
+    """Rounds without a new best value of the first metric, as of the test accuracy."""
 
 class ComputeKeys(TypedDict, total=False):
     """The model, the data, and how a client trains."""

@@ -68,6 +68,12 @@ class Key:
         return typing.get_origin(self.field.annotation) is tuple
 
     @property
+    def takes_mapping(self) -> bool:
+        """Whether a mapping without fixed keys is a value."""
+        kinds = (self.field.annotation, *typing.get_args(self.field.annotation))
+        return any(typing.get_origin(kind) is dict for kind in kinds)
+
+    @property
     def rules(self) -> Rules:
         """What digests and forks do with it."""
         return next((one for one in self.field.metadata if isinstance(one, Rules)), Rules())
@@ -202,11 +208,14 @@ def _place(location: Where, root: type[Section]) -> Where:
     """Return the place of a problem: pydantic's location without the names of union branches."""
     here: type[Section] | None = root
     where: Where = ()
+    in_mapping = False
     for part in location:
-        if here is None and not isinstance(part, int):
+        if here is None and not in_mapping and not isinstance(part, int):
             break
         where = (*where, part)
-        here = _section_below(here, part) if here else None
+        key = keys_in(here).get(str(part)) if here else None
+        here = None if key is None else key.section
+        in_mapping = key is not None and key.takes_mapping
     return where
 
 

@@ -138,7 +138,9 @@ class _Override:
                 inside = {}
             elif key.takes_component and inside is None:
                 self._refuse(self.path, f"no component is named yet; set {dotted(here)}=NAME first")
-            if not key.takes_component and not isinstance(inside, list | tuple):
+            elif key.takes_mapping:
+                inside = inside or {}
+            elif not key.takes_component and not isinstance(inside, list | tuple):
                 self._refuse(self.path, f"{dotted(here)} is a single value and has no keys")
         return inside, key.section
 

@@ -98,8 +98,15 @@ class StopSection(Section):
     client_accuracy: Share | None = None
     """Mean over the clients of the accuracy on each client's own test samples; needs
     `compute.evaluate.per_client`, and so a simulation."""
+    metric: Annotated[
+        dict[str, Annotated[float, Field(strict=True)]] | None,
+        Takes("numbers by the names of metrics"),
+        Rules("unless default"),
+    ] = None
+    """Values of [metrics](metrics.md) to reach, e.g. `{rmse: 0.5}`: at most this value if lower is
+    better, otherwise at least."""
     patience: Annotated[Count | None, Rules("unless default")] = None
-    """Rounds without a new best test accuracy."""
+    """Rounds without a new best value of the first metric, as of the test accuracy."""
 
     @property
     def is_set(self) -> bool:

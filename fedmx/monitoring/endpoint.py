@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.monitoring.monitor import BUCKETS_S, Monitor
-from fedmx.quantities import LASTING
+from fedmx.quantities import lasting
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -253,7 +253,7 @@ class _Collector:
             ),
             *(
                 (f"{one.key}{'_ratio' * (one.unit == 'share')}", one.title, status.get(one.key))
-                for one in LASTING
+                for one in lasting(self._monitor.metrics)
             ),
             ("tasks_in_flight", "Tasks after the last version of the model.", status["in_flight"]),
             ("staleness", "Mean staleness in the last version.", status["staleness"]),

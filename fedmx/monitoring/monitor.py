@@ -9,13 +9,13 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fedmx.log import Log
-from fedmx.quantities import last_values
+from fedmx.quantities import Quantity, last_values, metrics_in
 from fedmx.run.durable import mode_in
 
 
@@ -158,6 +158,9 @@ class Monitor:
         name: the name of the experiment.
         rounds: the number of the last round.
         clients: returns the clients at this moment; called by any thread.
+
+    Attributes:
+        metrics: those of the model; the first one stands for it.
     """
 
     def __init__(self, run: str, name: str, rounds: int, clients: Callable[[], ClientsNow]) -> None:
@@ -165,6 +168,7 @@ class Monitor:
         self.name = name
         self.rounds = rounds
         self.clients = clients
+        self.metrics: Sequence[Quantity] = metrics_in({})
         self.started = time.time()
         self._lock = threading.Lock()
         self._under_way: int | None = None
@@ -204,7 +208,7 @@ class Monitor:
             for number, limit in enumerate(BUCKETS_S):
                 self._buckets[number] += record["seconds"] <= limit
             self._updates += fates_of(record)
-            self._measured |= last_values([record])
+            self._measured |= last_values([record], self.metrics)
 
     def counts(self) -> RoundCounts:
         """Return the counts."""
@@ -227,6 +231,7 @@ class Monitor:
             "round": under_way,
             "awaits": self._awaits,
             "rounds": self.rounds,
+            "metrics": [one.fact() for one in self.metrics],
             **rounds,
             "rounds_done": done,
             **of_clients(replace(now, waiting_for="") if reason else now),

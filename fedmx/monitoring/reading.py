@@ -21,7 +21,7 @@ from fedmx.monitoring.monitor import (
     of_rounds,
     resident_bytes,
 )
-from fedmx.quantities import last_values
+from fedmx.quantities import last_values, metrics_in
 from fedmx.run import RunFolder
 from fedmx.run.released import Released
 
@@ -53,7 +53,11 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
         "sent_bytes": sum(one["down_bytes"] for one in records),
         "started": folder.facts.get("started"),
     }
-    measured = {**last_values(records), "epsilon": max(_spent(folder, records), default=None)}
+    metrics = metrics_in(folder.facts)
+    measured = {
+        **last_values(records, metrics),
+        "epsilon": max(_spent(folder, records), default=None),
+    }
     updates = sum(map(fates_of, records), Counter(dict.fromkeys(FATES, 0)))
     return {
         "format": FORMAT,
@@ -63,6 +67,7 @@ def status_of_run(path: str | Path) -> dict[str, Any]:
         "state": state,
         "reason": folder.reason,
         "rounds": experiment["rounds"],
+        "metrics": [one.fact() for one in metrics],
         **of_rounds(records[-RECENT_ROUNDS:], measured, {fate: updates[fate] for fate in FATES}),
         "memory_bytes": resident_bytes(pid) if pid is not None and state == "running" else None,
         "pid": pid if state == "running" else None,

@@ -15,7 +15,7 @@ from rich.text import Text
 from fedmx.display import csv_text, frame, same_keys
 from fedmx.errors import FedmxError
 from fedmx.quantities import figures
-from fedmx.report.curves import BY_CLIENT, named, plot
+from fedmx.report.curves import named, plot
 from fedmx.report.groups import (
     Group,
     common_client_target,
@@ -26,7 +26,7 @@ from fedmx.report.groups import (
 from fedmx.report.metrics import Pairs
 from fedmx.report.paper import Columns, latex_table, write_figures, write_output
 from fedmx.report.results import group_verdict, verdict
-from fedmx.report.summary import ABSENT, Point, RunSummary
+from fedmx.report.summary import ABSENT, Point, RunSummary, by_common_metric
 from fedmx.report.svg import PAPER
 from fedmx.run import RunError, RunFolder
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _MOST_COLUMNS = 4  # more groups have a row each instead of a column
-_IN_ROWS = ("Final accuracy", "Best accuracy", "Final loss")
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,8 @@ class Comparison:
 
     Attributes:
         groups: the runs.
-        target: the accuracy, 0 to 1, to which rounds, bytes and time are counted; None: none.
-        client_target: the same for the mean over clients.
+        target: the value of their metric to which rounds, bytes and time are counted; None: none.
+        client_target: the same of the accuracy in the mean over clients.
         pairs: the groups that are compared, seed by seed.
         title: what all runs together are; empty: nothing in particular.
     """
@@ -62,18 +61,19 @@ class Comparison:
 
         Args:
             folders: one or more.
-            target: an accuracy, 0 to 1, on all test samples and in the mean over clients. None: the
-                lowest ``stop.accuracy`` and the lowest ``stop.client_accuracy`` of the experiments.
+            target: a value of their metric, of an accuracy also in the mean over clients. None: the
+                easiest one in ``stop`` of the experiments.
 
         Raises:
             RunError: a run cannot be read, or there is none.
+            FedmxError: the runs have no metric in common.
         """
         if not folders:
             raise RunError("a report needs at least one run; give the folder of one")
         labels = [run.name for run in folders]
         if len(set(labels)) < len(labels):
             labels = [str(run.path) for run in folders]
-        runs = [RunSummary.of(run) for run in folders]
+        runs = by_common_metric([RunSummary.of(run) for run in folders])
         targets = common_target(runs, target), common_client_target(runs, target)
         groups = grouped(runs, labels)
         pairs = [(later, earlier) for earlier, later in combinations(groups, 2)]
@@ -112,11 +112,13 @@ class Comparison:
 
     def curves(self) -> list[dict[str, Any]]:
         """Return one row for each run and round; units as in `table`, totals since the start."""
-        return [
-            {**which, **_point_row(point)}
-            for run, which in self._runs_and_settings()
-            for point in run.points
-        ]
+        return same_keys(
+            [
+                {**which, **_point_row(run, point)}
+                for run, which in self._runs_and_settings()
+                for point in run.points
+            ]
+        )
 
     def text(self) -> Table:
         """Return a rich table with a column for each group, or a row if there are many.
@@ -138,7 +140,9 @@ class Comparison:
             for label, cells in [("Verdict", verdicts), *rows]:
                 table.add_row(label, *map(_literal, cells))
             return table
-        shown = [(label, cells) for label, cells in rows if label in _IN_ROWS]
+        words = self.runs[0].metric.words
+        chosen = (f"Final {words}", f"Best {words}", "Final loss")
+        shown = [(label, cells) for label, cells in rows if label in chosen]
         for label, _ in shown:
             table.add_column(label, justify="right")
         table.add_column("Verdict", overflow="fold")
@@ -164,14 +168,15 @@ class Comparison:
         return frame(self.curves())
 
     def plot(
-        self, measure: str = "accuracy", against: str = "rounds", axes: Axes | None = None
+        self, measure: str | None = None, against: str = "rounds", axes: Axes | None = None
     ) -> Axes:
         """Draw a line for each group, with its name at the end.
 
         For several seeds, the line is the mean, and the range is shaded.
 
         Args:
-            measure: ``accuracy``, ``loss`` or ``accuracy by client``.
+            measure: a metric by its key, ``loss`` or ``accuracy by client``; None: the first metric
+                that all runs have.
             against: ``rounds``, ``bytes``, ``machine time`` or ``virtual time``.
             axes: axes of matplotlib to draw on; None: those of a new figure of pyplot.
 
@@ -181,14 +186,14 @@ class Comparison:
         Raises:
             FedmxError: there is no such measure or axis, or no run has values of it.
         """
-        chosen, axis = named(measure, against)
+        chosen, axis = named(self.runs, measure, against)
         if axes is None:
             from matplotlib import pyplot
 
             axes = pyplot.subplots(layout="constrained")[1]
-        target = self.client_target if chosen is BY_CLIENT else self.target
-        if not plot(axes, self.groups, chosen, axis, target, look=PAPER):
-            raise FedmxError(f"no run has values of {measure} against {against}")
+        level = chosen.level((self.target, self.client_target))
+        if not plot(axes, self.groups, chosen, axis, level, look=PAPER):
+            raise FedmxError(f"no run has values of {chosen.key} against {against}")
         return axes
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
@@ -241,31 +246,25 @@ def _run_row(run: RunSummary, target: float | None) -> dict[str, Any]:
     }
 
 
-def _point_row(point: Point) -> dict[str, Any]:
+def _point_row(run: RunSummary, point: Point) -> dict[str, Any]:
     names = ("round", "accuracy", "loss", "train_loss", "client_accuracy_mean")
+    metrics = (one for one in run.metrics if one.optional and one.unit != "text")
     return {
         **{name: getattr(point, name) for name in names},
+        **{one.key: point.value(one) for one in metrics},
         "bytes": int(point.bytes),
         "time_s": point.time_s,
         "virtual_s": point.virtual_s,
     }
 
 
-def document(runs: Sequence[RunFolder], target_accuracy: float | None = None) -> dict[str, Any]:
+def document(compared: Comparison) -> dict[str, Any]:
     """Return ``target`` and ``runs``: the figures of each run, and its points, for scripts.
 
     Shares are from 0 to 1, times in seconds, sizes in bytes; None: not measured.
-
-    Args:
-        runs: the runs.
-        target_accuracy: see `Comparison.of`.
-
-    Raises:
-        RunError: a run cannot be read.
     """
-    summaries = [RunSummary.of(run) for run in runs]
-    target = common_target(summaries, target_accuracy)
-    return {"target": target, "runs": [_record(run, target) for run in summaries]}
+    target = compared.target
+    return {"target": target, "runs": [_record(run, target) for run in compared.runs]}
 
 
 def _record(run: RunSummary, target: float | None) -> dict[str, Any]:

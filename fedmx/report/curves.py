@@ -1,4 +1,4 @@
-"""Curves of accuracy and loss against rounds, bytes and time."""
+"""Curves of metrics and the loss against rounds, bytes and time."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
+from fedmx.quantities import Quantity
 from fedmx.report.formats import MIB, duration, mebibytes, number
 from fedmx.report.groups import Group
 from fedmx.report.html import Html
-from fedmx.report.summary import Point, RunSummary, deviation, points_of
+from fedmx.report.summary import Curve, Point, RunSummary, deviation, points_of
 from fedmx.report.svg import (
     COLOURS,
     PAGE,
@@ -29,29 +30,43 @@ from fedmx.report.svg import (
     new_figure,
     style_axes,
 )
+from layers.compute.evaluation import ACCURACY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+Targets = tuple[float | None, float | None]
+"""Two targets: of the metric on all test samples, and of the accuracy in the mean over clients."""
 
 
 class Measure(NamedTuple):
     """A quantity on the vertical axis.
 
     Attributes:
+        key: for programs.
         name: in captions.
         label: on the axis, with the unit.
         value: of a round; None where it was not measured.
         faint: a second quantity, drawn as a thinner line.
         band: how far a shaded band extends above and below the line of a single run.
         share: whether it is in percent, and its axis limited to 0 to 100 %.
+        target: which of the targets is one of it; None: neither.
     """
 
+    key: str
     name: str
     label: str
     value: Callable[[Point], float | None]
     faint: Callable[[Point], float | None] | None = None
     band: Callable[[Point], float | None] | None = None
     share: bool = False
+    target: int | None = None
+
+    def level(self, targets: Targets) -> float | None:
+        """Return the target on the vertical axis; None: there is none."""
+        level = None if self.target is None else targets[self.target]
+        return _percent(level) if self.share else level
 
     def text(self, value: float) -> str:
         """Return a value with its unit."""
@@ -78,27 +93,49 @@ def _percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
+LOSS = Measure("loss", "Loss", "loss", lambda p: p.loss, lambda p: p.train_loss)
 BY_CLIENT = Measure(
+    "accuracy by client",
     "Accuracy by client",
     "accuracy, mean over clients, %",
     lambda p: _percent(p.client_accuracy_mean),
     band=lambda p: _percent(deviation(p.client_accuracy_variance)),
     share=True,
+    target=1,
 )
 PERSONAL = Measure(
+    "personal accuracy",
     "Personal accuracy",
     "personal accuracy, mean over clients, %",
     lambda p: _percent(p.measured.get("personal_accuracy_mean")),
     band=lambda p: _percent(deviation(p.measured.get("personal_accuracy_variance"))),
     share=True,
 )
-MEASURES = (
-    Measure("Accuracy", "accuracy, %", lambda p: _percent(p.accuracy), share=True),
-    Measure("Loss", "loss", lambda p: p.loss, lambda p: p.train_loss),
-    BY_CLIENT,
-    PERSONAL,
-    Measure("Privacy spent", "epsilon", lambda p: p.measured.get("epsilon")),
-)
+PRIVACY = Measure("privacy spent", "Privacy spent", "epsilon", lambda p: p.measured.get("epsilon"))
+
+
+def measures_of(runs: Sequence[Curve]) -> list[Measure]:
+    """Return what is drawn: first the metric that stands for the models, and the loss."""
+    metrics = {one.key: one for run in runs for one in run.metrics if one.unit != "text"}
+    first = runs[0].metric.key
+    found = {key: _of(one, 0 if key == first else None) for key, one in metrics.items()}
+    personal = PERSONAL._replace(target=0 if first == ACCURACY else None)
+    drawn = [found.pop(first), LOSS, *found.values(), BY_CLIENT, personal, PRIVACY]
+    return list({one.key: one for one in drawn}.values())
+
+
+def _of(metric: Quantity, target: int | None) -> Measure:
+    """Return the curve of a metric."""
+    if metric.key == LOSS.key:
+        return LOSS._replace(target=target)
+    if metric.unit == "share":
+        value, label = (lambda p: _percent(p.value(metric))), f"{metric.words}, %"
+    else:
+        value, label = (lambda p: p.value(metric)), metric.words
+    share = metric.unit == "share"
+    return Measure(metric.key, metric.label, label, value, share=share, target=target)
+
+
 AXES = (
     Axis("rounds", lambda p: p.round, (("round", 1),)),
     Axis(
@@ -112,13 +149,14 @@ AXES = (
 )
 
 
-def named(measure: str, against: str) -> tuple[Measure, Axis]:
-    """Return a measure and an axis by their names in lower case.
+def named(runs: Sequence[Curve], measure: str | None, against: str) -> tuple[Measure, Axis]:
+    """Return a measure of some runs and an axis by their names; None: the first measure.
 
     Raises:
         FedmxError: a name is unknown.
     """
-    measures = {one.name.lower(): one for one in MEASURES}
+    measures = {one.key: one for one in measures_of(runs)}
+    measure = next(iter(measures)) if measure is None else measure
     axes = {one.name: one for one in AXES}
     for what, name, known in (("measure", measure, measures), ("axis", against, axes)):
         if name not in known:
@@ -225,7 +263,7 @@ def plot(
         groups: the groups of runs.
         measure: on the vertical axis.
         axis: the horizontal axis.
-        target: an accuracy to draw as a horizontal line.
+        target: where to draw a horizontal line; see `Measure.level`.
         mark: a round of the last run to draw as a vertical line.
         look: the colours.
         points: the font size of the lines' names.
@@ -248,8 +286,8 @@ def plot(
             ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
     if not heights and not faint:
         return []
-    if target is not None and measure.share:
-        axes.axhline(100 * target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
+    if target is not None:
+        axes.axhline(target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
     at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
     if at is not None:
         axes.axvline(at / scale, color=look.ink, linewidth=0.8, linestyle=":")
@@ -376,7 +414,8 @@ def _widened(low: float, high: float, least: float) -> tuple[float, float]:
 
 def plot_records(
     records: Iterable[Mapping[str, Any]],
-    measure: str,
+    metrics: Sequence[Quantity],
+    measure: str | None,
     against: str,
     *,
     axes: Axes | None = None,
@@ -387,15 +426,16 @@ def plot_records(
     Raises:
         FedmxError: there is no such measure, or no round has it.
     """
-    height, axis = named(measure, against)
+    curve = Curve(points_of(list(records), metrics), metrics)
+    height, axis = named([curve], measure, against)
     pairs = [
         (x, y)
-        for point in points_of(list(records))
+        for point in curve.points
         if (x := axis.value(point)) is not None and (y := height.value(point)) is not None
     ]
     if not pairs:
         raise FedmxError(
-            f"plot: no round has {measure} against {against} yet; run the simulation first, or "
+            f"plot: no round has {height.key} against {against} yet; run the simulation first, or "
             f"give another axis ({', '.join(one.name for one in AXES)})"
         )
     if axes is None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedmx.report.curves import AXES, BY_CLIENT, FEW_SEEDS, MEASURES, draw
+from fedmx.report.curves import AXES, FEW_SEEDS, Targets, draw, measures_of
 from fedmx.report.fork import Branches
-from fedmx.report.formats import target_percent
+from fedmx.report.formats import target_percent, target_text
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join
-from fedmx.report.results import Targets
 from fedmx.report.svg import captioned, sample
 
 
@@ -18,20 +17,19 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
 
     Args:
         groups: the groups of runs.
-        targets: accuracies to draw as horizontal lines.
+        targets: to draw as horizontal lines.
         fork: a single run that is a fork; it is drawn with its parent run.
     """
-    target, client_target = targets
     mark = None
     if fork is not None:
         pairs = zip(*fork.curves(), strict=True)
         groups = [Group.alone(run, label) for run, label in pairs]
         mark = fork.origin.round or None
+    measures = measures_of([run for group in groups for run in group.runs])
     drawn: dict[str, list[Html]] = {}
     for axis in AXES:
-        for measure in MEASURES:
-            level = client_target if measure is BY_CLIENT else target
-            svg = draw(groups, measure, axis, level, mark)
+        for measure in measures:
+            svg = draw(groups, measure, axis, measure.level(targets), mark)
             if svg is not None:
                 figure = captioned(f"{measure.name} against {axis.name}", svg)
                 drawn.setdefault(axis.name, []).append(figure)
@@ -84,7 +82,10 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
             keys.append("thin after its end: a single seed")
     elif any(run.final_by_client for run in runs):
         keys.append("shaded: one standard deviation over the clients")
-    drawn = dict.fromkeys(target_percent(one) for one in targets if one is not None)
+    target, client_target = targets
+    drawn = {} if target is None else {target_text(runs[0].metric, target): None}
+    if client_target is not None:
+        drawn[target_percent(client_target)] = None
     if drawn:
         keys.append(f"dashed: target, {' and '.join(drawn)}")
     if mark is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedmx.report.formats import NOTHING
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join, table
-from fedmx.report.metrics import METRICS, SHOWN, Metric, Pairs, Show, compare_pair, metrics_for
+from fedmx.report.metrics import Metric, Pairs, Show, compare_pair, shown
 from fedmx.report.svg import INK, RUN, captioned, html_of, new_figure, style_axes
 
 if TYPE_CHECKING:
@@ -37,21 +37,19 @@ def differences_section(groups: Sequence[Group], pairs: Pairs, target: float | N
     Args:
         groups: the groups of runs.
         pairs: the groups that are compared.
-        target: the accuracy to which rounds and bytes are counted.
+        target: the value of their metric to which rounds and bytes are counted.
     """
     parts: list[Child] = []
-    for name in (one for one in SHOWN if one in metrics_for(target)):
-        metric = METRICS[name]
+    for metric in shown(groups[0].runs[0].metric, target).values():
         compared = [
             Difference(first, second, found)
             for first, second in pairs
-            if (found := compare_pair(metric, first, second, target)) is not None
+            if (found := compare_pair(metric, first, second)) is not None
         ]
         if compared:
-            title = metric.named(target)
-            parts += [element("h3", title[:1].upper() + title[1:])]
-            parts += [_figure(compared, metric, title), _table(compared, metric)]
-            parts.append(_over_seeds(groups, metric, target))
+            parts += [element("h3", metric.title[:1].upper() + metric.title[1:])]
+            parts += [_figure(compared, metric), _table(compared, metric)]
+            parts.append(_over_seeds(groups, metric))
     if not parts:
         return None
     words = (
@@ -63,7 +61,7 @@ def differences_section(groups: Sequence[Group], pairs: Pairs, target: float | N
     return element("section", heading, element("p", words, class_="quiet"), *parts)
 
 
-def _figure(compared: Sequence[Difference], metric: Metric, title: str) -> Html | None:
+def _figure(compared: Sequence[Difference], metric: Metric) -> Html | None:
     """Return a line for each interval, around a line at 0; None: there are none, or too many."""
     drawn = [one for one in compared if one.found.difference.low is not None]
     if not drawn or len(drawn) > _MOST_DRAWN:
@@ -84,13 +82,13 @@ def _figure(compared: Sequence[Difference], metric: Metric, title: str) -> Html 
                 color=RUN[0],
                 markerfacecolor=RUN[0] if significant else "none",
             )
-        style_axes(axes, f"difference of {title}", "")
+        style_axes(axes, f"difference of {metric.title}", "")
         axes.set_yticks(range(len(drawn)), [one.name for one in drawn], parse_math=False)
         axes.set_ylim(len(drawn) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
-        svg = html_of(figure, f"Differences of {title}")
-    caption = f"Differences of {title}; filled: the interval excludes 0"
-    return captioned(caption, svg, f"differences-{title}", wide=True)
+        svg = html_of(figure, f"Differences of {metric.title}")
+    caption = f"Differences of {metric.title}; filled: the interval excludes 0"
+    return captioned(caption, svg, f"differences-{metric.title}", wide=True)
 
 
 def _table(compared: Sequence[Difference], metric: Metric) -> Html:
@@ -109,13 +107,13 @@ def _table(compared: Sequence[Difference], metric: Metric) -> Html:
     return element("details", element("summary", f"{len(compared)} differences"), made)
 
 
-def _over_seeds(groups: Sequence[Group], metric: Metric, target: float | None) -> Html:
+def _over_seeds(groups: Sequence[Group], metric: Metric) -> Html:
     """Return the medians and interquartile means of the groups."""
     from fedmx.report.statistics import summarise
 
     rows: list[list[Child]] = []
     for group in groups:
-        values = [value for run in group.ended if (value := metric.of(run, target)) is not None]
+        values = [value for run in group.ended if (value := metric.of(run)) is not None]
         found = summarise(values)
         seeds = f"{found.reached} of {found.seeds}" if found.reached < found.seeds else found.seeds
         texts = [_with_interval(one, metric.show) for one in (found.median, found.iqm)]

@@ -104,7 +104,7 @@ class Branches:
         if origin is None:
             return None
         parent = origin.parent()
-        return cls(origin, run, None if parent is None else RunSummary.of(parent))
+        return cls(origin, run, None if parent is None else RunSummary.of(parent).by(run.metric))
 
     def curves(self) -> tuple[list[RunSummary], list[str]]:
         """Return the runs to draw, and their names; the fork starts where it leaves its parent."""

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from layers.compute.evaluation import ACCURACY
+
+if TYPE_CHECKING:
+    from fedmx.quantities import Quantity
 
 MIB = 2**20
 NOTHING = "–"
@@ -29,6 +35,20 @@ def percent(share: float | None, decimals: int = 2) -> str:
 def target_percent(share: float) -> str:
     """Return a target in percent without zeros: 0.98 is ``98 %``, 0.985 is ``98.5 %``."""
     return f"{100 * share:.4g} %"
+
+
+def target_text(metric: Quantity, target: float) -> str:
+    """Return a target of a metric, as ``98 %`` of the accuracy, or ``rmse 0.5``."""
+    return _named(metric, (target_percent if metric.unit == "share" else number)(target))
+
+
+def value_text(metric: Quantity, value: float | None) -> str:
+    """Return a value of a metric, as ``98.12 %`` of the accuracy, or ``rmse 0.5123``."""
+    return _named(metric, SHOW[metric.unit](value))
+
+
+def _named(metric: Quantity, text: str) -> str:
+    return text if metric.key == ACCURACY else f"{metric.words} {text}"
 
 
 def number(value: float | None) -> str:

@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from fedmx.errors import FedmxError
-from fedmx.quantities import QUANTITIES
+from fedmx.quantities import QUANTITIES, Quantity
 from fedmx.report.formats import (
     NOTHING,
     SHOW,
@@ -22,6 +22,7 @@ from fedmx.report.formats import (
     percent,
     plain,
     target_percent,
+    target_text,
 )
 from fedmx.report.summary import (
     ABSENT,
@@ -33,6 +34,7 @@ from fedmx.report.summary import (
     as_text,
     compared,
 )
+from layers.compute.evaluation import ACCURACY, LOSS
 
 _SAME_RESULT = ("name", "executor", "run")  # what does not change a result
 _FIRST = "logic"  # the section that is compared most often comes first in a name
@@ -238,6 +240,16 @@ class FigureRow:
         return Cell(self.show(sum(known) / len(known)), ", ".join(parts))
 
 
+def further(runs: Sequence[RunSummary]) -> list[Quantity]:
+    """Return what has a row besides the metric that stands for the model: the other metrics, and
+    what else was measured."""
+    found = {one.key: one for run in runs for one in run.metrics} | {
+        one.key: one for one in QUANTITIES if one.optional
+    }
+    first = runs[0].metric.key
+    return [one for one in found.values() if one.label and one.key != first]
+
+
 def rows_of(
     runs: Sequence[RunSummary], target: float | None, client_target: float | None = None
 ) -> list[FigureRow]:
@@ -251,20 +263,22 @@ def rows_of(
         return FigureRow(label, [so_far(run, show(value)) for run, value in pairs], values, show)
 
     by_client = [run.final_by_client for run in runs]
+    metric = runs[0].metric
+    show = SHOW[metric.unit]
     rows = [
         FigureRow("Status", [run.status for run in runs]),
         FigureRow("Rounds", [rounds_text(run) for run in runs]),
-        last("Final accuracy", [run.final_accuracy for run in runs], percent),
+        last(f"Final {metric.words}", [run.value(run.final) for run in runs], show),
         FigureRow(
-            "Best accuracy",
+            f"Best {metric.words}",
             [
-                so_far(run, f"{percent(b.accuracy)} (round {b.round})")
+                so_far(run, f"{show(run.value(b))} (round {b.round})")
                 if (b := run.best)
                 else NOTHING
                 for run in runs
             ],
-            [run.best_accuracy for run in runs],
-            percent,
+            [run.best_value for run in runs],
+            show,
         ),
         last(
             "Final accuracy by client, mean",
@@ -276,9 +290,8 @@ def rows_of(
             [point.client_accuracy_variance if point else None for point in by_client],
         ),
         *(
-            last(one.label, [run.last(one.key) for run in runs], SHOW[one.unit])
-            for one in QUANTITIES
-            if one.label
+            last(one.label, [run.last(one) for run in runs], SHOW[one.unit])
+            for one in further(runs)
         ),
         last("Final loss", [run.final_loss for run in runs]),
     ]
@@ -295,7 +308,7 @@ def rows_of(
     rows.append(row("Virtual time", [run.virtual_s for run in runs], duration))
     if target is not None:
         points = [run.reached(target) for run in runs]
-        rows += _target_rows(f"To {target_percent(target)}", runs, points)
+        rows += _target_rows(f"To {target_text(metric, target)}", runs, points)
     if client_target is not None:
         points = [run.reached_by_clients(client_target) for run in runs]
         rows += _target_rows(f"To {target_percent(client_target)}, mean over clients", runs, points)
@@ -321,32 +334,53 @@ def compare_groups(
     return [(row.label, [row.cell(members, ended) for members in places]) for row in rows]
 
 
-def check_target(target: float) -> None:
-    """Check that a target is an accuracy, as 0.98.
+def check_target(metric: Quantity, target: float) -> None:
+    """Check that a target is a value of a metric, as 0.98 of an accuracy.
 
     Raises:
-        FedmxError: it is not; it may have been given in percent.
+        FedmxError: it is not; a share may have been given in percent.
     """
-    if not 0 < target <= 1:
-        raise FedmxError(f"target: must be an accuracy from 0 to 1, as 0.98, not {target:g}")
+    if metric.unit == "share" and not 0 < target <= 1:
+        article = "an" if metric.words[0] in "aeiou" else "a"
+        raise FedmxError(
+            f"target: must be {article} {metric.words} from 0 to 1, as 0.98, not {target:g}"
+        )
+    if not math.isfinite(target):
+        raise FedmxError(f"target: must be a finite number, not {target:g}")
 
 
 def common_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
-    """Return the target of all runs: the given one, or the lowest ``stop.accuracy``.
+    """Return the target of all runs: the given one, or the easiest one at which they end.
 
     Raises:
-        FedmxError: the given one is no accuracy.
+        FedmxError: the given one is no value of their metric.
     """
+    metric = runs[0].metric
     if given is not None:
-        check_target(given)
-    return _lowest(runs, "stop.accuracy") if given is None else given
+        check_target(metric, given)
+        return given
+    return easiest(metric, [run.settings for run in runs])
 
 
 def common_client_target(runs: Sequence[RunSummary], given: float | None = None) -> float | None:
     """Return the target of the mean over clients; None if no run has measured that mean."""
     if not any(run.final_by_client for run in runs):
         return None
-    return _lowest(runs, "stop.client_accuracy") if given is None else given
+    if given is not None and runs[0].metric.key == ACCURACY:
+        return given
+    return min(_numbers("stop.client_accuracy", [run.settings for run in runs]), default=None)
+
+
+def easiest(metric: Quantity, settings: Sequence[Mapping[str, Any]]) -> float | None:
+    """Return the target of a metric, in the ``stop`` of some experiments, that is reached first."""
+    own = metric.key in (ACCURACY, LOSS)
+    found = _numbers(f"stop.{metric.key}" if own else f"stop.metric.{metric.name}", settings)
+    return min(found, key=lambda target: metric.sign * target, default=None)
+
+
+def _numbers(path: str, settings: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Return the numbers that some experiments have at a path."""
+    return [number for one in settings if (number := finite(one.get(path))) is not None]
 
 
 def rounds_text(run: RunSummary) -> str:
@@ -407,8 +441,3 @@ def _compression_rows(label: str, sizes: Sequence[Compression | None]) -> list[F
 
 def _compared(ratio: float | None) -> str:
     return NOTHING if ratio is None else compared(ratio)
-
-
-def _lowest(runs: Sequence[RunSummary], setting: str) -> float | None:
-    named = [finite(run.settings.get(setting)) for run in runs]
-    return min((target for target in named if target is not None), default=None)

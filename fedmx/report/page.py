@@ -34,7 +34,7 @@ _MOST_DETAILED = 12  # runs on a page with their timelines and clients; each has
 def write_report(
     runs: Sequence[RunFolder],
     path: str | Path,
-    target_accuracy: float | None = None,
+    target: float | None = None,
     round: int | None = None,
 ) -> None:
     """Write one HTML file about one run, or about several side by side.
@@ -44,9 +44,7 @@ def write_report(
     Args:
         runs: one run or more.
         path: the file to write.
-        target_accuracy: the accuracy (0 to 1) to which rounds, bytes and time are counted, on all
-            test samples and in the mean over clients. None: the lowest ``stop.accuracy`` and the
-            lowest ``stop.client_accuracy`` of the experiments.
+        target: the value to which rounds, bytes and time are counted; see `Comparison.of`.
         round: the round whose timeline is drawn; None: one of median duration.
 
     Raises:
@@ -54,7 +52,7 @@ def write_report(
         FedmxError: the name has another ending, or the file exists and is not fedmx's.
     """
     check_output(Path(path), "a report is HTML", (".html", ".htm"))
-    write_page(Comparison.of(runs, target_accuracy), path, round)
+    write_page(Comparison.of(runs, target), path, round)
 
 
 def write_page(compared: Comparison, path: str | Path, round: int | None = None) -> None:

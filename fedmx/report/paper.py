@@ -11,10 +11,11 @@ from typing import Literal, NamedTuple
 
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
-from fedmx.report.curves import AXES, BY_CLIENT, MEASURES, Axis, Measure, plot
-from fedmx.report.formats import MIB, plain, target_percent
+from fedmx.quantities import Quantity
+from fedmx.report.curves import AXES, Axis, Measure, Targets, measures_of, plot
+from fedmx.report.formats import MIB, plain, target_text
 from fedmx.report.groups import Group
-from fedmx.report.metrics import METRICS, Metric, Pairs, is_best
+from fedmx.report.metrics import BEST, Metric, Pairs, is_best, metrics_for
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import PAPER
 from fedmx.run.durable import write_bytes_durably, write_text_durably
@@ -54,18 +55,18 @@ def latex_table(
 
     A group has a row with its values, and for several seeds a second one with their number and the
     ranges; the values are then means over the seeds that have ended. There is no mean of rounds and
-    bytes to a target that one of them missed. A mean accuracy is bold if the 95 % interval of its
-    difference to each group that it is compared with, seed by seed, excludes 0, and all runs have
-    ended.
+    bytes to a target that one of them missed. A mean of the metric is bold if the 95 % interval of
+    its difference to each group that it is compared with, seed by seed, excludes 0, and all runs
+    have ended.
 
     Args:
         groups: the groups of runs.
-        target: an accuracy, 0 to 1, to which rounds and bytes are counted; None: not counted.
+        target: the value of their metric to which rounds and bytes are counted; None: not counted.
         pairs: the groups that are compared.
         columns: the number of columns of the text that the table may fill; a table for one of two
             columns shows bytes only to the target, if there is one.
     """
-    chosen, width = _columns(target, columns), _NAME_WIDTH[columns]
+    chosen, width = _columns(groups[0].runs[0].metric, target, columns), _NAME_WIDTH[columns]
     several = any(len(group.runs) > 1 for group in groups)
     ended = all(run.ended for group in groups for run in group.runs)
     heads = (_stacked(column.head) for column in chosen)
@@ -83,7 +84,7 @@ def latex_table(
         cells = [_cell(group, column) for column in chosen]
         texts = [
             rf"\textbf{{{text}}}"
-            if ended and column.metric and is_best(column.metric, group, pairs, target)
+            if ended and column.metric and is_best(column.metric, group, pairs)
             else text
             for column, (text, _) in zip(chosen, cells, strict=True)
         ]
@@ -98,19 +99,22 @@ def latex_table(
 _NAME_WIDTH = {"single": 0.24, "double": 0.4}  # in columns of the text
 
 
-def _columns(target: float | None, columns: Columns) -> list[Column]:
-    final, best = METRICS["accuracy"], METRICS["best_accuracy"]
-    found = [
-        Column(("Final", r"acc.\ (\%)"), lambda run: _percent(run.final_accuracy), 2, final),
-        Column(("Best", r"acc.\ (\%)"), lambda run: _percent(run.best_accuracy), 2, best),
-    ]
+def _columns(metric: Quantity, target: float | None, columns: Columns) -> list[Column]:
+    compared = metrics_for(metric, target)
+    name = rf"{metric.short}.\ " if metric.short else escape(f"{metric.words} ")
+    name, digits = (rf"{name}(\%)", 2) if metric.unit == "share" else (name.strip(), 4)
+
+    def column(when: str, of: Metric) -> Column:
+        return Column((when, name), lambda run: _in_unit(of, run), digits, of)
+
+    found = [column("Final", compared[metric.key]), column("Best", compared[BEST])]
     if target is None or columns == "double":
         found += [
             Column(("Up", "(MiB)"), lambda run: run.totals["up_bytes"] / MIB, 2),
             Column(("Down", "(MiB)"), lambda run: run.totals["down_bytes"] / MIB, 2),
         ]
     if target is not None:
-        name = f"to {escape(target_percent(target))}"
+        name = f"to {escape(target_text(metric, target))}"
         found += [
             Column(("Rounds", name), lambda run: p.round if (p := run.reached(target)) else inf, 0),
             Column(
@@ -136,8 +140,9 @@ def escape(text: str) -> str:
     return "".join(_ESCAPES.get(one, one if one.isprintable() else "?") for one in text)
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
+def _in_unit(metric: Metric, run: RunSummary) -> float | None:
+    value = metric.of(run)
+    return None if value is None else value / metric.unit
 
 
 def _values(group: Group, value: Value) -> list[float]:
@@ -172,14 +177,14 @@ _CURVES = "curves.csv"
 
 
 def write_figures(
-    folder: Path, groups: Sequence[Group], targets: tuple[float | None, float | None], curves: str
+    folder: Path, groups: Sequence[Group], targets: Targets, curves: str
 ) -> list[Path]:
     """Write each figure as PDF and SVG, and the data as CSV.
 
     Args:
         folder: where; it is created if missing.
         groups: the groups of runs to draw.
-        targets: accuracies to draw as horizontal lines: on all test samples, and over clients.
+        targets: to draw as horizontal lines: on all test samples, and over clients.
         curves: the content of ``curves.csv``.
 
     Returns:
@@ -190,11 +195,10 @@ def write_figures(
             fails.
     """
     files: dict[Path, bytes] = {}
-    for measure in MEASURES:
+    for measure in measures_of([run for group in groups for run in group.runs]):
         for axis in AXES:
-            target = targets[1] if measure is BY_CLIENT else targets[0]
-            name = f"{measure.name}-{axis.name}".lower().replace(" ", "-")
-            for ending, content in _drawn(groups, measure, axis, target).items():
+            name = f"{measure.key}-{axis.name}".replace(" ", "-").replace("_", "-")
+            for ending, content in _drawn(groups, measure, axis, targets).items():
                 files[folder / f"{name}.{ending}"] = content
     if not files:
         raise FedmxError("no round has been evaluated, so there is no figure to write")
@@ -211,7 +215,7 @@ def write_figures(
 
 
 def _drawn(
-    groups: Sequence[Group], measure: Measure, axis: Axis, target: float | None
+    groups: Sequence[Group], measure: Measure, axis: Axis, targets: Targets
 ) -> dict[str, bytes]:
     """Return the content of the files by their ending; empty if there is nothing to draw."""
     from matplotlib import rc_context
@@ -220,7 +224,9 @@ def _drawn(
     with rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.add_subplot()
-        if not plot(axes, groups, measure, axis, target, look=PAPER, points=_FONT - 0.5):
+        if not plot(
+            axes, groups, measure, axis, measure.level(targets), look=PAPER, points=_FONT - 0.5
+        ):
             return {}
         found = {}
         for ending, date in (("pdf", "CreationDate"), ("svg", "Date")):

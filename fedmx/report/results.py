@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Literal
 
-from fedmx.quantities import QUANTITIES
+from fedmx.report.curves import Targets
 from fedmx.report.formats import (
     SHOW,
     both_ways,
@@ -17,11 +17,14 @@ from fedmx.report.formats import (
     number,
     percent,
     target_percent,
+    target_text,
+    value_text,
 )
 from fedmx.report.groups import (
     Cell,
     Group,
     compare_groups,
+    further,
     not_reached,
     rounds_text,
     so_far,
@@ -59,27 +62,27 @@ def verdict(run: RunSummary, target: float | None = None) -> Verdict:
 
     Args:
         run: its figures.
-        target: the accuracy to reach, 0 to 1; None: none.
+        target: the value of its metric to reach; None: none.
     """
     if not run.evaluated:
         words = "no round was evaluated" if run.points else "no round has ended"
         return Verdict(words, "bad" if run.status == "failed" else "plain")
     wrong = [words for words in (_no_number(run), _rises(run), _at_chance(run)) if words]
-    best = run.best
-    assert best is not None
     if target is not None and (reached := run.reached(target)) is not None:
-        what = f"target {target_percent(target)} after {_rounds(reached.round)}"
+        what = f"target {target_text(run.metric, target)} after {_rounds(reached.round)}"
         words = "; ".join([f"{what}, {both_ways(reached.bytes)}", *wrong])
         return Verdict(words, "bad" if _useless(run) else "plain" if wrong else "good")
     if run.status == "failed":
         wrong.insert(0, f"failed after {_rounds(run.rounds)}")
-    where = f"{percent(best.accuracy)} after {_rounds(best.round)}"
     going = not run.ended and run.status != "failed"
-    if wrong and wrong[-1] == _NEVER:
-        return Verdict("; ".join(wrong), "bad")
+    best = run.best
+    if best is None or (wrong and wrong[-1] == _NEVER):
+        words = "; ".join(wrong) or f"the {run.metric.words} is not a number"
+        return Verdict(words, "bad")
+    where = f"{value_text(run.metric, run.value(best))} after {_rounds(best.round)}"
     if target is not None:
         yet = "" if run.ended else "yet "  # a failed run can be resumed
-        rest = f"target {target_percent(target)} not {yet}reached, best {where}"
+        rest = f"target {target_text(run.metric, target)} not {yet}reached, best {where}"
     else:
         rest = f"best {where}, {both_ways(best.bytes)}"
     bad = _useless(run) or run.status == "failed"
@@ -106,16 +109,17 @@ def group_verdict(group: Group, target: float | None = None) -> Verdict:
     if target is not None:
         parts.append(_together(runs, target, yet=going > 0))
     else:
-        bests = sorted(best for run in runs if (best := run.best_accuracy) is not None)
+        bests = sorted(best for run in runs if (best := run.best_value) is not None)
         if bests:
-            parts.append(f"best {_span([percent(best) for best in bests])}")
+            texts = [value_text(runs[0].metric, best) for best in bests]
+            parts.append(f"best {_span(texts)}")
     good = all(one.kind == "good" for one in verdicts)
     return Verdict("; ".join(parts), "bad" if bad else "good" if good else "plain")
 
 
 def _together(runs: Sequence[RunSummary], target: float, *, yet: bool) -> str:
     points = [point for run in runs if (point := run.reached(target)) is not None]
-    what = f"target {target_percent(target)}"
+    what = f"target {target_text(runs[0].metric, target)}"
     if not points:
         return f"{what} not {'yet ' if yet else ''}reached in {len(runs)} seeds"
     rounds = sorted(point.round for point in points)
@@ -186,33 +190,30 @@ def _rises(run: RunSummary) -> str | None:
     return f"loss rises since round {measured[place][0]}"
 
 
-Targets = tuple[float | None, float | None]
-"""Two target accuracies: on all test samples, and in the mean over clients."""
-
-
 def cards(run: RunSummary, targets: Targets) -> Html:
     """Return the tiles of one run, one for each figure that was measured."""
     final, best, by_client = run.final, run.best, run.final_by_client
     target, client_target = targets
+    metric, show = run.metric, SHOW[run.metric.unit]
     tiles: list[Html] = []
-    if final is not None and best is not None:
-        label = "Final accuracy" if run.ended else "Accuracy so far"
-        more = f"after round {final.round}"
-        is_best = percent(final.accuracy) == percent(best.accuracy)
+    if final is not None:
+        label = f"Final {metric.words}" if run.ended else f"{metric.words.capitalize()} so far"
+        more, text = f"after round {final.round}", show(run.value(final))
+        is_best = text == show(run.best_value)
         if is_best:
             more += ", the best"
-        tiles.append(_card(label, percent(final.accuracy), more))
-        if not is_best:
-            label = "Best accuracy" if run.ended else "Best accuracy so far"
-            tiles.append(_card(label, percent(best.accuracy), f"round {best.round}"))
+        tiles.append(_card(label, text, more))
+        if best is not None and not is_best:
+            label = so_far(run, f"Best {metric.words}")
+            tiles.append(_card(label, show(run.best_value), f"round {best.round}"))
     if by_client is not None:
         spread = f"mean over clients; variance {number(by_client.client_accuracy_variance)}"
         label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
         tiles.append(_card(label, percent(by_client.client_accuracy_mean), spread))
-    for one in QUANTITIES:
-        if one.label and (value := run.last(one.key)) is not None:
-            parts = (run.last(one.parts) or {}) if one.parts else {}
-            note = ", ".join(f"{name}: {SHOW[one.unit](part)}" for name, part in parts.items())
+    for one in further([run]):
+        if (value := run.last(one)) is not None:
+            parts = run.last_parts(one).items()
+            note = ", ".join(f"{name}: {SHOW[one.unit](part)}" for name, part in parts)
             tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value), note))
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
@@ -229,7 +230,8 @@ def cards(run: RunSummary, targets: Targets) -> Html:
         per_round = f"{duration((run.virtual_s or 0.0) / len(run.points))} a round"
         tiles.append(_card("Virtual time", duration(run.virtual_s), per_round))
     if target is not None:
-        tiles.append(_target_card(f"To {target_percent(target)}", run, run.reached(target)))
+        label = f"To {target_text(metric, target)}"
+        tiles.append(_target_card(label, run, run.reached(target)))
     if client_target is not None:
         label = f"To {target_percent(client_target)}, mean over clients"
         tiles.append(_target_card(label, run, run.reached_by_clients(client_target)))

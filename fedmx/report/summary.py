@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
 
-from fedmx.errors import ExperimentError
+from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment.reader import parse_text
-from fedmx.quantities import QUANTITIES, figures
+from fedmx.quantities import QUANTITIES, Quantity, figures, is_evaluated, metrics_in
 from fedmx.report.formats import finite, mebibytes, plain, whole
 from fedmx.report.participation import Participation, tally
 from fedmx.run import RunFolder
+from layers.compute.evaluation import ACCURACY, LOSS
 
 ABSENT = "–"
 
@@ -80,6 +81,7 @@ class Point:
         client_accuracy_mean: over clients, of the accuracy on a client's own test samples.
         client_accuracy_variance: over clients, of the same.
         measured: the other quantities of the record that are numbers, by key (`fedmx.quantities`).
+        evaluated: whether the global model was evaluated on the test split.
         clock_elapsed_s: by the experiment's clock since the run began; None: not recorded.
         clock_s: of this round, by the experiment's clock.
         virtual: whether that clock is virtual, as in a simulation with devices.
@@ -96,11 +98,18 @@ class Point:
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
     measured: Mapping[str, Any] = field(default_factory=dict)
+    evaluated: bool = False
     clock_elapsed_s: float | None = None
     clock_s: float | None = None
     virtual: bool = False
     staleness: tuple[int, ...] | None = None
     in_flight: int | None = None
+
+    def value(self, of: Quantity) -> float | None:
+        """The value of a metric; None: not measured, or not a number."""
+        if of.key in (ACCURACY, LOSS):
+            return self.accuracy if of.key == ACCURACY else self.loss
+        return self.measured.get(of.key)
 
     @property
     def bytes(self) -> float:
@@ -123,8 +132,9 @@ def deviation(variance: float | None) -> float | None:
     return None if variance is None else max(variance, 0.0) ** 0.5
 
 
-def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
+def points_of(records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity]) -> list[Point]:
     """Return a point for each record of a round; a value of a wrong type was not measured."""
+    kept = dict.fromkeys(one.key for one in (*QUANTITIES, *metrics) if one.optional)
     rows = [{key: finite(value) for key, value in record.items()} for record in records]
     points: list[Point] = []
     elapsed_s = clock_s = 0.0
@@ -146,16 +156,13 @@ def points_of(records: Sequence[Mapping[str, Any]]) -> list[Point]:
                 elapsed_s=elapsed_s,
                 client_accuracy_mean=row.get("client_accuracy_mean"),
                 client_accuracy_variance=row.get("client_accuracy_variance"),
-                measured={
-                    one.key: value
-                    for one in QUANTITIES
-                    if (one.optional or one.label) and (value := row.get(one.key)) is not None
-                }
+                measured={key: value for key in kept if (value := row.get(key)) is not None}
                 | {
                     one.parts: parts
                     for one in QUANTITIES
                     if one.parts and (parts := _finite_parts(record.get(one.parts)))
                 },
+                evaluated=is_evaluated(row, metrics),
                 clock_elapsed_s=clock_s if clocked else None,
                 clock_s=row.get("clock_s"),
                 virtual=clocked and record.get("virtual") is True,
@@ -185,9 +192,25 @@ class Curve:
 
     Attributes:
         points: one for each round, in order.
+        metrics: of an evaluation; the first one stands for the model. Empty: not known yet.
     """
 
     points: Sequence[Point] = ()
+    metrics: Sequence[Quantity] = ()
+
+    @property
+    def metric(self) -> Quantity:
+        """The metric that stands for the model."""
+        return self.metrics[0]
+
+    def value(self, point: Point | None) -> float | None:
+        """The value of `metric` in a round; None: not measured."""
+        return None if point is None else point.value(self.metric)
+
+    def by(self: AnyCurve, metric: Quantity) -> AnyCurve:
+        """Return the same run with another metric that stands for the model."""
+        others = [one for one in self.metrics if one.key != metric.key]
+        return replace(self, metrics=(metric, *others))
 
     @property
     def rounds(self) -> int:
@@ -222,27 +245,24 @@ class Curve:
     @property
     def evaluated(self) -> list[Point]:
         """The rounds after which the model was evaluated."""
-        return [point for point in self.points if point.accuracy is not None]
+        return [point for point in self.points if point.evaluated]
 
     @property
     def best(self) -> Point | None:
-        """The first round with the highest accuracy."""
-        return max(self.evaluated, key=lambda p: (p.accuracy or 0.0, -p.round), default=None)
+        """The first round with the best value."""
+        found = [p for p in self.points if self.value(p) is not None]
+        sign = self.metric.sign if found else 1
+        return max(found, key=lambda p: (sign * (self.value(p) or 0.0), -p.round), default=None)
 
     @property
-    def best_accuracy(self) -> float | None:
-        """The highest accuracy."""
-        return self.best.accuracy if self.best else None
+    def best_value(self) -> float | None:
+        """The best value."""
+        return self.value(self.best)
 
     @property
     def final(self) -> Point | None:
         """The last evaluated round."""
         return self.evaluated[-1] if self.evaluated else None
-
-    @property
-    def final_accuracy(self) -> float | None:
-        """The last accuracy."""
-        return self.final.accuracy if self.final else None
 
     @property
     def final_loss(self) -> float | None:
@@ -262,21 +282,55 @@ class Curve:
             found["client_accuracy_mean"] = by_client.client_accuracy_mean or 0.0
         return found
 
-    def last(self, key: str) -> Any:
-        """The last value of a quantity that some evaluations measure (`Point.measured`)."""
-        return next((p.measured[key] for p in reversed(self.points) if key in p.measured), None)
+    def last(self, of: Quantity) -> float | None:
+        """The last value of a quantity that some evaluations measure."""
+        return next((y for p in reversed(self.points) if (y := p.value(of)) is not None), None)
 
-    def reached(self, accuracy: float | None) -> Point | None:
-        """Return the first round with at least this accuracy; None: none, or no accuracy given."""
-        if accuracy is None:
+    def last_parts(self, of: Quantity) -> Mapping[str, float]:
+        """The last values of which a quantity is the mean, by name."""
+        last = next((p for p in reversed(self.points) if of.parts in p.measured), None)
+        return {} if last is None else last.measured[of.parts]
+
+    def reached(self, target: float | None) -> Point | None:
+        """Return the first round that is as good as a target; None: none, or no target."""
+        if target is None:
             return None
-        return next((p for p in self.evaluated if (p.accuracy or 0.0) >= accuracy), None)
+        return next((p for p in self.points if self.metric.meets(self.value(p), target)), None)
 
     def reached_by_clients(self, accuracy: float | None) -> Point | None:
         """Return the first round with at least this mean accuracy over clients; see `reached`."""
         if accuracy is None:
             return None
         return next((p for p in self.points if (p.client_accuracy_mean or 0.0) >= accuracy), None)
+
+
+AnyCurve = TypeVar("AnyCurve", bound=Curve)
+
+
+def by_common_metric(runs: Sequence[AnyCurve]) -> list[AnyCurve]:
+    """Return runs by the first metric of the first one that all of them have.
+
+    Raises:
+        FedmxError: there is none.
+    """
+    keys = [{one.key for one in run.metrics} for run in runs]
+    for metric in runs[0].metrics if runs else ():
+        if metric.unit != "text" and all(metric.key in own for own in keys):
+            return [run.by(metric) for run in runs]
+    names = " and ".join(dict.fromkeys(run.metric.words for run in runs))
+    if names:
+        raise FedmxError(f"the runs have no metric in common, but {names}; compare them one by one")
+    return []
+
+
+def curve_of(folder: RunFolder) -> Curve:
+    """Return the points of a run.
+
+    Raises:
+        RunError: the run cannot be read.
+    """
+    metrics = metrics_in(folder.facts)
+    return Curve(points_of(folder.rounds(), metrics), metrics)
 
 
 def document_of(folder: RunFolder) -> dict[str, Any]:
@@ -290,7 +344,7 @@ def document_of(folder: RunFolder) -> dict[str, Any]:
         "state": folder.status,
         "reason": folder.reason,
         "rounds": read_settings(folder.experiment_yaml).get("rounds"),
-        **figures(Curve(points_of(folder.rounds()))),
+        **figures(curve_of(folder)),
     }
 
 
@@ -413,8 +467,10 @@ class RunSummary(Curve):
         """
         records = run.rounds()
         sizes = {size: Compression.of(run.facts, records, size) for size in SIZES}
+        metrics = metrics_in(run.facts)
         return cls(
-            points=points_of(records),
+            points=points_of(records, metrics),
+            metrics=metrics,
             folder=run,
             status=run.status,
             reason=run.reason,

@@ -112,13 +112,17 @@ class RunFolder(RunRecords):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        rounds = self.rounds()
-        measured = [one["accuracy"] for one in rounds if one.get("accuracy") is not None]
+        from fedmx.quantities import metrics_in  # not at the top: most readers need no layers
+
+        rounds, metric = self.rounds(), metrics_in(self.facts)[0]
+        measured = [one[metric.key] for one in rounds if one.get(metric.key) is not None]
+        show = "{:.2%}" if metric.unit == "share" else "{:.4g}"
+        text = f"{show}, at best {show}"
         rows: list[tuple[str, object]] = [
             ("status", self.status),
             ("why", self.reason or None),
             ("rounds", rounds[-1]["round"] if rounds else 0),
-            ("accuracy", f"{measured[-1]:.2%}, at best {max(measured):.2%}" if measured else None),
+            (metric.words, text.format(measured[-1], metric.best(measured)) if measured else None),
             ("report", self.report_path if self.report_path.exists() else None),
             ("damaged", "; ".join(self.damage) or None),
         ]

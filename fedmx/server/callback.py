@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.log import Log
+from fedmx.quantities import Quantity
 from fedmx.run import RunFolder
 from fedmx.run.identity import Ending
 from fedmx.server.round import Round
@@ -37,6 +38,10 @@ class Running(Protocol):
     @property
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The rounds until now, those before a resume included: `Round.record` without lists."""
+
+    @property
+    def quantities(self) -> Sequence[Quantity]:
+        """The metrics of the model; the first one stands for it."""
 
     @property
     def state(self) -> ServerState:

@@ -11,15 +11,19 @@ import numpy as np
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.doubts import doubts
+from fedmx.components.text import unknown
 from fedmx.errors import ExperimentError
+from fedmx.experiment import Experiment
 from fedmx.log import Log
 from fedmx.monitoring.monitor import Monitor
+from fedmx.quantities import Quantity, metrics_of
 from fedmx.server.callback import Callback
 from fedmx.server.carrier import RunCarrier
 from fedmx.server.evaluation import Evaluation, Measure
 from fedmx.server.personal import PersonalModels
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
+from layers.compute.evaluation import ACCURACY
 from layers.compute.scores import Scores
 from layers.logic import Aggregator, ClientState, LogicError, ServerState
 from layers.logic.checks.parts import possible_mistakes
@@ -84,6 +88,10 @@ def server_of(
     measures: list[Measure] = [*_of_attack(assembly), partial(_of_groups, assembly)]
     if evaluate.personal and memory_of is not None:
         measures.append(PersonalModels(assembly, memory_of).measure)
+    quantities = metrics_of(assembly.metrics, assembly.data.targets)
+    _check_stop(experiment, quantities)
+    if monitor is not None:
+        monitor.metrics = quantities
     return Server(
         network=clients,
         logic=assembly.server_logic,
@@ -103,11 +111,24 @@ def server_of(
         store=_store_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.untrusted
         ),
-        stop=Stop(**dict(stop)),
+        stop=Stop(**dict(stop), metrics=quantities),
         monitor=monitor,
         metrics=metrics,
         operated=operated,
     )
+
+
+def _check_stop(experiment: Experiment, quantities: Sequence[Quantity]) -> None:
+    """Check that the run measures what is to end it.
+
+    Raises:
+        ExperimentError: it does not.
+    """
+    known = [one.name for one in quantities if one.unit != "text" and one.key != ACCURACY]
+    for name in experiment.stop.metric or {}:
+        if name not in known:
+            text = unknown("metric", name, known)
+            raise ExperimentError(experiment.compute.data.source.problem(("stop", "metric"), text))
 
 
 def _check_patience(assembly: Assembly, clients: RunCarrier) -> None:

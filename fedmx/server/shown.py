@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from fedmx.assembly.start_file import name_in_group
 from fedmx.display import card, frame_of, scalars
-from fedmx.report.formats import duration, mebibytes, number, percent
+from fedmx.quantities import Quantity, metrics_of
+from fedmx.report.formats import SHOW, duration, mebibytes, number
 from fedmx.run import RunFolder, export_weights
 from fedmx.server.carrier import RunCarrier
 from layers.compute.engines.engine import Compute
@@ -35,6 +36,11 @@ class Shown:
     last_round: int
     reason: str
 
+    @property
+    def quantities(self) -> Sequence[Quantity]:
+        """The metrics of the model; the first one stands for it."""
+        return metrics_of(self.compute.metrics, self.compute.engine.targets)
+
     def note(self, record: Mapping[str, Any]) -> None:
         """Keep the record of a round."""
         self.records.append(scalars(record))
@@ -44,7 +50,7 @@ class Shown:
         self.records = [scalars(one) for one in records]
 
     def to_pandas(self) -> DataFrame:
-        """Return a frame with a row for each round until now: accuracy, loss, bytes, times.
+        """Return a frame with a row for each round until now: metrics, loss, bytes, times.
 
         Raises:
             FedmxError: pandas is not installed.
@@ -53,7 +59,7 @@ class Shown:
 
     def plot(
         self,
-        measure: str = "accuracy",
+        measure: str | None = None,
         against: str = "rounds",
         *,
         axes: Axes | None = None,
@@ -62,7 +68,8 @@ class Shown:
         """Draw the rounds until now into axes of matplotlib, and return them.
 
         Args:
-            measure: ``accuracy`` or ``loss``, of the global model on the server's samples.
+            measure: a metric by its key or ``loss``, of the global model on the server's samples;
+                None: the first metric.
             against: ``rounds``, ``bytes``, ``machine time``, or ``virtual time`` of devices.
             axes: where to draw, so that several runs come into one figure; None: a new figure.
             label: of the line, in the legend; None: it has none.
@@ -73,7 +80,7 @@ class Shown:
         # Not at the top: who draws nothing needs no matplotlib.
         from fedmx.report.curves import plot_records
 
-        return plot_records(self.records, measure, against, axes=axes, label=label)
+        return plot_records(self.records, self.quantities, measure, against, axes=axes, label=label)
 
     def save_model(self, path: Path) -> None:
         """Write the global model, one named tensor for each parameter, with the non-trainable ones.
@@ -96,24 +103,17 @@ class Shown:
 
     def __repr__(self) -> str:
         parts = [f"round {self.state.round} of {self.last_round}"]
-        last = self._last_evaluated()
-        if last is not None:
-            parts += [f"accuracy {percent(last['accuracy'])}", f"loss {number(last['loss'])}"]
+        parts += [f"{label} {text}" for label, text in self._measured() if label != "best"]
         if self.reason:
             parts.append(self.reason)
         return f"<{self._title()}: {', '.join(parts)}>"
 
     def _repr_html_(self) -> str:
-        last = self._last_evaluated()
-        measured = [one for one in self.records if one.get("accuracy") is not None]
-        best = max(measured, key=lambda one: one["accuracy"], default=None)
         sent = [sum(one[key] for one in self.records) for key in ("up_bytes", "down_bytes")]
         rows: list[tuple[str, object]] = [
             ("rounds", f"{self.state.round} of {self.last_round}"),
             ("ended", self.reason or None),
-            ("accuracy", last and percent(last["accuracy"])),
-            ("best", best and f"{percent(best['accuracy'])} in round {best['round']}"),
-            ("loss", last and number(last["loss"])),
+            *self._measured(),
             ("bytes", f"{mebibytes(sent[0])} up, {mebibytes(sent[1])} down"),
             ("time", duration(self.records[-1]["elapsed_s"]) if self.records else None),
             ("folder", self.folder and self.folder.path),
@@ -124,5 +124,16 @@ class Shown:
         name = "" if self.experiment is None else f" of {self.experiment.name!r}"
         return f"{'Server' if self.network.untrusted else 'Simulation'}{name}"
 
-    def _last_evaluated(self) -> Mapping[str, Any] | None:
-        return next((one for one in reversed(self.records) if one["accuracy"] is not None), None)
+    def _measured(self) -> list[tuple[str, str]]:
+        """Return the last and the best value of the first metric, and the last loss, as texts."""
+        # Not at the top: a server in a deployment shows nothing.
+        from fedmx.report.summary import Curve, points_of
+
+        run = Curve(points_of(self.records, self.quantities), self.quantities)
+        if run.final is None:
+            return []
+        show = SHOW[run.metric.unit]
+        rows = [(run.metric.words, show(run.value(run.final)))]
+        if run.best is not None:
+            rows.append(("best", f"{show(run.best_value)} in round {run.best.round}"))
+        return [*rows, ("loss", number(run.final.loss))]

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedmx.quantities import Quantity, metrics_in
+from fedmx.report.formats import finite
 from fedmx.server.round import Round
 
 
@@ -19,7 +21,9 @@ class Stop:
         seconds: duration of the run.
         client_accuracy: least mean over clients of the accuracy on a client's own test samples.
         clock_s: duration in seconds by the clients' clock, which may be virtual.
-        patience: rounds without a new best accuracy of the global model.
+        metric: the value of each metric of the global model to reach, by its name in the file.
+        patience: rounds without a new best value of the first metric.
+        metrics: those of the global model; the first one stands for it.
     """
 
     accuracy: float | None = None
@@ -27,7 +31,9 @@ class Stop:
     seconds: float | None = None
     client_accuracy: float | None = None
     clock_s: float | None = None
+    metric: Mapping[str, float] | None = None
     patience: int | None = None
+    metrics: Sequence[Quantity] = metrics_in({})
 
     def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Return why the run ends after `round`, or None.
@@ -36,6 +42,11 @@ class Stop:
             round: the last round.
             before: the records of the rounds before it.
         """
+        values = round.evaluation.values
+        for one in self.metrics:
+            target = (self.metric or {}).get(one.name)
+            if target is not None and one.meets(value := values.get(one.key), target):
+                return f"{one.words} {value:.4f} reached {target}"
         if self.accuracy is not None and (round.accuracy or 0.0) >= self.accuracy:
             return f"accuracy {round.accuracy:.4f} reached {self.accuracy}"
         mean = round.client_accuracy_mean
@@ -47,14 +58,16 @@ class Stop:
             return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
         if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
             return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
-        if self.patience is not None and round.accuracy is not None:
-            known = [
-                (one["accuracy"], one["round"]) for one in before if one["accuracy"] is not None
-            ]
-            best, at = max((*known, (round.accuracy, round.round)), key=lambda one: one[0])
+        main, seen = self.metrics[0], (*before, {"round": round.round, **values})
+        known = {one["round"]: y for one in seen if (y := finite(one.get(main.key))) is not None}
+        if self.patience is not None and values and known:
+            best = main.best(known.values())
+            at = next(number for number, value in known.items() if value == best)
             since = round.round - at
             if since >= self.patience:
-                return f"accuracy is no better than {best:.4f} of round {at} since {since} rounds"
+                return (
+                    f"{main.words} is no better than {best:.4f} of round {at} since {since} rounds"
+                )
         return None
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedmx.quantities import figures
-from fedmx.report.summary import Curve, Point, points_of
+from fedmx.report.summary import Curve, Point, curve_of
 from fedmx.run import RunError, RunFolder, lock
 from fedmx.run.durable import (
     DamagedError,
@@ -48,7 +48,7 @@ class Manifest:
         seeds: of each cell's runs.
         overrides: the other overrides of the experiment, as after ``fedmx run --set``.
         modules: the folder of the experiment's own modules.
-        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
+        target: the value of their metric to which rounds and bytes are counted; None: none.
         sha256: of experiment.yaml.
         started: when the sweep began.
     """
@@ -237,8 +237,8 @@ _TAIL_BYTES = 1 << 16
 class RunState(Curve):
     """The state of one run.
 
-    Its points are only those with a new highest accuracy, and the last ones, so that a sweep can
-    have many runs.
+    Its points are only those with a new best value of a metric, and the last ones, so that a sweep
+    can have many runs.
 
     Attributes:
         run: the cell and the seed.
@@ -261,7 +261,7 @@ class RunState(Curve):
         """Return the row of the table; None: not measured or not reached.
 
         Args:
-            target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
+            target: the value of its metric to which rounds and bytes are counted; None: none.
         """
         own = {**self.run.cell.settings, "seed": self.run.seed, "state": self.state}
         found = {key: value for key, value in figures(self, target).items() if key not in own}
@@ -283,7 +283,8 @@ def state_of(sweep: SweepFolder, run: CellRun) -> RunState:
         )
     try:
         folder = RunFolder.open(path)
-        points = _needed(points_of(folder.rounds()))
+        curve = curve_of(folder)
+        points = _needed(curve)
         status, reason = folder.status, folder.reason
     except RunError as error:
         return RunState(run=run, state="failed", reason=str(error), folder=path)
@@ -292,18 +293,20 @@ def state_of(sweep: SweepFolder, run: CellRun) -> RunState:
         state, reason = "running", ""
     elif status != "done" and failure is not None:
         state, reason = "failed", failure
-    return RunState(points=points, run=run, state=state, reason=reason, folder=path)
+    return RunState(
+        points=points, metrics=curve.metrics, run=run, state=state, reason=reason, folder=path
+    )
 
 
-def _needed(points: Sequence[Point]) -> list[Point]:
+def _needed(curve: Curve) -> list[Point]:
     """Return the points that a table needs for any target."""
-    evaluated = Curve(points).evaluated
-    kept, highest = {}, -1.0
-    for one in evaluated:
-        if (one.accuracy or 0.0) > highest:
-            highest = one.accuracy or 0.0
-            kept[one.round] = one
-    kept |= {one.round: one for one in (*evaluated[-1:], *points[-1:])}
+    kept = {one.round: one for one in (*curve.evaluated[-1:], *curve.points[-1:])}
+    for metric in curve.metrics:
+        best: float | None = None
+        for one in curve.points:
+            value = one.value(metric)
+            if value is not None and (best is None or metric.is_better(value, best)):
+                best, kept[one.round] = value, one
     return [kept[round] for round in sorted(kept)]
 
 

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedmx.quantities import Quantity
+from fedmx.report.formats import finite
 from fedmx.sweeps.cells import Cell, CellRun
 from fedmx.sweeps.folder import INTERRUPTED, RunState, State, SweepFolder, failure_in, state_of
 
@@ -26,7 +28,8 @@ class RunProgress:
         planned: the number of rounds in the experiment.
         state: see `RunState`.
         rounds: the number of completed rounds.
-        best: the highest accuracy; None: not evaluated yet.
+        metric: the metric that stands for the model; None: not known yet.
+        best: its best value; None: not evaluated yet.
         seconds: the duration of the rounds of this process.
         timed: the number of these rounds.
         reason: why it failed.
@@ -38,6 +41,7 @@ class RunProgress:
     planned: int
     state: State
     rounds: int = 0
+    metric: Quantity | None = None
     best: float | None = None
     seconds: float = 0.0
     timed: int = 0
@@ -48,7 +52,8 @@ class RunProgress:
     @classmethod
     def of(cls, state: RunState, planned: int) -> RunProgress:
         """Return the progress of a run before it starts or resumes."""
-        done = state.rounds, state.best_accuracy
+        metric = state.metric if state.metrics else None
+        done = state.rounds, metric, state.best_value
         return cls(state.run, planned, state.state, *done, reason=state.reason)
 
     @property
@@ -60,9 +65,9 @@ class RunProgress:
     def add_round(self, record: Mapping[str, Any]) -> None:
         """Add a round from the log."""
         self.rounds = int(record.get("round", self.rounds))
-        accuracy, seconds = record.get("accuracy"), record.get("seconds")
-        if isinstance(accuracy, float):
-            self.best = max(accuracy, self.best or 0.0)
+        seconds = record.get("seconds")
+        if self.metric is not None:
+            self.best = self.metric.best([self.best, finite(record.get(self.metric.key))])
         if isinstance(seconds, float):
             self.seconds += seconds
             self.timed += 1
@@ -203,6 +208,9 @@ def run_all(folder: SweepFolder, progress: SweepProgress, options: Options, show
             for each in list(started):
                 code = each.process.poll()
                 for record in each.log.rounds():
+                    if each.progress.metric is None:
+                        known = state_of(folder, each.progress.run).metrics
+                        each.progress.metric = known[0] if known else None
                     each.progress.add_round(record)
                 if code is not None:
                     started.remove(each)

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmx.display import csv_text, frame, same_keys
+from fedmx.quantities import Quantity, metrics_in
 from fedmx.report import Comparison
 from fedmx.report.groups import Group
-from fedmx.report.metrics import METRICS, metrics_for
+from fedmx.report.metrics import Metric, metrics_for
+from fedmx.report.summary import by_common_metric
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
 from fedmx.sweeps.cells import Cell
@@ -31,7 +33,7 @@ class SweepResult:
     Attributes:
         folder: of the sweep.
         states: of all its runs.
-        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: none.
+        target: the value of their metric to which rounds and bytes are counted; None: none.
     """
 
     folder: SweepFolder
@@ -44,7 +46,7 @@ class SweepResult:
 
         Args:
             folder: of the sweep.
-            target: an accuracy, 0 to 1; None: the manifest's.
+            target: a value of their metric; None: the manifest's.
         """
         target = folder.manifest.target if target is None else target
         return cls(folder, [state_of(folder, run) for run in folder.runs], target)
@@ -78,10 +80,33 @@ class SweepResult:
         ]
         return sum_in_order(spent) if spent else None
 
+    @functools.cached_property
+    def _begun(self) -> list[RunState]:
+        """The runs that have begun, by the metric that they have in common.
+
+        Raises:
+            FedmxError: there is none.
+        """
+        return by_common_metric([one for one in self.states if one.metrics])
+
     @property
-    def metrics(self) -> list[str]:
-        """The metrics; those up to a target only if there is one."""
-        return metrics_for(self.target)
+    def metric(self) -> Quantity:
+        """The metric that stands for the models.
+
+        Raises:
+            FedmxError: the runs have none in common.
+        """
+        return self._begun[0].metric if self._begun else metrics_in({})[0]
+
+    @property
+    def best(self) -> float | None:
+        """The best value of `metric` in any run; None: there is none yet."""
+        return self.metric.best(one.best_value for one in self._begun)
+
+    @functools.cached_property
+    def metrics(self) -> dict[str, Metric]:
+        """What is compared, by name; up to a target only if there is one."""
+        return metrics_for(self.metric, self.target)
 
     def table(self) -> list[dict[str, Any]]:
         """Return one row for each cell and seed, in this order, with the same keys in all rows."""
@@ -153,14 +178,14 @@ class SweepResult:
         return {
             state.run.seed: value
             for state in self._done.get(cell.number, ())
-            if (value := METRICS[metric].of(state, self.target)) is not None
+            if (value := self.metrics[metric].of(state)) is not None
         }
 
     @functools.cached_property
     def _done(self) -> dict[int, list[RunState]]:
         """The runs that are done, by cell number."""
         found: dict[int, list[RunState]] = {}
-        for state in self.states:
+        for state in self._begun:
             if state.state == "done":
                 found.setdefault(state.run.cell.number, []).append(state)
         return found
@@ -197,7 +222,7 @@ class SweepResult:
         found = compare(
             [one[seed] for seed in both],
             [two[seed] for seed in both],
-            larger=METRICS[metric].larger,
+            larger=self.metrics[metric].larger,
         )
         return {
             "metric": metric,

@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.logic import preset_of
 from fedmx.components.user_code import NamedCode, is_allowed, named_code
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment.model import Experiment
 from fedmx.experiment.reader import read_text
-from fedmx.report.groups import check_target
+from fedmx.quantities import Quantity, metrics_of
+from fedmx.report.groups import check_target, easiest
+from fedmx.report.summary import read_settings
 from fedmx.run import RunError
 from fedmx.run.durable import cannot_write
 from fedmx.sweeps.cells import Axis, axis_of, cells_of, check_axes, check_overrides, runs_of
@@ -55,8 +58,8 @@ def sweep(
         vary: the values of each setting, by its path; not for a folder.
         seeds: the number of seeds of each cell, from the experiment's own upwards. None: six, or
             the seeds of the folder; a larger number adds seeds to a folder.
-        target: the accuracy (0 to 1) to which rounds and bytes are counted; None: the lowest
-            ``stop.accuracy`` of the cells.
+        target: the value of the metric to which rounds and bytes are counted; None: the easiest one
+            of ``stop.accuracy`` or ``stop.metric`` of the cells.
         at_once: the number of parallel processes; None: one for each processor.
         folder: the parent of the sweep's folder; None: the experiment's ``run.folder``.
         overrides: ``PATH=VALUE`` texts, as after ``--set``; not for a folder.
@@ -125,8 +128,6 @@ def begin(
     Raises:
         FedmxError: a cell is not valid, two are the same, or the folder cannot be created.
     """
-    if target is not None:
-        check_target(target)
     check_axes(axes)
     check_overrides(axes, overrides)
     cells = cells_of(axes)
@@ -148,7 +149,11 @@ def begin(
     first = experiments[0].seed
     chosen = range(first, first + _seeds(SEEDS if seeds is None else seeds))
     runs_of(cells, chosen)
-    targets = [one.stop.accuracy for one in experiments if one.stop.accuracy is not None]
+    if target is not None:
+        check_target(_metric(experiments[0]), target)
+    elif any(one.stop.is_set for one in experiments):
+        settings = [read_settings(one.to_yaml()) for one in experiments]
+        target = easiest(_metric(experiments[0]), settings)
     return SweepFolder.create(
         folder or experiments[0].run.folder,
         experiments[0].name,
@@ -157,7 +162,7 @@ def begin(
         seeds=chosen,
         overrides=overrides,
         modules=beside,
-        target=min(targets, default=None) if target is None else target,
+        target=target,
     )
 
 
@@ -165,12 +170,12 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
     """Add seeds to a sweep, remove seeds that have not begun, or set its target.
 
     Raises:
-        FedmxError: more seeds have begun, there are too many runs, or the target is not an
-            accuracy.
+        FedmxError: more seeds have begun, there are too many runs, or the target is no value of
+            the metric.
         RunError: it cannot be written.
     """
     if target is not None:
-        check_target(target)
+        check_target(_metric(next(iter(experiments_of(folder).values()))), target)
     of = folder.manifest
     changed = of if target is None else replace(of, target=target)
     if seeds is not None:
@@ -185,6 +190,12 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
                 folder.save()
             except OSError as error:
                 raise RunError(cannot_write(folder.path, error)) from None
+
+
+def _metric(experiment: Experiment) -> Quantity:
+    """Return the metric that stands for the models of an experiment."""
+    assembly = Assembly(experiment)
+    return metrics_of(assembly.metrics, assembly.data.targets)[0]
 
 
 def _check_begun(folder: SweepFolder, chosen: Sequence[int]) -> None:

@@ -333,6 +333,7 @@ def test_early_stopping_says_what_was_the_best(
     settings: Any, values: list[float | None], said: str | None
 ) -> None:
     stopping = EarlyStopping(*settings)
+    stopping.on_begin(simulate(experiment()))
     of_loss = stopping.measure == "loss"
     *before, last = [
         stopping.stop(a_round(number, 0.5 if of_loss else value, value if of_loss else None))
@@ -349,6 +350,7 @@ def test_the_loss_of_training_is_measured_in_every_round() -> None:
         return Round(report, Evaluation(), seconds=1.0, elapsed_s=1.0)
 
     stopping = EarlyStopping(2, "train_loss")
+    stopping.on_begin(simulate(experiment()))
     losses = (1.0, 0.5, 0.75, 0.5)
     said = [stopping.stop(trained(number, loss)) for number, loss in enumerate(losses, 1)]
     best = "train_loss is no better than 0.5 of round 2 since 2 evaluations"
@@ -376,7 +378,6 @@ def test_after_a_step_back_the_rounds_that_are_gone_count_no_more() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"measure": "acuracy"}, "'acuracy'; did you mean 'accuracy'"),
         ({"patience": 0}, "patience .*not 0"),
         ({"patience": 1.5}, "patience .*not 1.5"),
         ({"least": -1}, "least .*not -1"),
@@ -388,9 +389,19 @@ def test_wrong_settings_of_early_stopping_are_named(settings: Any, said: str) ->
         EarlyStopping(**settings)
 
 
-def test_a_measure_that_the_run_does_not_have_is_named_before_the_first_round() -> None:
-    simulation = simulate(experiment(), callbacks=[EarlyStopping(2, "client_accuracy_mean")])
-    with pytest.raises(FedmxError, match=r"is not measured; set compute\.evaluate\.per_client"):
+@pytest.mark.parametrize(
+    ("measure", "said"),
+    [
+        ("acuracy", "'acuracy'; did you mean 'accuracy'"),
+        ("rmse", "'rmse'; .*train_loss"),
+        ("client_accuracy_mean", r"is not measured; set compute\.evaluate\.per_client"),
+    ],
+)
+def test_a_measure_that_the_run_does_not_have_is_named_before_the_first_round(
+    measure: str, said: str
+) -> None:
+    simulation = simulate(experiment(), callbacks=[EarlyStopping(2, measure)])
+    with pytest.raises(FedmxError, match=said):
         next(simulation.rounds())
 
 
@@ -407,7 +418,7 @@ def test_a_resumed_run_keeps_the_same_best_model(tmp_path: Path, all_rounds: lis
     whole, parts = new_folder(tmp_path / "whole"), new_folder(tmp_path / "parts")
     keeper = KeepBest()
     ran(simulate(experiment(), callbacks=[keeper]), whole)
-    assert (keeper.best_round, keeper.best_accuracy) == (best.round, best.accuracy)
+    assert (keeper.best_round, keeper.best_value) == (best.round, best.accuracy)
     ran(simulate(experiment(), callbacks=[KeepBest()]), parts, until=best.round)
     ran(simulate(experiment(), callbacks=[KeepBest()]), parts)
     kept = [folder.path / "best.safetensors" for folder in (whole, parts)]
@@ -454,7 +465,7 @@ def test_a_best_model_that_was_undone_by_a_step_back_is_replaced(tmp_path: Path)
     seen = []
     for round in (a_round(1, 0.5), a_round(2), a_round(3, 0.75), again, a_round(3, 0.125)):
         keeper.on_round(round)
-        seen.append((keeper.best_round, keeper.best_accuracy))
+        seen.append((keeper.best_round, keeper.best_value))
     assert seen == [(1, 0.5), (1, 0.5), (3, 0.75), (2, 0.25), (2, 0.25)]
     keeper.on_round(replace(a_round(3, 0.125), stepped_back=(step,)))
     assert keeper.best_round == 2, "the best model is of an earlier round, which still counts"

@@ -60,7 +60,7 @@ def test_the_figures_of_a_report_are_one_document(tmp_path: Path) -> None:
     assert document["report"] == "page.html"
     assert (tmp_path / "page.html").is_file()
     assert [one["accuracy"] for one in run["points"]] == [one["accuracy"] for one in records]
-    assert (run["state"], run["best_accuracy"]) == ("done", max(run["accuracy"] for run in records))
+    assert (run["state"], run["best"]) == ("done", max(run["accuracy"] for run in records))
     assert (run["target"], run["rounds_to_target"]) == (0.01, 1)
     assert run["up_bytes"] == sum(one["up_bytes"] for one in records)
 

@@ -33,18 +33,20 @@ class Run:
         self.now_s = 5000.0
         self.line = ProgressLine(last)
         self.records: list[dict[str, Any]] = []
-        self.folder: Any = SimpleNamespace(rounds=lambda: self.records)
+        self.folder: Any = SimpleNamespace(rounds=lambda: self.records, facts={})
         monkeypatch.setattr(rounds, "time", SimpleNamespace(monotonic=lambda: self.now_s))
 
     def add(self, round: int, seconds: float, accuracy: float | None = 0.5, **told: Any) -> None:
         self.now_s += seconds
         self.records.append(a_record(round, accuracy))
         known = {"round": round, "seconds": seconds, "up_bytes": MIB, "down_bytes": 2 * MIB}
-        known |= {"virtual": False, "clock_elapsed_s": 0.0, "accuracy": accuracy, "loss": 0.25}
+        values = {} if accuracy is None else {"accuracy": accuracy, "loss": 0.25}
+        known |= {"virtual": False, "clock_elapsed_s": 0.0, "loss": 0.25}
         known |= {
             "updates": 3,
             "staleness": None,
             "epsilon": None,
+            "evaluation": Evaluation(values),
             "report": RoundReport(round, 0.1, 3, (), Traffic()),
         }
         told_round: Any = SimpleNamespace(**{**known, **told})

@@ -235,7 +235,7 @@ def tables(parent: Path) -> str:
         latex.append((parent / "table.tex").read_text())
     compared.write_csv(parent / "table.csv")
     points = [",".join(map(_short, row.values())) for row in compared.curves()[:10]]
-    record = document(runs[:1], 0.8)["runs"][0]
+    record = document(Comparison.of(runs[:1], 0.8))["runs"][0]
     del record["points"][1:]
     texts = (captured.get(), *latex, (parent / "table.csv").read_text(), "\n".join(points))
     return "\n".join((*texts, json.dumps(record, indent=1, ensure_ascii=False)))

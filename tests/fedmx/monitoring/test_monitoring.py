@@ -200,6 +200,9 @@ def made_up() -> Monitor:
     return monitor
 
 
+ACCURACY = {"key": "accuracy", "label": "Accuracy", "unit": "share", "better": "higher"}
+
+
 def concluded(round: int, seconds: float, accuracy: float | None, **more: Any) -> dict[str, Any]:
     return {
         "round": round,
@@ -242,6 +245,7 @@ def test_a_status_has_all_that_is_known_of_the_clients_and_the_rounds() -> None:
             "round": 23,
             "rounds_done": 22,
             "rounds": 30,
+            "metrics": [ACCURACY],
             "accuracy": 0.75,
             "loss": 0.5,
             "epsilon": 5.5,
@@ -308,6 +312,7 @@ def test_a_status_before_the_first_client_has_no_numbers() -> None:
         "reason": "",
         "awaits": "",
         "rounds": 3,
+        "metrics": [ACCURACY],
         "updates": dict.fromkeys(("accepted", "rejected", "declined", "lost"), 0),
         "address": "here:1",
     }
@@ -378,7 +383,7 @@ def test_the_status_of_a_run_comes_from_its_records_and_the_connections_from_its
         **{"excluded": [], "started": "yesterday", "run": str(run.path), "state": "interrupted"},
         **{"reason": "its process ended before the run did", "rounds_done": 2, "rounds": 9},
         **{"accuracy": 0.75, "loss": 0.5, "epsilon": 0.5, "received_bytes": 300},
-        **{"suspended": {"3": 2.5}},
+        **{"suspended": {"3": 2.5}, "metrics": [ACCURACY]},
         "sent_bytes": 9000,
         "updates": {"accepted": 4, "rejected": 2, "declined": 40, "lost": 600},
     }

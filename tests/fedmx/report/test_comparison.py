@@ -26,13 +26,14 @@ from typer.testing import CliRunner
 
 from fedmx import FedmxError, RunFolder
 from fedmx.cli.main import app
+from fedmx.quantities import metrics_in
 from fedmx.report import Comparison, write_report
-from fedmx.report.curves import AXES, MEASURES, band_of, draw, plot
+from fedmx.report.curves import AXES, band_of, draw, measures_of, plot
 from fedmx.report.differences import differences_section
 from fedmx.report.groups import Cell, Group, compare_groups, word
 from fedmx.report.html import Html
 from fedmx.report.paper import escape, latex_table
-from fedmx.report.summary import ABSENT, RunSummary
+from fedmx.report.summary import ABSENT, Curve, RunSummary
 from fedmx.report.svg import (
     COLOURS,
     PAPER,
@@ -44,6 +45,8 @@ from fedmx.report.svg import (
     new_figure,
     spread,
 )
+
+MEASURES = measures_of([Curve(metrics=metrics_in({}))])
 
 EXPERIMENT = """
 name: {name}

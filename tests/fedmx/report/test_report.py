@@ -15,13 +15,16 @@ from rich.console import Console
 
 from fedmx import RunFolder
 from fedmx.errors import FedmxError
+from fedmx.quantities import metrics_in
 from fedmx.report import Comparison, write_report
-from fedmx.report.curves import AXES, MEASURES, draw
+from fedmx.report.curves import AXES, draw, measures_of
 from fedmx.report.formats import duration, finite, mebibytes, number, percent, plain, target_percent
 from fedmx.report.groups import Group, common_target, comparison
-from fedmx.report.summary import RunSummary, read_settings, table_of
+from fedmx.report.summary import Curve, RunSummary, read_settings, table_of
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
+
+MEASURES = measures_of([Curve(metrics=metrics_in({}))])
 
 EXPERIMENT = """
 name: digits
@@ -248,9 +251,10 @@ def test_seconds_add_up_when_no_elapsed_time_was_recorded(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("target", [0.0, 95, -0.5, float("nan")])
-def test_a_target_must_be_an_accuracy(target: float) -> None:
+def test_a_target_must_be_an_accuracy(tmp_path: Path, target: float) -> None:
+    run = RunSummary.of(make(tmp_path, [record(1, 0.5)]))
     with pytest.raises(FedmxError, match="target: "):
-        common_target([], target)
+        common_target([run], target)
 
 
 def test_a_given_target_overrides_the_lowest_of_the_experiments(tmp_path: Path) -> None:
@@ -269,7 +273,7 @@ def test_each_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
     summaries = [Group.alone(RunSummary.of(run), run.name) for run in runs]
     for measure in MEASURES[:2]:
         for axis in AXES[:3]:
-            figure = draw(summaries, measure, axis, 0.8)
+            figure = draw(summaries, measure, axis, measure.level((0.8, None)))
             assert figure is not None
             assert set(re.findall(r"stroke: var\(--run-(\d)\)", figure)) == {"0", "1", "2"}
             assert "#0102" not in figure

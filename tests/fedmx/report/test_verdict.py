@@ -16,7 +16,7 @@ from fedmx.report.summary import RunSummary
 
 pytestmark = pytest.mark.usefixtures("no_curves")
 
-FACTS = {"seed": 1, "mode": "simulation", "classes": 10}
+FACTS = {"seed": 1, "mode": "simulation", "chance": 0.1}
 RISEN = [2.0, 1.0, 0.5, 0.4, 0.6, 0.7, 0.8]
 
 
@@ -96,7 +96,7 @@ def test_chance_is_the_share_of_the_most_frequent_label_if_recorded(tmp_path: Pa
     assert not verdict(RunSummary.of(run_of(tmp_path, accuracies))).bad
     told = run_of(tmp_path, accuracies, name="told", facts={"chance": 0.79})
     assert verdict(RunSummary.of(told)).words == "never above chance"
-    unknown = run_of(tmp_path, [0.1, 0.1], name="unknown", facts={"classes": None})
+    unknown = run_of(tmp_path, [0.1, 0.1], name="unknown", facts={"chance": None})
     assert not verdict(RunSummary.of(unknown)).bad
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from fedmx.cli import sweep_output
 from fedmx.cli.sweep_output import CellLines, SweepLines, total_text
+from fedmx.quantities import metrics_in
 from fedmx.sweeps.cells import axis_of, cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, _leave_out, _Started
@@ -21,7 +22,10 @@ from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, 
 
 def progress(cells: int = 3, seeds: int = 2) -> SweepProgress:
     axis = axis_of("logic.preset", [f"arm-{number}" for number in range(cells)])
-    runs = [RunProgress(run, 10, "waiting") for run in runs_of(cells_of([axis]), range(seeds))]
+    runs = [
+        RunProgress(run, 10, "waiting", metric=metrics_in({})[0])
+        for run in runs_of(cells_of([axis]), range(seeds))
+    ]
     return SweepProgress(runs, at_once=2)
 
 
@@ -96,7 +100,7 @@ def test_a_run_that_has_ended_is_said_with_how_many_are_done(monkeypatch) -> Non
     ((event, facts),) = said
     assert event == "sweep_run"
     assert (facts["done"], facts["runs"], facts["state"], facts["seed"]) == (1, 6, "done", 0)
-    assert facts["best_accuracy"] == pytest.approx(0.9)
+    assert (facts["metric"], facts["best"]) == ("accuracy", pytest.approx(0.9))
 
 
 def test_a_terminal_shows_the_cells_until_the_sweep_ends(monkeypatch) -> None:

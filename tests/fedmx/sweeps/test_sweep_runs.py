@@ -171,7 +171,7 @@ def test_the_table_has_a_row_for_each_cell_and_seed(whole: tuple[CommandResult, 
     for row in rows:
         records = RunFolder.open(sweep.path / row["run"]).rounds()
         accuracies = [record["accuracy"] for record in records]
-        assert float(row["best_accuracy"]) == max(accuracies)
+        assert float(row["best"]) == max(accuracies)
         assert float(row["accuracy"]) == accuracies[-1]
         reached = [one["round"] for one in records if one["accuracy"] >= 0.2]
         assert row["rounds_to_target"] == (str(reached[0]) if reached else "")
@@ -202,11 +202,9 @@ def test_the_result_is_a_table_and_a_frame(whole: tuple[CommandResult, Path]) ->
     result = SweepResult.read(sweep_in(whole[1]).path)
     assert (result.done, result.failed) == (True, [])
     frame = result.to_pandas()
-    assert list(frame["best_accuracy"]) == [row["best_accuracy"] for row in result.table()]
-    (pair,) = [
-        row for row in result.statistics()["comparisons"] if row["metric"] == "best_accuracy"
-    ]
-    by_arm = frame.groupby("logic.hooks.0.arm")["best_accuracy"].mean()
+    assert list(frame["best"]) == [row["best"] for row in result.table()]
+    (pair,) = [row for row in result.statistics()["comparisons"] if row["metric"] == "best"]
+    by_arm = frame.groupby("logic.hooks.0.arm")["best"].mean()
     assert (pair["arm"], pair["against"], pair["seeds"]) == ("second", "first", 2)
     assert pair["difference"] == pytest.approx(by_arm["second"] - by_arm["first"])
 
