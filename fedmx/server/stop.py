@@ -35,6 +35,12 @@ class Stop:
     patience: int | None = None
     metrics: Sequence[Quantity] = metrics_in({})
 
+    @property
+    def reads_results(self) -> bool:
+        """Whether the results of evaluations may end the run."""
+        others = {"seconds", "clock_s", "metrics"}
+        return any(value for name, value in vars(self).items() if name not in others)
+
     def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Return why the run ends after `round`, or None.
 
