@@ -21,6 +21,9 @@ MLFLOW = "mlflow-skinny>=2.9"
 ONNX = "onnx>=1.16"
 DP_ACCOUNTING = "dp-accounting>=0.6"
 PANDAS = "pandas>=1.5"
+TABLE = ["pandas>=2", "pyarrow>=15,<26"]  # older ones read pickles, newer ones need numpy 2
+HUGGING_FACE = "datasets>=4"  # the first that runs no code of a data set
+PILLOW = "pillow>=9.5"
 TORCH = "torch>=2.1"
 PROMETHEUS = "prometheus-client>=0.20"
 WANDB = "wandb>=0.19.11"  # the first with reinit="create_new"
@@ -90,12 +93,15 @@ setup(
             "latex2mathml>=3.78",
         ],
         "export": [ONNX],
+        "huggingface": [HUGGING_FACE, PILLOW, *TABLE],
+        "images": [PILLOW],
         "fuzz": ["atheris>=3"],
         "metrics": [PROMETHEUS],
         "mlflow": [MLFLOW],
         "pandas": [PANDAS],
         "privacy": [DP_ACCOUNTING],
         "ray": [RAY],
+        "table": TABLE,
         "torch": [TORCH],
         "wandb": [WANDB],
         "test": [
@@ -111,7 +117,9 @@ setup(
             "types-PyYAML",
             RAY,
             ONNX,
-            PANDAS,
+            *TABLE,
+            HUGGING_FACE,
+            PILLOW,
             PROMETHEUS,
             MLFLOW,
             WANDB,

@@ -3,6 +3,8 @@
 from layers.compute.data.datasets.arrays import Arrays as Arrays
 from layers.compute.data.datasets.arrays import Declared as Declared
 from layers.compute.data.datasets.femnist import Femnist as Femnist
+from layers.compute.data.datasets.hugging_face import HuggingFace as HuggingFace
+from layers.compute.data.datasets.image_folder import ImageFolder as ImageFolder
 from layers.compute.data.datasets.images import Cifar10 as Cifar10
 from layers.compute.data.datasets.images import Digits as Digits
 from layers.compute.data.datasets.images import FashionMnist as FashionMnist
@@ -11,6 +13,7 @@ from layers.compute.data.datasets.images import Svhn as Svhn
 from layers.compute.data.datasets.sentiment140 import Sentiment140 as Sentiment140
 from layers.compute.data.datasets.synthetic import Blobs as Blobs
 from layers.compute.data.datasets.synthetic import Synthetic as Synthetic
+from layers.compute.data.datasets.tables import Table as Table
 from layers.compute.data.partitions.biased import Biased as Biased
 from layers.compute.data.partitions.by_label import Dirichlet as Dirichlet
 from layers.compute.data.partitions.by_label import LabelQuantity as LabelQuantity

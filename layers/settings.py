@@ -138,11 +138,13 @@ def _problems(value: Any, hint: Any) -> Iterator[tuple[str, Any]]:
 
 def _fits(value: Any, hint: Any) -> bool:
     """Return whether a value is of the kind of one type of a union."""
+    if typing.get_origin(hint) is Literal:
+        return not any(_problems(value, hint))
     kind = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
     kind = typing.get_origin(kind) or kind
     if kind in (int, float):
         return isinstance(value, Real) and not isinstance(value, bool)
-    return kind is Literal or not isinstance(kind, type) or isinstance(value, kind)
+    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 def _limit(limit: Any) -> tuple[str, Callable[[Any], bool]]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,8 +26,9 @@ from layers.compute.data.datasets import (
     Raw,
     as_dataset,
 )
-from layers.compute.data.datasets.arrays import own_split
+from layers.compute.data.datasets.arrays import own_split, read_npz
 from layers.compute.data.datasets.synthetic import Synthetic
+from layers.compute.data.datasets.tables import ENDINGS, Table
 from layers.compute.data.partitions import Indices, divide
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.data.targets import Targets
@@ -67,7 +68,7 @@ class ExperimentData:
         experiment, reference = self.experiment, self.experiment.compute.data
         given: dict[str, Any] = {}
         # Data that are generated or read client by client may need to know all clients.
-        if hasattr(resolve("data set", reference), "client"):
+        if _by_client(resolve("data set", reference)):
             given = {"clients": experiment.clients, "seed": derive(experiment.seed, "data")}
         found = build("data set", reference, **given)
         if isinstance(found, Dataset):
@@ -221,7 +222,7 @@ class ExperimentData:
                 source: Synthetic = build("data set", data, clients=clients, seed=seed)
                 return self.materialise(source.training(client), None)
             most = MOST_DRAWN
-        elif partition.name == "by-user" or hasattr(resolve("data set", data), "client"):
+        elif partition.name == "by-user" or _by_client(resolve("data set", data)):
             most = clients  # no draw
         if clients > most:
             raise ExperimentError(
@@ -240,13 +241,13 @@ class ExperimentData:
         """Return the training split of a client that has its own data, and its rows of it.
 
         Args:
-            path: an ``.npz`` file with x_train and y_train.
+            path: an ``.npz`` file with x_train and y_train, or a table.
             part: (i, n): use only the i-th of n parts, by the experiment's partition; None: all.
 
         Raises:
             DataError: the file cannot be used in this experiment.
         """
-        own = own_split(path, self.shape, self.targets, "train")
+        own = self._own_split(path, "train")
         assert own is not None, "a training split is never missing"
         if part is None:
             return own, np.arange(len(own))
@@ -255,8 +256,27 @@ class ExperimentData:
 
     def own_tests(self, path: Path) -> Samples | None:
         """Return the test samples in a client's own file; None: it has none."""
-        own = own_split(path, self.shape, self.targets, "test")
+        own = self._own_split(path, "test")
         return None if own is None else self.materialise(own, None)
+
+    def _own_split(self, path: Path, split: Literal["train", "test"]) -> Raw | None:
+        reference = self.experiment.compute.data
+        if path.suffix not in ENDINGS:
+            arrays = read_npz(path)
+        elif reference.name == "table":
+            table: Table = build("data set", reference)
+            arrays = table.own(path, self.targets)
+        else:
+            raise DataError(
+                f"{path}: the experiment's compute.data is {reference.name}, which does not name "
+                "the columns of a table; only table does, without a path if clients alone have data"
+            )
+        return own_split(str(path), arrays, self.shape, self.targets, split)
+
+
+def _by_client(target: Any) -> bool:
+    """Return whether a data set, or what makes it, gives the samples client by client."""
+    return callable(getattr(target, "client", None))
 
 
 def data_sha256(data: Dataset | CheckedFederatedData) -> str:

@@ -51,6 +51,7 @@ def of_data(assembly: Assembly, *, divided: bool = True) -> Iterator[str]:
         yield from _missing_classes(dataset)
     if not divided:
         return
+    yield from _users(assembly, dataset)
     rest = assembly.held_back.rest
     total = len(dataset.train) if rest is None else len(rest)
     uses = np.bincount(np.concatenate(list(assembly.parts[0])), minlength=len(dataset.train))
@@ -76,6 +77,21 @@ def _missing_classes(dataset: Dataset) -> Iterator[str]:
         yield (
             f"compute.data: {dataset.name} has {classes:,} classes, and no training sample "
             f"of {len(missing):,} of them ({_listed(missing)}){also}"
+        )
+
+
+def _users(assembly: Assembly, dataset: Dataset) -> Iterator[str]:
+    """Yield whether clients are others than the settings of the data say."""
+    compute, clients = assembly.experiment.compute, assembly.experiment.clients
+    column, users = compute.data.settings.get("client"), dataset.train.users
+    if column is None or users is None:
+        return
+    values = len(np.unique(users))
+    if compute.partition.name != "by-user" or clients != values:
+        yield (
+            f"compute.partition: {compute.partition.name} divides the samples of {values:,} values "
+            f"of {column} among {clients:,} clients; `partition: by-user` and `clients: {values}` "
+            "make each value a client"
         )
 
 

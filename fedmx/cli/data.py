@@ -85,6 +85,9 @@ def show(
         typer.echo(json.dumps(samples))
     else:
         show_table(table(counts))
+        names = getattr(assembly.data.dataset, "names", ())
+        if names:
+            typer.echo(", ".join(f"{number}: {one}" for number, one in enumerate(names)))
     if figure is not None:
         from fedmx.report.partition import figure as draw
 
@@ -119,18 +122,19 @@ def get(
 ) -> None:
     """Download a data set, or check the local copy."""
     from fedmx.cli.datasets import files_with_progress
+    from fedmx.components.settings import signature_of
     from fedmx.components.text import unknown
     from fedmx.errors import FedmxError
     from layers.compute.data.datasets import DATASETS
 
     if name not in DATASETS:
         raise FedmxError(unknown("data set", name, DATASETS))
-    if name == "declared":
-        raise FedmxError("declared has no samples: clients alone have them")
-    if name == "arrays":
+    needs = [one.name for one in signature_of(DATASETS[name]).settings.values() if one.required]
+    if needs:
+        settings = ", ".join(f"{one}: ..." for one in needs)
         raise FedmxError(
-            "arrays is a file of your own; name it in the experiment, as in "
-            "compute.data: {name: arrays, path: my.npz}"
+            f"{name} is data of your own; describe them in the experiment, as in "
+            f"compute.data: {{name: {name}, {settings}}}"
         )
     with files_with_progress() as files:
         dataset = DATASETS[name]().load(files)

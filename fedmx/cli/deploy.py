@@ -188,7 +188,7 @@ def client(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="NPZ", help="Your data: a file with x_train and y_train."),
+        typer.Option(metavar="FILE", help="Your data: x_train and y_train in .npz, or a table."),
     ] = None,
     module: Annotated[
         list[str] | None,
@@ -241,7 +241,7 @@ def client(
     tls = _client_tls(ca, cert, key)
     Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
     if data is not None and not data.is_file():
-        raise FedmxError(f"{data}: there is no such file; give an .npz file of your data")
+        raise FedmxError(f"{data}: there is no such file; give your data as .npz or a table")
     for name in module or ():
         if PathFinder.find_spec(name.partition(".")[0], [*sys.path, os.getcwd()]) is None:
             raise FedmxError(

@@ -164,6 +164,8 @@ def unknown_name(noun: str, name: str, names: Mapping[str, Any]) -> str:
     """
     if noun == "data set" and name.endswith(".npz"):
         return f"unknown data set {name!r}; a file is {{name: arrays, path: {name}}}"
+    if noun == "data set" and name.endswith((".csv", ".parquet")):
+        return f"unknown data set {name!r}; a file is {{name: table, path: {name}, target: COLUMN}}"
     listed = [f"{key}NAME" if key.endswith(":") else key for key in names]
     return f"{unknown(noun, name, listed)}, or your own as package.module:Name"
 

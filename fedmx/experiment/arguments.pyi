@@ -53,6 +53,9 @@ DataSetName: TypeAlias = Literal[
     "digits",
     "synthetic",
     "arrays",
+    "table",
+    "images",
+    "huggingface",
     "declared",
     "blobs",
 ]
@@ -317,8 +320,8 @@ class StopKeys(TypedDict, total=False):
     clock_s: float | None
     """Time to spend by the clients' clock, which is virtual where devices are simulated."""
     client_accuracy: float | None
-    """Mean over the clients of the accuracy on each client's own test samples; needs
-    compute.evaluate.per_client, and so a simulation."""
+    """Mean over the clients of the accuracy on each client's own samples; needs
+    compute.evaluate.clients, or in a simulation compute.evaluate.per_client."""
     metric: dict | None
     """Values of metrics to reach, e.g. {rmse: 0.5}: at most this value if lower is better,
     otherwise at least."""
@@ -332,8 +335,8 @@ class ComputeKeys(TypedDict, total=False):
     """2nn, lenet5 and others below, gluon:NAME and gluoncv:NAME for the zoos, or your own Gluon
     block."""
     data: Required[DataSet]
-    """A data set by name (below), {name: arrays, path: my.npz}, your own function, or your own
-    class of federated data."""
+    """A data set by name (below), {name: arrays, path: my.npz}, a table, images or a data set
+    of Hugging Face, your own function, or your own class of federated data."""
     start: str | Path | None
     """Weights to begin from, instead of random ones: a file of fedmx export, a run folder, or
     its model.safetensors or a checkpoint."""

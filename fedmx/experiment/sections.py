@@ -96,8 +96,8 @@ class StopSection(Section):
     clock_s: Positive | None = None
     """Time to spend by the clients' clock, which is virtual where devices are simulated."""
     client_accuracy: Share | None = None
-    """Mean over the clients of the accuracy on each client's own test samples; needs
-    `compute.evaluate.per_client`, and so a simulation."""
+    """Mean over the clients of the accuracy on each client's own samples; needs
+    `compute.evaluate.clients`, or in a simulation `compute.evaluate.per_client`."""
     metric: Annotated[
         dict[str, Annotated[float, Field(strict=True)]] | None,
         Takes("numbers by the names of metrics"),
@@ -222,8 +222,9 @@ class ComputeSection(Section):
         component_at("data set"),
         Rules(fixed="the rounds before it were trained on the data"),
     ]
-    """A data set by name (below), `{name: arrays, path: my.npz}`, your own function, or your own
-    class of federated data."""
+    """A data set by name (below), `{name: arrays, path: my.npz}`, [a table, images or a data set of
+    Hugging Face](own-model-and-data.md#data), your own function, or your own class of federated
+    data."""
     start: Annotated[
         PathText | None,
         Rules("unless default", "the weights that it begins with come from the run"),

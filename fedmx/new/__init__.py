@@ -25,6 +25,7 @@ from fedmx.experiment.reader import parse_value
 _ENDING = ".template"  # so that no tool takes a template for code of fedmx
 _EXPERIMENT = "experiment.yaml"
 _COLUMNS = ("sepal_length", "sepal_width", "petal_length", "petal_width", "species")
+_WITH_CODE = ("hook", "model", "selector", "aggregator")
 _IMAGES_PER_LABEL = 30
 _MAX_PIXEL = 16  # of scikit-learn's digits
 
@@ -66,19 +67,19 @@ class Kind:
     """
 
     templates: tuple[str, ...]
-    command: str = "fedmx run experiment.yaml --own-modules"
+    command: str
     samples: Callable[[Path], None] | None = None
 
 
-def _simulated(name: str, samples: Callable[[Path], None] | None = None) -> Kind:
-    return Kind((name, "simulated", "every"), samples=samples)
+def _simulated(name: str, options: str, samples: Callable[[Path], None] | None = None) -> Kind:
+    return Kind((name, "simulated", "every"), f"fedmx run experiment.yaml{options}", samples)
 
 
 KINDS: Mapping[str, Kind] = MappingProxyType(
     {
-        **{name: _simulated(name) for name in ("hook", "model", "selector", "aggregator")},
-        "csv": _simulated("csv", _write_flowers),
-        "images": _simulated("images", _write_images),
+        **{name: _simulated(name, " --own-modules") for name in _WITH_CODE},
+        "csv": _simulated("csv", "", _write_flowers),
+        "images": _simulated("images", "", _write_images),
         "deploy": Kind(("deploy", "every"), "./local.sh"),
     }
 )

@@ -56,6 +56,7 @@ class Dataset:
         targets: what the targets of its samples are.
         shape: the shape of a sample, channels first.
         words: the word of each token; empty if the samples are not text.
+        names: the name of each class; empty if they have none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Dataset:
     targets: Targets
     shape: tuple[int, ...]
     words: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
 
     @property
     def has_samples(self) -> bool:
@@ -211,4 +213,16 @@ def held_out(groups: npt.NDArray[np.integer[Any]], share: float) -> npt.NDArray[
     for start, size in zip(starts, sizes, strict=True):
         number = min(max(round(share * size), 1), size - 1)
         held[order[start + size - number : start + size]] = True
+    return held
+
+
+def drawn_out(groups: npt.NDArray[Any], share: float) -> npt.NDArray[np.bool_]:
+    """Return which samples, bool (n,), are held out: a `share` of each group, drawn.
+
+    The draw is the same each time. It is for files whose samples may be sorted; see `held_out`.
+    """
+    numbers = np.unique(groups, return_inverse=True)[1]
+    order = np.random.default_rng(0).permutation(len(groups))
+    held = np.zeros(len(groups), bool)
+    held[order] = held_out(numbers[order], share)
     return held

@@ -64,6 +64,22 @@ class Files:
     named: bool = True
     progress: Progress | None = None
 
+    def chosen(self, data_set: str, path: str) -> Path:
+        """Return the path of a user's own file or folder, which an experiment names.
+
+        Raises:
+            DataError: the experiment comes from somebody else, or there is no such file or folder.
+        """
+        if not self.named:
+            raise DataError(
+                f"{data_set}: the path of a file cannot come from a server; give your own file "
+                "with --data FILE, or a part of it with --data FILE --partition I/N"
+            )
+        found = Path(path).expanduser()
+        if not found.exists():
+            raise DataError(f"{found}: there is no such file; correct compute.data.path")
+        return found
+
     def folders(self, data_set: str) -> tuple[Path, ...]:
         """Return the folders in which `data_set` is searched; the last is in the cache.
 

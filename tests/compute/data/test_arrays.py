@@ -191,6 +191,44 @@ def test_wrong_arrays_are_refused_by_name(changed: dict[str, Any], reason: str) 
     assert "\n" not in str(caught.value)
 
 
+IMAGES = np.zeros((6, 28, 28, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("changed", "remedy"),
+    [
+        ({"y_train": [-1, 1] * 3}, "y_train = (y_train + 1) // 2"),
+        ({"y_train": [-1, -1] * 3}, "y_train = (y_train + 1) // 2"),
+        ({"y_train": [1.0, -1.0] * 3}, "y_train = y_train.astype(int)"),
+        ({"x_train": IMAGES}, "x_train = x_train.transpose(0, 3, 1, 2)"),
+        ({"x_test": IMAGES[:3, ..., :1]}, "x_test = x_test.transpose(0, 3, 1, 2)"),
+        ({"y_train": [*range(5), 100_000]}, "np.unique(y_train, return_inverse=True)"),
+        ({"y_train": [*range(5), 1_000]}, "for real values give floats"),
+        ({"x_train": np.zeros((6, 2), object)}, "x_train = x_train.astype(float)"),
+        ({"x_train": np.array([[1], [1, 2]] * 3, object)}, "x_train = np.stack(x_train)"),
+        ({"y_train": np.zeros(6, object)}, "y_train = y_train.astype(float)"),
+        ({"y_train": np.array([1, None] * 3)}, "y_train holds objects of type int"),
+        ({"users_train": [1.0, np.nan] * 3}, "for 3 of 6 samples; give each sample a user"),
+        ({"users_train": np.array(["a", None] * 3)}, "for 3 of 6 samples; give each sample a user"),
+        ({"users_train": np.array(["a", 1] * 3, object)}, "users_train = users_train.astype(str)"),
+        ({"users_train": [1] * 6, "users_test": [np.nan] * 3}, "users_test is None or NaN"),
+    ],
+)
+def test_what_is_refused_is_named_with_what_mends_it(changed: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(DataError, match=r"^mine: ") as caught:
+        as_dataset(arrays(**changed), "mine")
+    assert remedy in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_few_channels_or_a_known_number_of_classes_are_not_doubted() -> None:
+    for shape in ((6, 1, 28, 3), (6, 4, 28, 1), (6, 3, 28, 28), (6, 28, 28, 2)):
+        x = np.zeros(shape, np.uint8)
+        assert as_dataset((x, [0, 1] * 3, x, [0, 1] * 3), "mine").shape == shape[1:]
+    many = arrays(y_train=[*range(5), 100_000])
+    assert from_arrays(**many, classes=100_001).targets.classes == 100_001
+
+
 def test_too_few_classes_are_refused() -> None:
     assert from_arrays(**arrays(), classes=62).targets.classes == 62
     assert (

@@ -135,3 +135,19 @@ def test_the_partition_that_is_shown_has_its_doubts(tmp_path: Path) -> None:
     shown = fedmx("data", "show", "e.yaml", cwd=tmp_path)
     assert shown.code == 0
     assert "4 classes, and no training sample of 1 of them (3)" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("clients", "partition", "doubtful"), [(3, "by-user", 0), (3, "iid", 1), (2, "by-user", 1)]
+)
+def test_clients_that_are_not_those_of_the_table_are_doubted(
+    clients: int, partition: str, doubtful: int, tmp_path: Path
+) -> None:
+    rows = "".join(f"{row},{row}.5,{'abc'[row % 3]}\n" for row in range(12))
+    (tmp_path / "clinic.csv").write_text("age,price,hospital\n" + rows)
+    table = {"path": str(tmp_path / "clinic.csv"), "target": "price", "client": "hospital"}
+    compute = {"model": "2nn", "data": {"name": "table", **table}, "partition": partition}
+    given = {"rounds": 1, "clients": clients, "compute": compute}
+    said = [one for one in of_data(Assembly(Experiment.from_dict(given))) if "hospital" in one]
+    assert len(said) == doubtful
+    assert all("`clients: 3`" in one for one in said)

@@ -67,7 +67,12 @@ def test_a_client_uses_one_of_the_parts_of_its_own_data(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [{"name": "arrays", "path": "PATH"}, {"name": "own_module:load", "source": "PATH"}]
+    "data",
+    [
+        {"name": "arrays", "path": "PATH"},
+        {"name": "table", "path": "PATH", "target": "label"},
+        {"name": "own_module:load", "source": "PATH"},
+    ],
 )
 def test_a_server_chooses_no_clients_file(data: dict[str, str], file: Path, tmp_path: Path) -> None:
     """Whether the file is there makes no difference to what the server is told."""
@@ -88,8 +93,8 @@ def test_a_server_chooses_no_clients_file(data: dict[str, str], file: Path, tmp_
     ("changed", "said"),
     [
         ({"x_train": np.zeros((3, 1, 8, 4), np.float32)}, r"shape \(1, 8, 4\).* \(1, 8, 8\)"),
-        ({"y_train": np.array([2, 3, 10])}, "labels from 2 to 10, .* 10 classes"),
-        ({"y_train": np.array([-1, 3, 9])}, "labels from -1 to 9"),
+        ({"y_train": np.array([2, 3, 10])}, "labels y_train go from 2 to 10, .* 10 classes"),
+        ({"y_train": np.array([-1, 3, 9])}, "labels y_train go from -1 to 9"),
         ({"x_train": np.zeros((0, 1, 8, 8)), "y_train": np.zeros(0, int)}, "no sample"),
         ({"y_train": None}, "y_train"),
         ({"x_test": None, "y_test": None}, ""),
@@ -106,6 +111,32 @@ def test_own_data_are_checked_before_the_client_takes_part(
         return
     with pytest.raises(DataError, match=said):
         labels_of(OwnPart(tmp_path / "own.npz"))
+
+
+@pytest.mark.parametrize("path", ["", ", path: of-the-server.csv"])
+def test_a_client_reads_its_own_table_by_the_columns_of_the_experiment(
+    path: str, tmp_path: Path
+) -> None:
+    table = "{name: table, target: kind, columns: [width, height], classes: [cat, dog, lynx]" + path
+    rows = "".join(f"{row},{row + 0.5},lynx,{row}\n" for row in range(10))
+    own = tmp_path / "own.csv"
+    own.write_text("height,width,kind,number\n" + rows)
+    experiment = Experiment.parse(
+        EXPERIMENT,
+        overrides=[f"compute.data={table}}}", "compute.normalise=null"],
+    )
+    targets = Targets("classes", 3)
+    setup = Setup("run", experiment.to_yaml(), experiment.digest(), 1, (2,), targets)
+    compute = OwnPart(own).learn(setup)[1]
+    np.testing.assert_array_equal(compute.samples.x[:, 0], compute.samples.x[:, 1] + 0.5)
+    assert compute.samples.y.tolist() == [2] * 8
+    assert len(compute.tests()) == 2
+
+
+def test_a_table_needs_an_experiment_that_names_its_columns(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"own\.csv: .*compute\.data is digits"):
+        learnt(OwnPart(tmp_path / "own.csv"))
 
 
 def test_a_client_expects_as_many_parts_as_the_experiment_has_clients() -> None:
@@ -185,7 +216,7 @@ def compute_of(*overrides: str) -> Compute:
         "run",
         experiment.to_yaml(),
         experiment.digest(),
-        Targets("classes", 1),
+        1,
         shape,
         Targets("classes", 10),
     )

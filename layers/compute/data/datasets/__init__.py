@@ -18,9 +18,12 @@ from layers.compute.data.datasets.arrays import (
     from_arrays,
 )
 from layers.compute.data.datasets.femnist import Femnist
+from layers.compute.data.datasets.hugging_face import HuggingFace
+from layers.compute.data.datasets.image_folder import ImageFolder
 from layers.compute.data.datasets.images import Cifar10, Digits, FashionMnist, Mnist, Svhn
 from layers.compute.data.datasets.sentiment140 import Sentiment140
 from layers.compute.data.datasets.synthetic import Blobs, Synthetic
+from layers.compute.data.datasets.tables import Table
 from layers.compute.data.files import Files
 from layers.compute.errors import DataError
 
@@ -46,6 +49,9 @@ DATASETS: dict[str, type[DatasetSource]] = {
     "digits": Digits,
     "synthetic": Synthetic,
     "arrays": Arrays,
+    "table": Table,
+    "images": ImageFolder,
+    "huggingface": HuggingFace,
     "declared": Declared,
 }
 

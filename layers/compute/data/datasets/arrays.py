@@ -23,6 +23,14 @@ from layers.settings import Count, WholeNumber
 
 _REQUIRED = ("x_train", "y_train", "x_test", "y_test")
 _OPTIONAL = ("users_train", "users_test")
+_NUMBERED = (
+    "names, y_train = np.unique(y_train, return_inverse=True); "
+    "y_test = np.searchsorted(names, y_test)"
+)
+_MOST_CHANNELS = 4
+"""The most channels of an image; a longer first axis of a sample is its height."""
+_MOST_CLASSES = 100_000
+"""A higher number of a class is probably a quantity, or an identifier."""
 _TARGETS = (
     "targets are integers (n,) from 0 for classes, 0 or 1 (n, labels) for several labels, integers "
     "(n, places) for tokens, or floats (n,) or (n, values) for real values"
@@ -44,16 +52,9 @@ class Arrays:
 
     def load(self, files: Files) -> Dataset:
         """Return both splits, if `files` allows to name a file. See `DatasetSource.load`."""
-        if not files.named:
-            raise DataError(
-                "arrays: the path of a file cannot come from a server; give your own file with "
-                "--data FILE.npz, or a part of it with --data FILE.npz --partition I/N"
-            )
-        path = Path(self.path).expanduser()
-        if not path.is_file():
-            raise DataError(f"{path}: there is no such file; give the path of an .npz file")
+        path = files.chosen("arrays", self.path)
         arrays = read_npz(path, lambda names: _check_names(names, str(path)))
-        return _named(arrays, str(path))
+        return named(arrays, str(path))
 
 
 @dataclass(frozen=True)
@@ -79,32 +80,50 @@ class Declared(FromSettings):
     def load(self, files: Files) -> Dataset:
         """Return a data set without a sample."""
         targets = Targets(self.targets, self.size, self.places)
-        x = np.zeros((0, *self.shape), np.int64 if self.tokens else np.float32)
-        y = np.zeros((0, *targets.shape), np.float32 if self.targets == "real" else np.int64)
-        return Dataset("declared", Raw(x, y), Raw(x, y), targets, tuple(self.shape))
+        return without_samples("declared", self.shape, targets, tokens=self.tokens)
+
+
+def without_samples(
+    name: str, shape: tuple[int, ...], targets: Targets, *, tokens: bool = False
+) -> Dataset:
+    """Return a data set of which clients alone have samples.
+
+    Args:
+        name: its name in messages.
+        shape: of a sample, channels first.
+        targets: what the targets are.
+        tokens: whether a sample has whole numbers that the model looks up.
+    """
+    x = np.zeros((0, *shape), np.int64 if tokens else np.float32)
+    y = np.zeros((0, *targets.shape), np.float32 if targets.kind == "real" else np.int64)
+    return Dataset(name, Raw(x, y), Raw(x, y), targets, tuple(shape))
 
 
 def own_split(
-    path: Path, shape: tuple[int, ...], targets: Targets, split: Literal["train", "test"]
+    name: str,
+    arrays: Named,
+    shape: tuple[int, ...],
+    targets: Targets,
+    split: Literal["train", "test"],
 ) -> Raw | None:
-    """Return a split of a client's own `.npz` file; None: it has no test split, which it may lack.
+    """Return a split of a client's own data; None: they have no test split, which they may lack.
 
     Args:
-        path: the file.
-        split: which one.
+        name: of their file, for messages.
+        arrays: named as in an `.npz` file.
         shape: the shape that a sample must have.
         targets: what the targets of the experiment are.
+        split: which one.
 
     Raises:
-        DataError: the file cannot be used for samples of this shape and these targets.
+        DataError: the arrays cannot be used for samples of this shape and these targets.
     """
-    name = str(path)
-    arrays = read_npz(path, lambda names: _check_names(names, name, _REQUIRED[:2]))
+    _check_names([*arrays], name, _REQUIRED[:2])
     if split == "test" and "x_test" not in arrays:
         return None
     _check_names([*arrays], name, (f"x_{split}", f"y_{split}"))
     x = _inputs(arrays[f"x_{split}"], f"{name}: x_{split}")
-    y = _targets(arrays[f"y_{split}"], f"{name}: y_{split}")
+    y = _targets(arrays[f"y_{split}"], f"{name}: y_{split}", targets)
     users, _ = _users(arrays.get("users_train") if split == "train" else None, None, name)
     try:
         raw = Raw(x, y, users)
@@ -151,8 +170,11 @@ def from_arrays(
         DataError: an array has another shape, dtype or range; the message names it.
     """
     x = [_inputs(x_train, f"{name}: x_train"), _inputs(x_test, f"{name}: x_test")]
-    y = [_targets(y_train, f"{name}: y_train"), _targets(y_test, f"{name}: y_test")]
-    _check_lowest(y, classes if targets is None else targets.size, name)
+    y = [
+        _targets(y_train, f"{name}: y_train", targets),
+        _targets(y_test, f"{name}: y_test", targets),
+    ]
+    _check_classes(y, classes if targets is None else targets.size, name)
     both_users = _users(users, users_test, name)
     try:
         train, test = (Raw(*arrays) for arrays in zip(x, y, both_users, strict=True))
@@ -176,7 +198,7 @@ def as_dataset(value: object, name: str) -> Dataset:
         return value
     if isinstance(value, Mapping):
         _check_names([str(key) for key in value], name)
-        return _named({str(key): array for key, array in value.items()}, name)
+        return named({str(key): array for key, array in value.items()}, name)
     if isinstance(value, tuple) and 4 <= len(value) <= 6:
         return from_arrays(*value, name=name)
     if isinstance(value, tuple) and len(value) == 2:
@@ -207,9 +229,10 @@ def _items_of(dataset: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
     return x, y[:, 0] if y.shape[1:] == (1,) else y
 
 
-def _named(arrays: Mapping[str, Any], name: str) -> Dataset:
+def named(arrays: Mapping[str, Any], name: str, **known: Any) -> Dataset:
+    """Return a data set from arrays that are named as in an `.npz` file; see `from_arrays`."""
     given = dict(arrays)
-    return from_arrays(users=given.pop("users_train", None), name=name, **given)
+    return from_arrays(users=given.pop("users_train", None), name=name, **given, **known)
 
 
 def _check_names(names: Sequence[str], where: str, needed: Sequence[str] = _REQUIRED) -> None:
@@ -230,6 +253,12 @@ def _inputs(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     x = _array(values, what)
     if x.dtype.kind not in "fiub":
         raise DataError(f"{what} has the dtype {x.dtype}; it must hold numbers")
+    if x.ndim == 4 and min(x.shape[1:3]) > _MOST_CHANNELS and x.shape[3] in (1, 3):
+        name = what.rpartition(" ")[2]
+        raise DataError(
+            f"{what} has shape {x.shape}, with the channels last; they come first: "
+            f"{name} = {name}.transpose(0, 3, 1, 2)"
+        )
     if x.dtype.kind == "f":
         broken = ~np.isfinite(x).reshape(len(x), -1).all(axis=1) if x.size else np.zeros(0, bool)
         if broken.any():
@@ -237,14 +266,16 @@ def _inputs(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     return x
 
 
-def _targets(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    """Return targets, int64 or float32 (n, ...); real values (n,) become (n, 1)."""
-    y, name = np.asarray(values), what.rpartition(" ")[2]
+def _targets(values: npt.ArrayLike, what: str, told: Targets | None = None) -> npt.NDArray[Any]:
+    """Return targets, int64 or float32 (n, ...); real values (n,) become (n, 1).
+
+    What the targets are is `told`, or the array says it.
+    """
+    y, name = _equal_rows(values, what), what.rpartition(" ")[2]
     if y.dtype.kind in "US" or (y.dtype == object and y.size and isinstance(y.flat[0], str)):
         raise DataError(
             f"{what} holds text such as {str(y.flat[0])[:40]!r}; labels must be integers from 0: "
-            "names, y_train = np.unique(y_train, return_inverse=True); "
-            "y_test = np.searchsorted(names, y_test)"
+            + _NUMBERED
         )
     y = _array(values, what)
     has = f"{what} has the dtype {y.dtype} and shape {y.shape}"
@@ -253,6 +284,9 @@ def _targets(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     broken = y[~np.isfinite(y)] if y.dtype.kind == "f" else y[:0]
     if broken.size:
         raise DataError(f"{what} holds {broken.flat[0]}; leave these samples out")
+    real = y.dtype.kind == "f"
+    if told is not None and y.ndim > 1 and told.kind != "classes" and real == (told.kind == "real"):
+        return y.astype(np.float32 if real else np.int64)  # `Targets.check` checks the rest
     binary, whole = bool(((y == 0) | (y == 1)).all()), bool((y == np.rint(y)).all())
     one_hot = y.ndim == 2 and y.shape[1] > 1 and binary and (y.sum(axis=1) == 1).all()
     if y.size and one_hot:
@@ -267,15 +301,18 @@ def _targets(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
     elif y.dtype.kind == "b" and y.ndim == 1:
         mend = f"{name} = {name}.astype(int)"
     else:
+        if y.size and y.ndim == 1 and y.min() == -1 and (np.abs(y) == 1).all():
+            raise DataError(f"{what} holds -1 and 1; labels are from 0: {name} = ({name} + 1) // 2")
         return y.astype(np.int64)
     raise DataError(f"{has}, which are whole numbers: {mend}")
 
 
-def _check_lowest(targets: Sequence[npt.NDArray[Any]], classes: int | None, name: str) -> None:
-    """Check that labels are not numbered from 1, which would make a class without any sample.
+def _check_classes(targets: Sequence[npt.NDArray[Any]], classes: int | None, name: str) -> None:
+    """Check that labels are numbers of classes.
 
     Raises:
-        DataError: they are.
+        DataError: they are numbered from 1, which would make a class without any sample, or they
+            are so high that they are probably something else.
     """
     if targets[0].dtype.kind == "f" or targets[0].ndim > 1:
         return
@@ -287,6 +324,12 @@ def _check_lowest(targets: Sequence[npt.NDArray[Any]], classes: int | None, name
             "y_train, y_test = y_train - 1, y_test - 1 (if 0 is a class without samples, give "
             f"from_arrays(..., classes={high + 1}))"
         )
+    samples = sum(map(len, targets))
+    if classes is None and (high >= _MOST_CLASSES or high >= max(1_000, 10 * samples)):
+        raise DataError(
+            f"{name}: labels of {samples:,} samples go up to {high:,}; for real values give "
+            f"floats, and number classes from 0: {_NUMBERED}"
+        )
 
 
 def _users(
@@ -297,20 +340,54 @@ def _users(
         if test is not None:
             raise DataError(f"{name}: has users_test without users_train; give both or none")
         return None, None
-    known, train_index = np.unique(_array(train, f"{name}: users_train"), return_inverse=True)
+    known, train_index = np.unique(_ids(train, f"{name}: users_train"), return_inverse=True)
     if test is None:
         return train_index.astype(np.int64), None
     users = {user: index for index, user in enumerate(known.tolist())}
-    test_names = _array(test, f"{name}: users_test").tolist()
+    test_names = _ids(test, f"{name}: users_test").tolist()
     test_index = [users.setdefault(user, len(users)) for user in test_names]
     return train_index.astype(np.int64), np.array(test_index, dtype=np.int64)
 
 
+def _ids(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    """Return users, names or numbers (n,)."""
+    users, name = _equal_rows(values, what), what.rpartition(" ")[2]
+    missing = (
+        sum(one is None or one != one for one in users.flat) if users.dtype.kind in "fO" else 0
+    )
+    if missing:
+        raise DataError(
+            f"{what} is None or NaN for {missing:,} of {len(users):,} samples; give each sample a "
+            "user, or leave these samples out"
+        )
+    if users.dtype == object and users.ndim == 1:
+        raise DataError(f"{what} holds objects; {name} = {name}.astype(str)")
+    return _array(users, what)
+
+
 def _array(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
-    array = np.asarray(values)
-    if array.dtype == object or array.ndim == 0:
-        raise DataError(f"{what} is not an array of equal rows")
+    array, name = _equal_rows(values, what), what.rpartition(" ")[2]
+    if array.dtype == object and all(isinstance(one, int | float) for one in array.flat):
+        raise DataError(f"{what} holds objects; for numbers, {name} = {name}.astype(float)")
+    if array.dtype == object:
+        first = next(iter(array.flat), None)
+        raise DataError(
+            f"{what} holds objects of type {type(first).__name__}; give numbers, all samples of "
+            f"one shape: {name} = np.stack({name})"
+        )
+    if array.ndim == 0:
+        raise DataError(f"{what} is not an array of equal rows; give one row for each sample")
     return array
+
+
+def _equal_rows(values: npt.ArrayLike, what: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # of a list whose items differ in their shape
+        raise DataError(
+            f"{what} is not an array of equal rows ({one_line(error)}); make all samples of one "
+            "shape"
+        ) from None
 
 
 @runtime_checkable
