@@ -145,13 +145,6 @@ def test_whole_numbers_with_a_gap_are_classes(tmp_path: Path) -> None:
     assert data.targets == Targets("classes", 3)
 
 
-def test_inputs_are_standardised_by_the_training_rows(file: Path) -> None:
-    data = read(file, standardise=True, columns=("age", "ward"), categories="one-hot")
-    assert abs(data.train.x[:, 0].mean()) < 1e-6
-    assert abs(data.train.x[:, 0].std() - 1) < 1e-6
-    assert {*np.unique(data.train.x[:, 1:])} == {0, 1}
-
-
 def test_a_column_says_whose_rows_they_are_and_each_client_has_its_share_for_testing(
     file: Path,
 ) -> None:

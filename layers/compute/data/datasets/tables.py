@@ -57,8 +57,6 @@ class Table(FromSettings):
             from columns to their values does it for these; `refuse` refuses text.
         missing: `mean` puts the mean of the training rows where an input is missing, `zero` puts
             0, `drop-rows` leaves these rows out, and `refuse` refuses them.
-        standardise: whether the inputs that are not one-hot get mean 0 and deviation 1, by the
-            training rows of the file.
         separator: between the columns of a CSV file; null: the file says it.
         decimal: the decimal point of a CSV file; null: the file says it.
         encoding: of a CSV file, such as `latin-1`.
@@ -75,7 +73,6 @@ class Table(FromSettings):
     classes: tuple[str | int, ...] | None = None
     categories: Literal["refuse", "one-hot"] | Mapping[str, tuple[str | int, ...]] = "refuse"
     missing: Literal["refuse", "mean", "zero", "drop-rows"] = "refuse"
-    standardise: bool = False
     separator: str | None = None
     decimal: str | None = None
     encoding: str = "utf-8"
@@ -264,8 +261,6 @@ class Table(FromSettings):
         train = x[~test & ~np.isnan(x)]
         if self.missing != "drop-rows":
             x = np.nan_to_num(x, nan=train.mean() if self.missing == "mean" and train.size else 0.0)
-        if self.standardise and train.size:
-            x = (x - x[~test].mean()) / (x[~test].std() or 1.0)
         return x[:, None]
 
     def _one_hot(
