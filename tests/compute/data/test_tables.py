@@ -228,6 +228,14 @@ def test_a_file_that_is_no_table_is_refused(text: str, reason: str, tmp_path: Pa
         read(damaged, drop=())
 
 
+def test_a_sheet_and_a_target_among_the_inputs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "clinic.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"clinic\.xlsx: .*as CSV"):
+        read(tmp_path / "clinic.xlsx")
+    with pytest.raises(DataError, match="price is a target and in columns"):
+        Table("price", columns=("age", "price"))
+
+
 def test_a_file_that_is_not_there_or_named_by_a_server_is_not_opened(tmp_path: Path) -> None:
     table = Table("price", str(tmp_path / "none.csv"))
     with pytest.raises(DataError, match="no such file"):

@@ -21,6 +21,7 @@ from layers.settings import Fraction
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+Value = str | int | bool
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 MOST_CLASSES = 100
 """Different whole numbers of a target above which they are probably no classes."""
@@ -70,12 +71,17 @@ class Table(FromSettings):
     split: str | None = None
     test: Fraction = 0.2
     targets: Literal["classes", "multi-label", "real"] | None = None
-    classes: tuple[str | int, ...] | None = None
-    categories: Literal["refuse", "one-hot"] | Mapping[str, tuple[str | int, ...]] = "refuse"
+    classes: tuple[Value, ...] | None = None
+    categories: Literal["refuse", "one-hot"] | Mapping[str, tuple[Value, ...]] = "refuse"
     missing: Literal["refuse", "mean", "zero", "drop-rows"] = "refuse"
     separator: str | None = None
     decimal: str | None = None
     encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        for name in self._targets:
+            if name in (self.columns or ()):
+                raise DataError(f"table: {name} is a target and in columns; take it out of one")
 
     def load(self, files: Files) -> Dataset:
         """Return both splits, if `files` allows to name a file. See `DatasetSource.load`."""
@@ -264,7 +270,7 @@ class Table(FromSettings):
         return x[:, None]
 
     def _one_hot(
-        self, column: Series, given: tuple[str | int, ...] | None, path: Path, told: bool
+        self, column: Series, given: tuple[Value, ...] | None, path: Path, told: bool
     ) -> npt.NDArray[np.float64]:
         if column.dtype.kind in "mM":
             raise DataError(
@@ -331,6 +337,8 @@ def _read(path: Path, separator: str | None, decimal: str | None, encoding: str)
     Raises:
         DataError: a package is missing, or the file cannot be read.
     """
+    if path.suffix in (".xls", ".xlsx", ".ods"):
+        raise DataError(f"{path}: is no CSV or Parquet file; save the sheet as CSV")
     try:
         import pandas
 
