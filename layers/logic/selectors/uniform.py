@@ -15,16 +15,21 @@ from layers.logic.selectors.draws import draw_by_size, draw_uniform
 from layers.settings import Count, Share
 
 
+FEW = 10
+"""The most clients that all take part in each round, if no fraction is given."""
+
+
 @dataclass(frozen=True)
 class CohortSelector(Selector):
     """Selects cohorts of a given size.
 
     Attributes:
-        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients. null:
+            0.1, and all of a population of up to 10.
         count: m itself, instead of a fraction.
     """
 
-    fraction: Share = 0.1
+    fraction: Share | None = 0.1
     count: Count | None = None
 
     def size(self, clients: int) -> int:
@@ -32,8 +37,13 @@ class CohortSelector(Selector):
         return cohort_size(self.fraction, self.count, clients)
 
 
-def cohort_size(fraction: float, count: int | None, clients: int) -> int:
-    """Return m = max(round(C K), 1), or `count` if given; at most the number of clients."""
+def cohort_size(fraction: float | None, count: int | None, clients: int) -> int:
+    """Return m = max(round(C K), 1), or `count` if given; at most the number of clients.
+
+    Without a fraction, all of up to `FEW` clients are a cohort, and a tenth of more.
+    """
+    if fraction is None:
+        fraction = 1.0 if clients <= FEW else 0.1
     wanted = count if count is not None else max(int(np.floor(fraction * clients + 0.5)), 1)
     return min(wanted, clients)
 
@@ -61,6 +71,8 @@ class Uniform(Draw):
     """
 
     name = "uniform"
+
+    fraction: Share | None = None
 
     provides = frozenset({Trait.BY_NUMBER})
 

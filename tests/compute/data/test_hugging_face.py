@@ -110,6 +110,7 @@ def test_a_folder_of_files_and_a_split_alone_are_read(ending: str, tmp_path: Pat
         ({"features": "kind"}, "kind is .*string"),
         ({"features": "widht"}, "'widht'; did you mean 'width'"),
         ({"target": "kinds"}, "'kinds'"),
+        ({"client": "wrter"}, "'wrter'; did you mean 'writer'"),
         ({"features": ("vector", "width")}, "vector has arrays"),
         ({"test_split": "test"}, "unknown split 'test'"),
     ],

@@ -145,13 +145,6 @@ def test_whole_numbers_with_a_gap_are_classes(tmp_path: Path) -> None:
     assert data.targets == Targets("classes", 3)
 
 
-def test_inputs_are_standardised_by_the_training_rows(file: Path) -> None:
-    data = read(file, standardise=True, columns=("age", "ward"), categories="one-hot")
-    assert abs(data.train.x[:, 0].mean()) < 1e-6
-    assert abs(data.train.x[:, 0].std() - 1) < 1e-6
-    assert {*np.unique(data.train.x[:, 1:])} == {0, 1}
-
-
 def test_a_column_says_whose_rows_they_are_and_each_client_has_its_share_for_testing(
     file: Path,
 ) -> None:
@@ -233,6 +226,14 @@ def test_a_file_that_is_no_table_is_refused(text: str, reason: str, tmp_path: Pa
     damaged.write_text(text)
     with pytest.raises(DataError, match=f"^{damaged}: cannot be read"):
         read(damaged, drop=())
+
+
+def test_a_sheet_and_a_target_among_the_inputs_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "clinic.xlsx").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"clinic\.xlsx: .*as CSV"):
+        read(tmp_path / "clinic.xlsx")
+    with pytest.raises(DataError, match="price is a target and in columns"):
+        Table("price", columns=("age", "price"))
 
 
 def test_a_file_that_is_not_there_or_named_by_a_server_is_not_opened(tmp_path: Path) -> None:

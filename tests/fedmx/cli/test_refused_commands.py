@@ -49,7 +49,7 @@ REFUSED = [
     ("list hoks", "'hooks'"),
     ("list nope", "aggregators, attacks"),
     ("data get mnsit", "'mnist'"),
-    ("data get arrays", "path: my.npz"),
+    ("data get arrays", "{name: arrays, path: ...}"),
     ("server trial.yaml --listen here", "HOST:PORT"),
     ("client here --id 1", "HOST:PORT"),
     ("certs client pki 1", "no usable CA"),

@@ -62,7 +62,7 @@ class HuggingFace(FromSettings):
             columns = (self.target,) if isinstance(self.target, str) else self.target
             arrays[f"y_{name}"] = self._stack(split, columns, targets=True)
             if self.client is not None:
-                arrays[f"users_{name}"] = np.array(split[self.client][:])
+                arrays[f"users_{name}"] = self._column(split, self.client, True)
         if isinstance(self.target, str):
             names = self._number(arrays, splits["train"].features[self.target])
         if "test" not in splits:

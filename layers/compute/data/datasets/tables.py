@@ -21,6 +21,7 @@ from layers.settings import Fraction
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
+Value = str | int | bool
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet")
 MOST_CLASSES = 100
 """Different whole numbers of a target above which they are probably no classes."""
@@ -57,8 +58,6 @@ class Table(FromSettings):
             from columns to their values does it for these; `refuse` refuses text.
         missing: `mean` puts the mean of the training rows where an input is missing, `zero` puts
             0, `drop-rows` leaves these rows out, and `refuse` refuses them.
-        standardise: whether the inputs that are not one-hot get mean 0 and deviation 1, by the
-            training rows of the file.
         separator: between the columns of a CSV file; null: the file says it.
         decimal: the decimal point of a CSV file; null: the file says it.
         encoding: of a CSV file, such as `latin-1`.
@@ -72,13 +71,17 @@ class Table(FromSettings):
     split: str | None = None
     test: Fraction = 0.2
     targets: Literal["classes", "multi-label", "real"] | None = None
-    classes: tuple[str | int, ...] | None = None
-    categories: Literal["refuse", "one-hot"] | Mapping[str, tuple[str | int, ...]] = "refuse"
+    classes: tuple[Value, ...] | None = None
+    categories: Literal["refuse", "one-hot"] | Mapping[str, tuple[Value, ...]] = "refuse"
     missing: Literal["refuse", "mean", "zero", "drop-rows"] = "refuse"
-    standardise: bool = False
     separator: str | None = None
     decimal: str | None = None
     encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        for name in self._targets:
+            if name in (self.columns or ()):
+                raise DataError(f"table: {name} is a target and in columns; take it out of one")
 
     def load(self, files: Files) -> Dataset:
         """Return both splits, if `files` allows to name a file. See `DatasetSource.load`."""
@@ -264,12 +267,10 @@ class Table(FromSettings):
         train = x[~test & ~np.isnan(x)]
         if self.missing != "drop-rows":
             x = np.nan_to_num(x, nan=train.mean() if self.missing == "mean" and train.size else 0.0)
-        if self.standardise and train.size:
-            x = (x - x[~test].mean()) / (x[~test].std() or 1.0)
         return x[:, None]
 
     def _one_hot(
-        self, column: Series, given: tuple[str | int, ...] | None, path: Path, told: bool
+        self, column: Series, given: tuple[Value, ...] | None, path: Path, told: bool
     ) -> npt.NDArray[np.float64]:
         if column.dtype.kind in "mM":
             raise DataError(
@@ -336,6 +337,8 @@ def _read(path: Path, separator: str | None, decimal: str | None, encoding: str)
     Raises:
         DataError: a package is missing, or the file cannot be read.
     """
+    if path.suffix in (".xls", ".xlsx", ".ods"):
+        raise DataError(f"{path}: is no CSV or Parquet file; save the sheet as CSV")
     try:
         import pandas
 
