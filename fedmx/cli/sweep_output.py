@@ -19,7 +19,7 @@ from fedmx.cli.rounds import BAR_COLUMNS, time_left
 from fedmx.report.formats import NOTHING, SHOW, value_text
 from fedmx.report.metrics import Show, shown
 from fedmx.report.statistics import FEWEST_SEEDS
-from fedmx.report.summary import as_text
+from fedmx.report.summary import as_text, read_settings
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.processes import RunProgress, SweepProgress
 from fedmx.sweeps.result import SweepResult
@@ -187,7 +187,7 @@ def show_result(result: SweepResult) -> None:
             _pairs_table(pairs, [axis.path for axis in _axes(result)[1:]], of.show_difference)
         )
         typer.echo()
-    show_text(_notes(found))
+    show_text([*_notes(found), *_chosen_on_test(result)])
 
 
 def _axes(result: SweepResult) -> Any:
@@ -273,6 +273,19 @@ def _notes(found: Mapping[str, Sequence[Row]]) -> list[str]:
             "unpaired: the seeds per arm needed for an equally narrow interval without pairs"
         )
     return notes
+
+
+def _chosen_on_test(result: SweepResult) -> list[str]:
+    """Return a note if the arms are compared on test data: the best one's result is too good."""
+    settings = read_settings(result.folder.experiment_path.read_text("utf-8"))
+    manifest = result.folder.manifest
+    given = [one.partition("=") for one in manifest.overrides]
+    settings |= {path: None if value == "null" else value for path, _, value in given}
+    settings |= {axis.path: True for axis in manifest.axes}
+    held_out = ("compute.evaluate.validation", "compute.evaluate.clients")
+    if any(path.startswith(held_out) and value for path, value in settings.items()):
+        return []
+    return ["compared on test data; compute.evaluate.validation holds others out for choices"]
 
 
 def _literal(text: str) -> Text:
