@@ -14,7 +14,6 @@ from layers.logic.core.selector import Selector
 from layers.logic.selectors.draws import draw_by_size, draw_uniform
 from layers.settings import Count, Share
 
-
 FEW = 10
 """The most clients that all take part in each round, if no fraction is given."""
 
