@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from fedmx.quantities import metrics_in
 from fedmx.report.curves import Measure, measures_of, style_curve
-from fedmx.report.formats import finite
-from fedmx.report.html import Child, Html, element
+from fedmx.report.formats import SHOW, finite, number
+from fedmx.report.html import Child, Html, element, table
 from fedmx.report.summary import RunSummary
 from fedmx.report.svg import PAGE, RUN, STEPS, Spot, captioned, html_of, new_figure, style_axes
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9)
 _MOST_BARS = 20
 _MARKERS_UP_TO = 40
+_OPEN_UP_TO = 20  # rows; a longer table is folded
 
 Values = dict[int, np.ndarray]
 """The clients' values by round."""
@@ -47,8 +51,39 @@ def over_clients_section(run: RunSummary, label: str | None) -> Html | None:
         parts += [element("p", text), element("div", *figures, class_="figures")]
     if not parts:
         return None
+    parts.append(_by_client(run))
     title = "Over clients" if label is None else f"Over clients of {label}"
     return element("section", element("h2", title), *parts)
+
+
+def _by_client(run: RunSummary) -> Html:
+    """Return each client's last results, of each model and metric."""
+    last: dict[tuple[int, str], dict[str, Any]] = {}
+    for one in run.folder.evaluations():
+        last[one["client"], one["model"]] = one
+    metrics = [one for one in metrics_in(run.folder.facts) if one.unit in SHOW]
+    rows: list[list[Child]] = [
+        [
+            *(f"{one['client']:,}", model, f"{one['round']:,}", f"{one['samples']:,}"),
+            *(SHOW[metric.unit](finite(one.get(metric.key))) for metric in metrics),
+            number(finite(one.get("loss"))),
+        ]
+        for (_, model), one in sorted(last.items())
+    ]
+    heads: list[Child] = [
+        "client",
+        "model",
+        "round",
+        "samples",
+        *(one.words for one in metrics),
+        "loss",
+    ]
+    return element(
+        "details",
+        element("summary", f"last results of {len({client for client, _ in last}):,} clients"),
+        table(heads, rows, class_="numbers"),
+        open="" if len(rows) <= _OPEN_UP_TO else None,
+    )
 
 
 def _values(run: RunSummary, measure: Measure) -> dict[str, Values]:
