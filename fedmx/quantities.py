@@ -428,6 +428,10 @@ RESERVED = frozenset(one.key for one in QUANTITIES if one.optional and one.unit 
 """The keys that no hook may record, also in rounds that do not have them."""
 
 
+OF_CLASSES = metrics_in({})
+"""The usual metrics of classes."""
+
+
 LASTING = tuple(one for one in QUANTITIES if one.published and one.unit in ("share", "number"))
 """What a server tells of its last round that has it, also if the run is private."""
 

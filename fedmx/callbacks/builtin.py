@@ -13,7 +13,7 @@ from typing import Any
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
-from fedmx.quantities import QUANTITIES, Quantity, is_evaluated, metrics_in
+from fedmx.quantities import OF_CLASSES, QUANTITIES, Quantity, is_evaluated
 from fedmx.report.formats import SHOW, finite
 from fedmx.run.durable import write_text_durably
 from fedmx.run.identity import Ending
@@ -40,8 +40,8 @@ class EarlyStopping(Callback):
     patience: int = 5
     measure: str | None = None
     least: float = 0.0
-    _metrics: Sequence[Quantity] = field(default=metrics_in({}), init=False, repr=False)
-    _of: Quantity = field(default=metrics_in({})[0], init=False, repr=False)
+    _metrics: Sequence[Quantity] = field(default=OF_CLASSES, init=False, repr=False)
+    _of: Quantity = field(default=OF_CLASSES[0], init=False, repr=False)
     _values: dict[int, float] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -145,7 +145,7 @@ class KeepBest(Callback):
             self._check_files(begins=run.state.round == 0)
         if run.state.round > 0 and self.model_path.exists() and self._about.exists():
             about = json.loads(self._about.read_text("utf-8"))
-            self.best_round, self.best_value = about["round"], about[run.quantities[0].key]
+            self.best_round, self.best_value = about["round"], about.get(run.quantities[0].key)
 
     def on_round(self, round: Round) -> None:
         """Write the model if it is a new best."""
@@ -202,7 +202,7 @@ class ProgressBar(Callback):
     """
 
     _bar: Any = field(default=None, init=False, repr=False)
-    _metric: Quantity = field(default=metrics_in({})[0], init=False, repr=False)
+    _metric: Quantity = field(default=OF_CLASSES[0], init=False, repr=False)
 
     def on_begin(self, run: Running) -> None:
         self._metric = run.quantities[0]

@@ -17,6 +17,7 @@ from fedmx.history.records import CheckedRecords
 from fedmx.journal.chain import model_hash
 from fedmx.journal.journal import Journal, UpdateArrived, journals_of
 from fedmx.log import Log
+from fedmx.quantities import Quantity
 from fedmx.run import RunError, RunFolder, gather_facts
 from fedmx.run.folder import kept_start
 from fedmx.run.identity import DECIDING
@@ -314,7 +315,12 @@ class EndOfJournal(Stop):
 
     last_round: int = 0
 
-    def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def reason(
+        self,
+        round: Round,
+        before: Sequence[Mapping[str, Any]] = (),
+        metrics: Sequence[Quantity] = (),
+    ) -> str | None:
         """Return why the run ends after `round`, or None."""
         return "the recorded run ended here" if round.round >= self.last_round else None
 

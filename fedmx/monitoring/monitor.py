@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.log import Log
-from fedmx.quantities import Quantity, last_values, metrics_in
+from fedmx.quantities import OF_CLASSES, Quantity, last_values
 from fedmx.run.durable import mode_in
 
 
@@ -168,7 +168,7 @@ class Monitor:
         self.name = name
         self.rounds = rounds
         self.clients = clients
-        self.metrics: Sequence[Quantity] = metrics_in({})
+        self.metrics: Sequence[Quantity] = OF_CLASSES
         self.started = time.time()
         self._lock = threading.Lock()
         self._under_way: int | None = None

@@ -59,6 +59,8 @@ class EventLog:
     def add_round(self, record: Mapping[str, Any], of_hooks: Mapping[str, float] = {}) -> None:
         """Add the numbers of a round's record; a list counts as its length, and null is left out.
 
+        A metric of the user has its key as the tag.
+
         Args:
             record: of the round.
             of_hooks: the numbers that hooks gave for it; each has the tag hooks/NAME.
@@ -70,6 +72,7 @@ class EventLog:
             self._summary.Value(tag=tag, simple_value=number)
             for tag, number in (
                 *((one.tag, _number(record.get(one.key))) for one in QUANTITIES if one.tag),
+                *((key, value) for key, value in record.items() if _is_own_metric(key, value)),
                 *((f"hooks/{name}", float(value)) for name, value in of_hooks.items()),
             )
             if number is not None
@@ -102,6 +105,10 @@ class EventLog:
             self._writer.flush()
         except OSError as error:
             raise RunError(cannot_write(self.path, error, "events")) from None
+
+
+def _is_own_metric(key: str, value: object) -> bool:
+    return isinstance(value, float) and not any(one.key == key for one in QUANTITIES)
 
 
 def _number(value: object) -> float | None:

@@ -111,7 +111,7 @@ def server_of(
         store=_store_of(
             experiment.run.fold_memory_mb, assembly.server_logic.aggregator, clients.untrusted
         ),
-        stop=Stop(**dict(stop), metrics=quantities),
+        stop=Stop(**dict(stop)),
         monitor=monitor,
         metrics=metrics,
         operated=operated,

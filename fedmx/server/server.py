@@ -298,7 +298,7 @@ class Server(Shown):
                 journal=journal,
             )
             asked = self._callbacks.stop(round)
-            self.reason = self.stop.reason(round, self.records) or asked or ""
+            self.reason = self.stop.reason(round, self.records, self.quantities) or asked or ""
             if not self.reason and self.state.round >= self.last_round:
                 self.reason = after_last(self.last_round)
             if not self.reason and self.account is not None:

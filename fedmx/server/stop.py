@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from fedmx.quantities import Quantity, metrics_in
+from fedmx.quantities import OF_CLASSES, Quantity
 from fedmx.report.formats import finite
 from fedmx.server.round import Round
 
@@ -23,7 +23,6 @@ class Stop:
         clock_s: duration in seconds by the clients' clock, which may be virtual.
         metric: the value of each metric of the global model to reach, by its name in the file.
         patience: rounds without a new best value of the first metric.
-        metrics: those of the global model; the first one stands for it.
     """
 
     accuracy: float | None = None
@@ -33,23 +32,28 @@ class Stop:
     clock_s: float | None = None
     metric: Mapping[str, float] | None = None
     patience: int | None = None
-    metrics: Sequence[Quantity] = field(default=metrics_in({}), repr=False)
 
     @property
     def reads_results(self) -> bool:
         """Whether the results of evaluations may end the run."""
-        others = {"seconds", "clock_s", "metrics"}
+        others = {"seconds", "clock_s"}
         return any(value for name, value in vars(self).items() if name not in others)
 
-    def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
+    def reason(
+        self,
+        round: Round,
+        before: Sequence[Mapping[str, Any]] = (),
+        metrics: Sequence[Quantity] = OF_CLASSES,
+    ) -> str | None:
         """Return why the run ends after `round`, or None.
 
         Args:
             round: the last round.
             before: the records of the rounds before it.
+            metrics: those of the global model; the first one stands for it.
         """
         values = round.evaluation.values
-        for one in self.metrics:
+        for one in metrics:
             target = (self.metric or {}).get(one.name)
             if target is not None and one.meets(value := values.get(one.key), target):
                 return f"{one.words} {value:.4f} reached {target}"
@@ -64,7 +68,7 @@ class Stop:
             return f"{round.elapsed_s:.0f} s passed the limit of {self.seconds:g} s"
         if self.clock_s is not None and round.clock_elapsed_s >= self.clock_s:
             return f"{round.clock_elapsed_s:.0f} s passed the clock's limit of {self.clock_s:g} s"
-        main, seen = self.metrics[0], (*before, {"round": round.round, **values})
+        main, seen = metrics[0], (*before, {"round": round.round, **values})
         known = {one["round"]: y for one in seen if (y := finite(one.get(main.key))) is not None}
         if self.patience is not None and values and known:
             best = main.best(known.values())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedmx.display import csv_text, frame, same_keys
-from fedmx.quantities import Quantity, metrics_in
+from fedmx.quantities import OF_CLASSES, Quantity
 from fedmx.report import Comparison
 from fedmx.report.groups import Group
 from fedmx.report.metrics import Metric, metrics_for
@@ -96,7 +96,7 @@ class SweepResult:
         Raises:
             FedmxError: the runs have none in common.
         """
-        return self._begun[0].metric if self._begun else metrics_in({})[0]
+        return self._begun[0].metric if self._begun else OF_CLASSES[0]
 
     @property
     def best(self) -> float | None:

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from fedmx import FedmxError, RunFolder
 from fedmx.cli.main import app
-from fedmx.quantities import metrics_in
+from fedmx.quantities import OF_CLASSES
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, band_of, draw, measures_of, plot
 from fedmx.report.differences import differences_section
@@ -46,7 +46,7 @@ from fedmx.report.svg import (
     spread,
 )
 
-MEASURES = measures_of([Curve(metrics=metrics_in({}))])
+MEASURES = measures_of([Curve(metrics=OF_CLASSES)])
 
 EXPERIMENT = """
 name: {name}

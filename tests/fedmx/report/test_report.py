@@ -15,7 +15,7 @@ from rich.console import Console
 
 from fedmx import RunFolder
 from fedmx.errors import FedmxError
-from fedmx.quantities import metrics_in
+from fedmx.quantities import OF_CLASSES
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, draw, measures_of
 from fedmx.report.formats import duration, finite, mebibytes, number, percent, plain, target_percent
@@ -24,7 +24,7 @@ from fedmx.report.summary import Curve, RunSummary, read_settings, table_of
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
 
-MEASURES = measures_of([Curve(metrics=metrics_in({}))])
+MEASURES = measures_of([Curve(metrics=OF_CLASSES)])
 
 EXPERIMENT = """
 name: digits

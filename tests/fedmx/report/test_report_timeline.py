@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.axes import Axes
 
 from fedmx import RunFolder
-from fedmx.quantities import metrics_in
+from fedmx.quantities import OF_CLASSES
 from fedmx.report import write_report
 from fedmx.report.curves import AXES, draw, measures_of
 from fedmx.report.groups import Group, comparison
@@ -22,7 +22,7 @@ from fedmx.report.timeline import MAX_ROWS, Timeline, draw_timeline, timeline_of
 from fedmx.run import RunError
 from tests.fedmx.command_line import fedmx
 
-MEASURES = measures_of([Curve(metrics=metrics_in({}))])
+MEASURES = measures_of([Curve(metrics=OF_CLASSES)])
 
 pytestmark = pytest.mark.usefixtures("no_curves")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from fedmx.cli import sweep_output
 from fedmx.cli.sweep_output import CellLines, SweepLines, total_text
-from fedmx.quantities import metrics_in
+from fedmx.quantities import OF_CLASSES
 from fedmx.sweeps.cells import axis_of, cells_of, runs_of
 from fedmx.sweeps.folder import SweepFolder
 from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, _leave_out, _Started
@@ -23,7 +23,7 @@ from fedmx.sweeps.processes import LogReader, RunProgress, SweepProgress, _end, 
 def progress(cells: int = 3, seeds: int = 2) -> SweepProgress:
     axis = axis_of("logic.preset", [f"arm-{number}" for number in range(cells)])
     runs = [
-        RunProgress(run, 10, "waiting", metric=metrics_in({})[0])
+        RunProgress(run, 10, "waiting", metric=OF_CLASSES[0])
         for run in runs_of(cells_of([axis]), range(seeds))
     ]
     return SweepProgress(runs, at_once=2)
