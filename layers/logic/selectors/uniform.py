@@ -14,7 +14,6 @@ from layers.logic.core.selector import Selector
 from layers.logic.selectors.draws import draw_by_size, draw_uniform
 from layers.settings import Count, Share
 
-
 FEW = 10
 """The most clients that all take part in each round, if no fraction is given."""
 
@@ -83,7 +82,11 @@ class Uniform(Draw):
 
 @dataclass(frozen=True)
 class RoundRobin(Draw):
-    """The next m clients in ascending order; after the last client comes the first one again."""
+    """The next m clients in ascending order; after the last client comes the first one again.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+    """
 
     name = "round-robin"
 
