@@ -40,6 +40,7 @@ from layers.compute.engines.mxnet.models import build_model as build_model
 from layers.compute.errors import ComputeError as ComputeError
 from layers.compute.losses.loss import Given as Given
 from layers.compute.losses.loss import Loss as Loss
+from layers.compute.metrics.metric import Metric as Metric
 from layers.compute.optimisers.optimiser import Optimiser as Optimiser
 from layers.compute.schedule import Schedule as Schedule
 from layers.logic import SELECT as SELECT

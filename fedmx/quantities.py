@@ -95,12 +95,11 @@ def _overhead(name: str) -> Callable[[Any], Any]:
     return lambda round: list(getattr(round.report.overhead, name))
 
 
-def of_metric(metric: Metric) -> Quantity:
+def of_metric(metric: Metric, about: str = "") -> Quantity:
     """Return the quantity of a metric."""
-    first, _, _ = (type(metric).__doc__ or "").partition("\n")
     return Quantity(
         metric.key,
-        f"only with the metric `{metric.key.replace('_', '-')}`: {first[:1].lower()}{first[1:]}",
+        about,
         unit="text" if metric.unit == "table" else metric.unit,
         tag="" if metric.unit == "table" else metric.key,
         label="" if metric.unit == "table" else metric.label or metric.key,
@@ -151,7 +150,9 @@ def _of_fact(key: str, label: str = "", unit: Any = "number", better: Any = "") 
 
 def _of_metrics() -> list[Quantity]:
     """Return the quantities of the metrics, but for the accuracy, which every classifier has."""
-    return [of_metric(one()) for name, one in METRICS.items() if name != ACCURACY]
+    first, *others = [one() for name, one in METRICS.items() if name != ACCURACY]
+    about = "only with [the metric of this name](metrics.md), as `top-k-accuracy`"
+    return [of_metric(first, about), *map(of_metric, others)]
 
 
 QUANTITIES = (

@@ -41,6 +41,7 @@ GENERATED: Mapping[Path, Callable[[str], str]] = {
     ROOT / "fedmx" / "experiment" / "arguments.pyi": lambda _: argument_types.stub(),
     ROOT / "docs" / "experiment-file.md": keys_page.with_lists,
     ROOT / "docs" / "run-folder.md": quantities_page.with_tables,
+    ROOT / "docs" / "metrics.md": quantities_page.with_metrics,
     **{
         path: partial(_with_parts_and_tables, path=path)
         for path in sorted({*algorithm_pages.FOLDER.glob("*.md"), *declarations.PAGES})

@@ -52,10 +52,12 @@ class Result:
     Attributes:
         folder: the run folder.
         values: the loss and each metric of the last model, by key; empty: it was not evaluated.
+        chosen_on_test: whether results on the test split ended the run.
     """
 
     folder: RunFolder
     values: Mapping[str, Any]
+    chosen_on_test: bool = False
 
 
 def run_loop(
@@ -186,21 +188,31 @@ def _last_round_text(server: Server) -> str:
 
 def _result(server: Server, folder: RunFolder, last: Round | None) -> Result:
     measured = None if last is None else last.evaluation.values
-    return Result(folder, measured or server.evaluate())
+    on_test = server.test is None and server.logic.evaluation is None
+    early = server.stop.reads_results and server.state.round < server.last_round
+    return Result(folder, measured or server.evaluate(), chosen_on_test=early and on_test)
 
 
 def _print_result(result: Result) -> None:
     folder = result.folder
-    main = metrics_in(folder.facts)[0]
-    text = f"{main.words} {SHOW[main.unit](result.values.get(main.key))}"
-    if (loss := result.values.get(LOSS)) is not None:
-        text += f", loss {loss:.4f}"
-    records = folder.rounds()
+    main, records = metrics_in(folder.facts)[0], folder.rounds()
+
+    def said(values: Mapping[str, Any]) -> str:
+        text = f"{main.words} {SHOW[main.unit](values.get(main.key))}"
+        loss = values.get(LOSS)
+        return text if loss is None else f"{text}, loss {loss:.4f}"
+
+    text, more = said(result.values), []
+    if records and records[-1].get("test"):
+        more.append(f"test:   {said(records[-1]['test'])}")
+    if result.chosen_on_test:
+        more.append("the end was chosen on test data; compute.evaluate.validation holds others out")
     if records and records[-1].get("virtual"):
         text += f", after {duration(records[-1].get('clock_elapsed_s'))} of virtual time"
     show_text(
         (
             f"{folder.reason}: {text}",
+            *more,
             f"model:  {folder.model_path}",
             f"report: {folder.report_path}",
         )

@@ -320,8 +320,8 @@ class StopKeys(TypedDict, total=False):
     clock_s: float | None
     """Time to spend by the clients' clock, which is virtual where devices are simulated."""
     client_accuracy: float | None
-    """Mean over the clients of the accuracy on each client's own test samples; needs
-    compute.evaluate.per_client, and so a simulation."""
+    """Mean over the clients of the accuracy on each client's own samples; needs
+    compute.evaluate.clients, or in a simulation compute.evaluate.per_client."""
     metric: dict | None
     """Values of metrics to reach, e.g. {rmse: 0.5}: at most this value if lower is better,
     otherwise at least."""

@@ -96,8 +96,8 @@ class StopSection(Section):
     clock_s: Positive | None = None
     """Time to spend by the clients' clock, which is virtual where devices are simulated."""
     client_accuracy: Share | None = None
-    """Mean over the clients of the accuracy on each client's own test samples; needs
-    `compute.evaluate.per_client`, and so a simulation."""
+    """Mean over the clients of the accuracy on each client's own samples; needs
+    `compute.evaluate.clients`, or in a simulation `compute.evaluate.per_client`."""
     metric: Annotated[
         dict[str, Annotated[float, Field(strict=True)]] | None,
         Takes("numbers by the names of metrics"),

@@ -51,6 +51,7 @@ class Measure(NamedTuple):
         faint: a second quantity, drawn as a thinner line.
         band: how far a shaded band extends above and below the line of a single run.
         share: whether it is in percent, and its axis limited to 0 to 100 %.
+        linear: whether its axis is never logarithmic, as of a value that rises to a limit.
         target: which of the targets is one of it; None: neither.
     """
 
@@ -61,6 +62,7 @@ class Measure(NamedTuple):
     faint: Callable[[Point], float | None] | None = None
     band: Callable[[Point], float | None] | None = None
     share: bool = False
+    linear: bool = False
     target: int | None = None
 
     def level(self, targets: Targets) -> float | None:
@@ -128,12 +130,16 @@ def _of(metric: Quantity, target: int | None) -> Measure:
     """Return the curve of a metric."""
     if metric.key == LOSS.key:
         return LOSS._replace(target=target)
-    if metric.unit == "share":
-        value, label = (lambda p: _percent(p.value(metric))), f"{metric.words}, %"
-    else:
-        value, label = (lambda p: p.value(metric)), metric.words
     share = metric.unit == "share"
-    return Measure(metric.key, metric.label, label, value, share=share, target=target)
+    return Measure(
+        metric.key,
+        metric.label,
+        f"{metric.words}, %" if share else metric.words,
+        lambda p: _percent(p.value(metric)) if share else p.value(metric),
+        share=share,
+        linear=metric.better != "lower",
+        target=target,
+    )
 
 
 AXES = (
@@ -291,7 +297,7 @@ def plot(
     at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
     if at is not None:
         axes.axvline(at / scale, color=look.ink, linewidth=0.8, linestyle=":")
-    _style(axes, unit, measure, heights, faint, look)
+    style_curve(axes, unit, measure, heights, faint, look)
     if len(groups) > 1 and not label_lines(axes, ends, look.ink, points):
         axes.legend([end.name for end in ends], fontsize=points, labelcolor=look.ink)
     return spots
@@ -368,7 +374,7 @@ def _columns(line: Line) -> tuple[list[float], list[float]]:
     return [x for x, _ in line], [y for _, y in line]
 
 
-def _style(
+def style_curve(
     axes: Axes,
     unit: str,
     measure: Measure,
@@ -389,7 +395,7 @@ def _style(
         low, high = (low, high) if high <= 100 else (low - (high - 100), 100.0)
         axes.set_ylim(max(low, 0.0), high if low >= 0 else max(high, _LEAST_POINTS))
         axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=STEPS))
-    elif _is_steep(heights or faint) and min(faint, default=1.0) > 0:
+    elif not measure.linear and _is_steep(heights or faint) and min(faint, default=1.0) > 0:
         axes.set_yscale("log")
         axes.set_ylabel(f"{measure.label} (logarithmic scale)")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))

@@ -10,6 +10,7 @@ from string import Template
 from typing import Any
 
 from fedmx.output_file import check_output
+from fedmx.report.by_class import classes_section
 from fedmx.report.comparison import Comparison
 from fedmx.report.curves_section import curves_section
 from fedmx.report.differences import differences_section
@@ -17,6 +18,7 @@ from fedmx.report.fork import Branches, fork_section
 from fedmx.report.formats import finite, percent
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join, table, turned
+from fedmx.report.over_clients import over_clients_section
 from fedmx.report.participation import participation_section
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
 from fedmx.report.settings import experiment_section
@@ -113,7 +115,7 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
 def _details(
     runs: Sequence[RunSummary], headings: Sequence[str | None], round: int | None
 ) -> list[Html | None]:
-    """Return the timeline, the staleness and the clusters of each run, if it has them."""
+    """Return the timeline, the classes and so on of each run, if it has them."""
     details: list[Html | None] = []
     problems: list[RunError] = []
     for run, heading in zip(runs, headings, strict=True):
@@ -124,6 +126,7 @@ def _details(
             details.append(timeline_section(found, heading))
         except RunError as error:  # one of several runs may have ended before this round
             problems.append(error)
+        details += [classes_section(run, heading), over_clients_section(run, heading)]
         details += [staleness_section(run, heading), strata_section(run, heading)]
     if len(problems) == len(runs):
         raise problems[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedmx.quantities import Quantity, metrics_in
@@ -33,7 +33,13 @@ class Stop:
     clock_s: float | None = None
     metric: Mapping[str, float] | None = None
     patience: int | None = None
-    metrics: Sequence[Quantity] = metrics_in({})
+    metrics: Sequence[Quantity] = field(default=metrics_in({}), repr=False)
+
+    @property
+    def reads_results(self) -> bool:
+        """Whether the results of evaluations may end the run."""
+        others = {"seconds", "clock_s", "metrics"}
+        return any(value for name, value in vars(self).items() if name not in others)
 
     def reason(self, round: Round, before: Sequence[Mapping[str, Any]] = ()) -> str | None:
         """Return why the run ends after `round`, or None.

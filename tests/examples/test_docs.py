@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *ROOT.glob("examples/*/*.md")])
 DOCS = ROOT / "docs"
 # The pages whose files are put into one folder: one page imports what another shows.
-SHARING = [DOCS / f"{name}.md" for name in ("tutorial", "extending", "python")]
+SHARING = [DOCS / f"{name}.md" for name in ("tutorial", "extending", "python", "metrics")]
 SHARING += sorted(DOCS.glob("own-*.md"))
 # The snippets of each tuple run one after the other.
 CODE = {

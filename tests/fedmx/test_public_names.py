@@ -27,6 +27,7 @@ WRITTEN_WITH = {
     "training": "Trainer Job LocalSgd LocalTensors Optimiser",
     "presets": "Preset settings_of_parts",
     "models": "build_model",
+    "metrics": "Metric",
     "data": "Dataset Raw Files Partition",
     "clocks": "Devices Fleet Availability Presence Uploads Channel Schedule",
 }

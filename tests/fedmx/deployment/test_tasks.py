@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from fedmx import Experiment
+from fedmx import Experiment, simulate
 from fedmx.assembly.assembly import Assembly
 from tests.fedmx.processes import Deployment
 from tests.fedmx.recorded_runs import record
@@ -63,6 +64,22 @@ def test_a_task_is_deployed_with_the_bits_of_its_simulation(
     assert list(simulated.evaluations()) == list(over_tls.evaluations())
     last = over_tls.rounds()[-1]
     assert [key for key in DEPLOYED[task] if last.get(key) is None] == []
+
+
+@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("task", ["regression", "multi_label", "imbalanced"])
+def test_a_task_of_a_named_model_is_the_same_on_each_engine(task: str, engine: str) -> None:
+    if engine == "torch":
+        pytest.importorskip("torch", reason="needs PyTorch: see .ci/torch")
+    ends = []
+    for one in ("mxnet", engine):
+        overrides = [*(f"{key}={value}" for key, value in SMALL.items()), f"compute.engine={one}"]
+        experiment = Experiment.read(TASKS / f"{task}.yaml", overrides, modules=None)
+        with simulate(experiment) as simulation:
+            ends.append([round.evaluation.values for round in simulation][-1])
+    for key, value in ends[0].items():
+        np.testing.assert_allclose(ends[1][key], np.array(value, float), atol=2e-3, err_msg=key)
+    assert ends[0]["loss"] == pytest.approx(ends[1]["loss"], abs=1e-4)
 
 
 def test_every_task_has_a_file_that_can_be_read() -> None:
