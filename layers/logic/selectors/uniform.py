@@ -82,7 +82,11 @@ class Uniform(Draw):
 
 @dataclass(frozen=True)
 class RoundRobin(Draw):
-    """The next m clients in ascending order; after the last client comes the first one again."""
+    """The next m clients in ascending order; after the last client comes the first one again.
+
+    Attributes:
+        fraction: C, the share of the population in a round; m = max(round(C K), 1) clients.
+    """
 
     name = "round-robin"
 

@@ -11,7 +11,7 @@ import pytest
 
 from layers.compute.data.datasets import Dataset, Files
 from layers.compute.data.datasets.arrays import own_split
-from layers.compute.data.datasets.tables import MOST_CLASSES, Table
+from layers.compute.data.datasets.tables import MOST_CLASSES, MOST_VALUES, Table
 from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError
 
@@ -175,7 +175,8 @@ def test_each_class_has_its_share_for_testing_and_a_column_may_say_it(tmp_path: 
     [
         ({}, {"drop": ()}, r"ward holds text such as 'a'; .*one-hot, or drop: \[ward\]"),
         ({"day": pandas.date_range("2026", periods=ROWS)}, {"columns": ("day",)}, r"day holds "),
-        ({"bmi": [None, 1.0] * 12}, {}, "bmi is missing in 12 of 24 rows; .*mean.*drop-rows"),
+        ({"age": ["?", "20"] * 12}, {}, r"age holds text such as '\?'"),
+        ({"bmi": [None, 1.0] * 12}, {}, "bmi is missing in 12 of 24 rows; .*drop-rows, .*mean"),
         ({"price": [None, 1.5] * 12}, {"missing": "mean"}, "price is missing in 12.*drop-rows"),
         ({}, {"target": "prise"}, "'prise'; did you mean 'price'"),
         ({}, {"drop": ("wards",)}, "'wards'"),
@@ -198,6 +199,13 @@ def test_what_is_no_number_is_refused_with_its_column_and_a_remedy(
     with pytest.raises(DataError, match=f"^{path}: .*{reason}") as caught:
         read(path, **settings)
     assert "\n" not in str(caught.value)
+
+
+def test_text_of_very_many_values_makes_no_columns(tmp_path: Path) -> None:
+    path, many = tmp_path / "names.csv", range(MOST_VALUES + 1)
+    pandas.DataFrame({"name": map(hex, many), "price": [*many]}).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"name has 1,001 .*drop: \[name\]"):
+        read(path, drop=(), targets="real", categories="one-hot")
 
 
 def test_many_different_whole_numbers_are_not_taken_for_classes(tmp_path: Path) -> None:

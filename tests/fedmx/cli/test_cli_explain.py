@@ -36,7 +36,7 @@ def test_a_preset_is_explained_by_its_parts_with_the_values_that_it_gives_them()
     for part in ("selector uniform", "aggregator fedfv", "hook stc"):
         assert f"\n{part}\n" in text
     for result in (
-        "fraction = 0.1: a number from 0 to 1",
+        "fraction = null: a number from 0 to 1",
         "p_up = 0.1: a number above 0 to 1 or null",
         "share of an update's values that are sent",
         "(Sattler et al. 2019)",

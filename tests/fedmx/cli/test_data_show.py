@@ -159,3 +159,13 @@ def test_how_a_partition_looks_is_shown_and_drawn(tmp_path: Path) -> None:
     assert result.out.splitlines()[-1] == "figure: labels.png"
     assert (folder / "labels.png").read_bytes().startswith(b"\x89PNG")
     assert max(map(len, result.out.splitlines())) <= 80
+
+
+def test_the_classes_of_a_table_are_shown_by_name(tmp_path: Path) -> None:
+    rows = "".join(f"{row},{'lynx' if row % 2 else 'cat'}\n" for row in range(12))
+    (tmp_path / "pets.csv").write_text("age,kind\n" + rows)
+    experiment = "rounds: 1\nclients: 2\ncompute: {model: 2nn, data: {name: table, target: kind, "
+    (tmp_path / "pets.yaml").write_text(experiment + "path: pets.csv}}\n")
+    shown = fedmx("data", "show", "pets.yaml", cwd=tmp_path)
+    assert (shown.code, shown.err) == (0, "")
+    assert shown.out.splitlines()[-1] == "0: cat, 1: lynx"

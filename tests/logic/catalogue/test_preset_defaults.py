@@ -21,7 +21,7 @@ from layers.logic.core.preset import parts_of
 from layers.logic.core.trainer import Trainer
 
 COHORT = {"fraction": 0.1, "count": None}
-UNIFORM = ("Uniform", COHORT)
+UNIFORM = ("Uniform", {"fraction": None, "count": None})  # a tenth, or all of few clients
 BY_SAMPLES = ("Mean", {"weights": "samples"})
 PLAIN = ("Mean", {"weights": "uniform"})
 BY_PLAN = ("Mean", {"weights": "plan"})
@@ -154,7 +154,7 @@ PARTS = {
     "fedfv": [UNIFORM, FEDFV],
     "fednova": [UNIFORM, ("FedNova", {"mu": 0.0, "effective": "auto"})],
     "fedprox": [UNIFORM, BY_SAMPLES, ("FedProx", {"mu": 0.01})],
-    "fedsgd": [("Uniform", {"fraction": 0.1, "count": 1}), BY_SAMPLES],
+    "fedsgd": [("Uniform", {"fraction": None, "count": 1}), BY_SAMPLES],
     "fedshare": [UNIFORM, BY_SAMPLES, ("FedShare", {"shared": 0.05, "part": 1.0, "warm_up": 0})],
     "fedsso": [
         (

@@ -55,6 +55,9 @@ KINDS = {
 NEEDED = {
     "privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0},
     "declared": {"shape": (4,), "size": 2},
+    "huggingface": {"path": "none", "features": "x", "target": "y"},
+    "images": {"path": "none"},
+    "table": {"target": "y"},
 }
 # What a limit needs of other settings, which exclude it otherwise.
 WITH = {"refill_at": {"concurrency": 10}, "classes": {"labels": 0}}

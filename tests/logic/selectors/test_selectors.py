@@ -43,6 +43,15 @@ def test_a_cohort_is_the_rounded_share_but_at_least_one(
     assert len(drawn(selector(fraction=fraction), population)) == cohort
 
 
+@pytest.mark.parametrize(
+    ("clients", "cohort"), [(1, 1), (3, 3), (10, 10), (11, 1), (24, 2), (100, 10)]
+)
+def test_few_clients_all_take_part_if_no_fraction_is_given(clients: int, cohort: int) -> None:
+    population = dict.fromkeys(range(clients), 5)
+    assert len(drawn(Uniform(), population)) == cohort
+    assert len(drawn(BySize(), population)) == max(round(0.1 * clients), 1)
+
+
 @pytest.mark.parametrize("selector", EVERY)
 @given(
     population=sizes,

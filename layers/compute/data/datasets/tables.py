@@ -27,6 +27,7 @@ MOST_CLASSES = 100
 """Different whole numbers of a target above which they are probably no classes."""
 MOST_VALUES = 1_000
 """Different values of a column above which they are probably no categories."""
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+([eE][-+]?\d+)?")
 _DECIMAL_COMMA = re.compile(r"-?\d*,\d+")
 
 
@@ -219,10 +220,10 @@ class Table(FromSettings):
         if self.missing != "drop-rows":
             for name, number in missing.sum().items():
                 if number:
-                    fill = "missing: mean or " if name in inputs else ""
+                    other = f", missing: mean or drop: [{name}]" if name in inputs else ""
                     raise DataError(
                         f"{path}: {name} is missing in {number:,} of {len(frame):,} rows; give "
-                        f"{fill}missing: drop-rows, or drop: [{name}]"
+                        f"missing: drop-rows{other}"
                     )
         return frame[~missing.any(axis=1)]
 
@@ -265,9 +266,8 @@ class Table(FromSettings):
             return self._one_hot(column, given, path, told)
         x = _numbers(column, path)
         train = x[~test & ~np.isnan(x)]
-        if self.missing != "drop-rows":
-            x = np.nan_to_num(x, nan=train.mean() if self.missing == "mean" and train.size else 0.0)
-        return x[:, None]
+        fill = train.mean() if self.missing == "mean" and train.size else 0.0
+        return np.where(np.isnan(x), fill, x)[:, None]
 
     def _one_hot(
         self, column: Series, given: tuple[Value, ...] | None, path: Path, told: bool
@@ -277,18 +277,17 @@ class Table(FromSettings):
                 f"{path}: {column.name} holds times; make numbers of them, or {_drop(column)}"
             )
         values = _sorted_values(column) if given is None else tuple(map(str, given))
-        if given is None and (self.categories != "one-hot" or told):
-            listed = (
-                f"{{{column.name}: [{', '.join(values[:MOST_VALUES])}]}}" if told else "one-hot"
-            )
-            raise DataError(
-                f"{path}: {column.name} holds text such as {''.join(values[:1])[:40]!r}; give "
-                f"categories: {listed}, or {_drop(column)}"
-            )
         if len(values) > MOST_VALUES:
             raise DataError(
                 f"{path}: {column.name} has {len(values):,} different values, of which each would "
                 f"be a column; {_drop(column)}"
+            )
+        if given is None and (self.categories != "one-hot" or told):
+            listed = f"{{{column.name}: [{', '.join(values)}]}}" if told else "one-hot"
+            text = next((one for one in values if not _NUMBER.fullmatch(one)), "")
+            raise DataError(
+                f"{path}: {column.name} holds text such as {text[:40]!r}; give "
+                f"categories: {listed}, or {_drop(column)}"
             )
         there = column[column.notna()].map(str)
         other = sorted({*there} - {*values})
