@@ -69,7 +69,7 @@ class Survey:
 def unnormalised(assembly: Assembly) -> Assembly:
     """Return the assembly whose samples are those that are stored, for a survey."""
     experiment = assembly.experiment.with_overrides(["compute.normalise={scale: 1}"])
-    return replace(assembly, experiment=experiment)
+    return replace(assembly, experiment=experiment, survey=True)
 
 
 def normalised(assembly: Assembly, serve: Callable[[Assembly], Server]) -> Assembly:
