@@ -184,7 +184,7 @@ class Assembly:
     def metrics(self) -> tuple[Metric, ...] | None:
         """The metrics that the experiment names; None: the usual ones of the targets."""
         given = self.experiment.compute.evaluate.metrics
-        return None if given is None else tuple(build("metric", one) for one in given)
+        return tuple(build("metric", one) for one in given) or None
 
     @cached_property
     def evaluator(self) -> Evaluator:

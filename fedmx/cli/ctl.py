@@ -26,7 +26,7 @@ def ctl(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Tell a running server to pause, to end, or to leave out a client."""
+    """Tell a running server to pause, end, or leave out a client."""
     from fedmx.deployment.operator_socket import OF_A_CLIENT, OF_THE_RUN, ask
     from fedmx.run import RunError, RunFolder
 

@@ -359,7 +359,7 @@ def report(
     ] = "single",
     as_json: AsJson = False,
 ) -> None:
-    """Write a page with figures about one run, or several side by side."""
+    """Write a page with figures about one run, or several together."""
     from fedmx.cli.output import LogLines
     from fedmx.cli.sweep_output import show_result
     from fedmx.report import Comparison, write_page

@@ -422,9 +422,9 @@ class EvaluateKeys(TypedDict, total=False):
     per_client: bool
     """Also evaluate the model on each client's own test samples: mean and variance over
     clients; simulations only."""
-    metrics: Metric | None
+    metrics: Sequence[Metric]
     """What is measured, e.g. [accuracy, macro-f1]; the first stands for the model wherever one
-    number does. null: accuracy for classes, macro-f1 and micro-f1 for several labels, rmse and
+    number does. Empty: accuracy for classes, macro-f1 and micro-f1 for several labels, rmse and
     r2 for real values, perplexity and accuracy for tokens."""
     personal: bool
     """Also evaluate the model that each client uses itself, and what a client would use that

@@ -205,12 +205,12 @@ class EvaluateSection(Section):
     """Also evaluate the model on each client's own test samples: mean and variance over clients;
     simulations only."""
     metrics: Annotated[
-        tuple[Annotated[Component, component_at("metric")], ...] | None,
+        tuple[Annotated[Component, component_at("metric")], ...],
         numbered(MOST_METRICS),
         Rules("unless default"),
-    ] = None
+    ] = ()
     """What is measured, e.g. `[accuracy, macro-f1]` ([more](metrics.md)); the first stands for the
-    model wherever one number does. null: `accuracy` for classes, `macro-f1` and `micro-f1` for
+    model wherever one number does. Empty: `accuracy` for classes, `macro-f1` and `micro-f1` for
     several labels, `rmse` and `r2` for real values, `perplexity` and `accuracy` for tokens."""
     personal: Annotated[bool, Rules("unless default")] = False
     """Also evaluate the model that each client uses itself, and what a client would use that never

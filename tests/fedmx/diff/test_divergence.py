@@ -124,7 +124,7 @@ def made(parent: Path, facts: Mapping[str, Any], other: int = 9, **settings: Any
     return run
 
 
-FACTS = {"shape": [1, 8, 8], "classes": 10, "data_sha256": "d1", "numpy": "1.26.4", "threads": 1}
+FACTS = {"shape": [1, 8, 8], "targets": 10, "data_sha256": "d1", "numpy": "1.26.4", "threads": 1}
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ FACTS = {"shape": [1, 8, 8], "classes": 10, "data_sha256": "d1", "numpy": "1.26.
         ({"engine": "mxnet"}, {}, "engines", ["numpy", "mxnet"]),
         ({"hooks": "[{name: fedprox, mu: 0.5}]"}, {}, "settings", ["hooks", "fedprox", "mu"]),
         ({}, {"shape": [64]}, "data", ["shape"]),
-        ({}, {"classes": 9}, "data", ["classes 10 against 9"]),
+        ({}, {"targets": 9}, "data", ["targets 10 against 9"]),
         ({}, {"data_sha256": "d2"}, "data", ["d1 against d2"]),
         ({}, {"numpy": "2.0"}, "versions", ["numpy 1.26.4 against 2.0"]),
         ({}, {"threads": 4}, "versions", ["threads 1 against 4"]),

@@ -113,7 +113,7 @@ def test_a_written_experiment_reads_back_equal() -> None:
 
 def test_every_key_is_written_with_its_default() -> None:
     sections = ["network.tls={ca: a, certificate: b, key: c}", "compute.normalise.scale=2"]
-    sections.append("executor.ray={workers: 2}")
+    sections += ["executor.ray={workers: 2}", "compute.evaluate.clients.every=1"]
     written = yaml.safe_load(Experiment.parse(LEAST, "exp.yaml", sections).to_yaml())
     for place, _ in keys_of(Experiment):
         node = written
@@ -315,7 +315,7 @@ def test_an_override_does_not_change_the_given_mapping() -> None:
         ("a..b=1", "--set 'a..b=1': must be PATH=VALUE"),
         ("sed=1", "--set sed: unknown key 'sed'; did you mean 'seed'?"),
         ("logic.selct.x=1", "--set logic.selct: unknown key 'selct'; did you mean 'selector'?"),
-        ("fraction=1", "--set fraction: unknown key 'fraction'; the keys here are"),
+        ("mu=1", "--set mu: unknown key 'mu'; the keys here are"),
         (
             "learning_rate=1",
             "--set learning_rate: is not a key here; did you mean compute.train.learn",

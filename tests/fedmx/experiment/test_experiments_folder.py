@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedmx import Assembly, Experiment, LogicError, Offer, OpenRound
+from layers.compute.data.targets import Targets
 from tests.fedmx.algorithms import experiment
 from tests.logic.toys import planned
 
@@ -37,7 +38,11 @@ def alike(paths: list[Path], *but: str) -> bool:
 
 
 def as_mnist(path: Path) -> Assembly:
-    return Assembly(Experiment.read(path, modules=["largest_norms"]), shape=(1, 28, 28), classes=10)
+    return Assembly(
+        Experiment.read(path, modules=["largest_norms"]),
+        shape=(1, 28, 28),
+        targets=Targets("classes", 10),
+    )
 
 
 @pytest.mark.parametrize("path", MNIST, ids=lambda path: path.stem)

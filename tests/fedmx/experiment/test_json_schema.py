@@ -135,10 +135,10 @@ def test_it_has_the_settings_of_every_component(validator: Any) -> None:
             if entry.required or name.endswith(":"):
                 continue
             value: object = {"name": name, "no-such-setting": 1}
-            tree = small((".".join(place), [value] if place[-1] == "hooks" else value))
+            tree = small((".".join(place), [value] if place[-1] in ("hooks", "metrics") else value))
             assert list(validator.iter_errors(tree)) != [], name
             value = name
-            tree = small((".".join(place), [value] if place[-1] == "hooks" else value))
+            tree = small((".".join(place), [value] if place[-1] in ("hooks", "metrics") else value))
             validator.validate(tree)
 
 

@@ -26,6 +26,7 @@ from fedmx.privacy.accounting import epsilon_of
 from fedmx.report import write_report
 from fedmx.run import RunError
 from fedmx.run.released import Released
+from layers.compute.data.targets import Targets
 from layers.logic import LogicError
 from layers.logic.core.messages import Update
 from layers.logic.core.privacy import Mechanism
@@ -215,7 +216,9 @@ def test_what_would_make_epsilon_untrue_is_refused(changed: dict[str, Any], name
 def test_a_model_with_buffers_is_refused() -> None:
     compute = {**TREE["compute"], "model": "gluon:resnet18_v1", "data": "cifar-10"}
     with pytest.raises(ExperimentError, match="BatchNorm"):
-        _ = Assembly(experiment(compute=compute), shape=(3, 32, 32), classes=10).logic
+        _ = Assembly(
+            experiment(compute=compute), shape=(3, 32, 32), targets=Targets("classes", 10)
+        ).logic
 
 
 def test_local_privacy_has_the_same_bits_everywhere_and_counts_every_round() -> None:

@@ -477,7 +477,7 @@ def test_an_assembly_with_shared_arrays_has_all_data_of_the_first(kind: str, fol
             np.testing.assert_array_equal(found, expected)
         with pytest.raises(IndexError):
             shared[len(whole)]
-    assert second.data.test_samples.x is first.data.test_samples.x
+    assert second.evaluated_samples.x is first.evaluated_samples.x
     assert second.asset_samples.keys() == first.asset_samples.keys()
 
 
