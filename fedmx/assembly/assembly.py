@@ -65,6 +65,8 @@ class Assembly:
             from the data.
         start_file: the file with the initial weights; None: the experiment's `compute.start`.
         deployed: whether its clients are elsewhere, so that their secrets are not here.
+        survey: whether clients are only asked for statistics of the stored samples, and no model is
+            trained on these.
 
     Raises:
         ExperimentError: `experiment` is no `Experiment`.
@@ -77,6 +79,7 @@ class Assembly:
     told_words: tuple[str, ...] | None = None
     start_file: Path | None = None
     deployed: bool = False
+    survey: bool = False
 
     def __post_init__(self) -> None:
         given: object = self.experiment

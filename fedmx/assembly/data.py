@@ -158,7 +158,7 @@ class ExperimentData:
     def normalise(self) -> Normalise | None:
         """The normalisation of stored values; None: inputs are the stored values."""
         given = self.experiment.compute.normalise
-        if isinstance(given, str):
+        if given is not None and given.federated:
             raise ExperimentError(
                 "compute.normalise: federated is known when clients have told their statistics; "
                 "fedmx run, fedmx server and simulate ask them, and fedmx survey shows them"

@@ -66,6 +66,7 @@ def server(
     experiment = permitted(
         served(file, set_, listen, ca, cert, key, crl, token_file, insecure), module, own_modules
     )
+    check_network(experiment.network)
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.assembly.run_folder import new_run_folder
@@ -98,7 +99,7 @@ def served(
     token_file: Path | None,
     insecure: bool,
 ) -> Experiment:
-    """Return the experiment of a server, with the options of its command; its network is checked.
+    """Return the experiment of a server, with the options of its command.
 
     Raises:
         FedmxError: the experiment or an option is wrong.
@@ -123,9 +124,7 @@ def served(
         if tls is None:
             raise FedmxError("--crl needs --ca, --cert and --key; make them with fedmx certs")
         overrides.append(_path_override("network.tls.crl", crl))
-    experiment = Experiment.read(file, overrides)
-    check_network(experiment.network)
-    return experiment
+    return Experiment.read(file, overrides)
 
 
 def run_deployed(server: Server, folder: RunFolder | Callable[[], RunFolder]) -> None:

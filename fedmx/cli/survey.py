@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedmx.cli.deploy import served
+from fedmx.cli.deploy import check_network, served
 from fedmx.cli.options import (
     AsJson,
     CaFile,
@@ -52,9 +52,10 @@ def survey(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show statistics of the clients' samples: they tell sums, and no sample leaves them."""
+    """Show statistics of the samples of all clients, before a run."""
     given = served(file, set_, listen, ca, cert, key, None, token_file, insecure)
     experiment = permitted(given, module, own_modules)
+    check_network(experiment.network)
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress

@@ -340,9 +340,9 @@ class ComputeKeys(TypedDict, total=False):
     start: str | Path | None
     """Weights to begin from, instead of random ones: a file of fedmx export, a run folder, or
     its model.safetensors or a checkpoint."""
-    normalise: NormaliseKeys | Mapping[str, Any] | None
-    """The model's input for a stored value; federated: mean and standard deviation of the
-    samples of all clients, which tell them before round 1."""
+    normalise: NormaliseKeys | Mapping[str, Any] | Literal["federated"] | None
+    """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need
+    it."""
     partition: Partition
     """How the samples are divided among the clients."""
     bits: Literal["native", "portable"]
@@ -368,6 +368,9 @@ class NormaliseKeys(TypedDict, total=False):
     """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need
     it."""
 
+    federated: bool
+    """Mean and std are those of the samples of all clients, which tell them before round 1;
+    federated alone says the same."""
     scale: float
     """Divides each value."""
     mean: float | Sequence[float]

@@ -25,7 +25,7 @@ def data_problems(
     if not isinstance(data, Dataset):
         return
     try:
-        if isinstance(given, str):
+        if given is not None and given.federated:
             return
         normalise = None if given is None else Normalise(given.scale, given.mean, given.std)
         materialise(data.train, np.arange(1), normalise)

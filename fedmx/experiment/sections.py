@@ -117,6 +117,11 @@ class StopSection(Section):
 class NormaliseSection(Section):
     """The model's input for a stored value x: (x / scale - mean) / std. 8-bit images need it."""
 
+    short_form: ClassVar[Any] = Literal["federated"]
+
+    federated: Annotated[bool, Rules("unless default")] = False
+    """Mean and std are those of the samples of all clients, which tell them before round 1
+    ([more](evaluation.md#statistics-of-clients)); `federated` alone says the same."""
     scale: Positive = 1.0
     """Divides each value."""
     mean: Annotated[float | tuple[float, ...], Takes("number, or one per channel")] = 0.0
@@ -125,6 +130,11 @@ class NormaliseSection(Section):
         1.0
     )
     """Divides the rest."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_word(cls, value: Any) -> Any:
+        return {"federated": True} if value == "federated" else value
 
 
 class TrainSection(Section):
@@ -232,11 +242,8 @@ class ComputeSection(Section):
     """Weights to begin from, instead of random ones: a file of `fedmx export`, a run folder, or its
     `model.safetensors` or a checkpoint."""
     normalise: Annotated[
-        NormaliseSection | Literal["federated"] | None,
-        Rules(fixed="the rounds before it were trained on these inputs"),
+        NormaliseSection | None, Rules(fixed="the rounds before it were trained on these inputs")
     ] = None
-    """The model's input for a stored value; `federated`: mean and standard deviation of the samples
-    of all clients, which tell them before round 1 ([more](evaluation.md#statistics-of-clients))."""
     partition: Annotated[
         Component,
         component_at("partition"),

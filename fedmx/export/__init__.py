@@ -176,7 +176,7 @@ def _input_text(experiment: Experiment, engine: Engine) -> str:
     """Return a description of the model's input."""
     whole = f"(n, {', '.join(map(str, engine.example_shape))})"
     normalise = experiment.compute.normalise
-    if normalise is None or isinstance(normalise, str):
+    if normalise is None:
         kind = "int64 tokens" if engine.takes_tokens else "float32"
         return f"{kind} {whole}, as the data set {experiment.compute.data.name} has them"
     value = "x"

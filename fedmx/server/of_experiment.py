@@ -69,7 +69,8 @@ def server_of(
     experiment, start = assembly.experiment, assembly.start
     logic = assembly.logic
     parts = (logic.selector, logic.aggregator, *logic.hooks, logic.trainer)
-    for doubt in (*possible_mistakes(parts), *doubts(assembly, simulated=not clients.untrusted)):
+    doubtful = (*possible_mistakes(parts), *doubts(assembly, simulated=not clients.untrusted))
+    for doubt in () if assembly.survey else doubtful:
         log.warning("part_doubtful", "{what}; is this intended?", what=doubt)
     _check_patience(assembly, clients)
     evaluate, stop = experiment.compute.evaluate, experiment.stop

@@ -10,8 +10,8 @@ from fedmx.display import card
 from fedmx.errors import FedmxError
 from fedmx.journal.chain import CHAIN
 from fedmx.journal.journal import Journal
-from fedmx.quantities import RESERVED, record_of
-from fedmx.report.formats import duration, mebibytes, number, percent
+from fedmx.quantities import RESERVED, metrics_in, record_of
+from fedmx.report.formats import SHOW, duration, mebibytes, number
 from fedmx.run.durable import CHECKSUM
 from fedmx.server.evaluation import Evaluation
 from fedmx.server.step_back import StepBack
@@ -157,8 +157,12 @@ class Round:
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [("updates", f"{len(self.participants)} of {self.tasks}")]
-        if self.accuracy is not None:
-            rows[:0] = [("accuracy", percent(self.accuracy)), ("loss", number(self.loss))]
+        values = self.evaluation.values
+        if values:
+            metrics = metrics_in({"metrics": [{"key": key} for key in values if key != LOSS]})
+            shown = [one for one in metrics if isinstance(values.get(one.key), float)]
+            texts = [(one.words, SHOW[one.unit](values[one.key])) for one in shown]
+            rows[:0] = [*texts, (LOSS, number(self.loss))]
         rows += [("up", mebibytes(self.up_bytes)), ("down", mebibytes(self.down_bytes))]
         return [*rows, ("time", duration(self.seconds))]
 

@@ -18,8 +18,6 @@ from layers.logic import Answer, Question
 from layers.logic.core.statistics import BINS, Statistics, features_of, quantiles_of
 from layers.logic.round.exchange import Answered, Ask, ClientLost, SetTimer, TimerFired
 
-FEDERATED = "federated"
-
 LEAST = 10
 """The fewest samples of a client whose statistics are asked for."""
 
@@ -69,7 +67,7 @@ class Survey:
 def unnormalised(assembly: Assembly) -> Assembly:
     """Return the assembly whose samples are those that are stored, for a survey."""
     experiment = assembly.experiment.with_overrides(["compute.normalise={scale: 1}"])
-    return replace(assembly, experiment=experiment)
+    return replace(assembly, experiment=experiment, survey=True)
 
 
 def normalised(assembly: Assembly, serve: Callable[[Assembly], Server]) -> Assembly:
@@ -79,7 +77,8 @@ def normalised(assembly: Assembly, serve: Callable[[Assembly], Server]) -> Assem
         assembly: the parts of the experiment; without that setting it is returned as it is.
         serve: returns the server that asks the clients.
     """
-    if assembly.experiment.compute.normalise != FEDERATED:
+    given = assembly.experiment.compute.normalise
+    if given is None or not given.federated:
         return assembly
     stored = unnormalised(assembly)
     with serve(stored) as server:

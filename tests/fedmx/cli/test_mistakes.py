@@ -144,14 +144,14 @@ SEND = "        def send(self, update, context):"
         (
             "hooks",
             "Alone",
-            "client 1, round 1: Alone.Client.send returned None; "
+            "client 0, round 1: Alone.Client.send returned None; "
             rf".*\(HERE/parts_with_mistakes.py:{line_of(SEND)}\)",
         ),
-        ("hooks", "ClientRaises", r"client 1, round 1: KeyError: 'a mask' \(HERE/parts_with_mista"),
+        ("hooks", "ClientRaises", r"client 0, round 1: KeyError: 'a mask' \(HERE/parts_with_mista"),
         (
             "hooks",
             "Raises",
-            r"round 1, client 1: Raises.Server.receive .*KeyError: 'a mask' \(HERE/parts_",
+            r"round 1, client 0: Raises.Server.receive .*KeyError: 'a mask' \(HERE/parts_",
         ),
         ("aggregator", "Precise", r"round 1: Precise.finish .*float64.*float32.*\(HERE/parts_with"),
         ("data", "from_one", "parts_with_mistakes:from_one: labels .*1 to 4.*y_train, y_test = "),
@@ -212,7 +212,7 @@ def test_a_dry_run_checks_everything_and_says_what_a_run_would_cost(
     assert command(["run", "small.yaml", "--own-modules", "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"clients: 2 with 20 samples\n", said)
-    assert re.search(r"rounds:  2, each with 1 client, of about 2 local steps\n", said)
+    assert re.search(r"rounds:  2, each with 2 clients, of about 2 local steps\n", said)
     assert re.search(r"bytes:   [\d.]+ MiB down and [\d.]+ MiB up per client; about", said)
     assert re.search(r"memory:  [\d.,]+ MiB for data, model and one client", said)
     assert re.search(r"time:    about [\d.]+ s on one core; a local step takes", said)

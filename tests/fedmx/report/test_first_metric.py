@@ -175,9 +175,10 @@ def test_what_is_seen_of_a_server_is_of_it(kind: str, of: Kind, tmp_path: Path) 
     folder = RunFolder.create(
         tmp_path, "run", "rounds: 4\n", {"metrics": [one.fact() for one in server.quantities]}
     )
+    words = server.quantities[0].words
     for round in server:
         line.add_round(round, folder)
-    words = server.quantities[0].words
+        assert f"{words} " in repr(round)
     assert line.parts()[1].startswith(f"{words} ")
     assert f"{words} " in repr(server)
     assert f">{words}<" in server._repr_html_()
