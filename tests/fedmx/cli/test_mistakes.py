@@ -85,7 +85,6 @@ compute:
   normalise: {scale: 255}
   train: {steps: 2}
 logic:
-  selector: {name: uniform, count: 1}
   hooks: []
 """
 

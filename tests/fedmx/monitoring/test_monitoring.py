@@ -590,8 +590,8 @@ def test_the_command_tells_the_status_by_run_and_by_address_while_it_runs_and_af
         assert [one.code() for one in (*clients, server)] == [0, 0, 0]
         done = json.loads(fedmx("status", run, "--json", cwd=tmp_path).out)
         assert (done["state"], done["rounds_done"], done["rounds"]) == ("done", 2, 2)
-        # One client a round: the default fraction is a tenth.
-        assert done["updates"] == {"accepted": 2, "rejected": 0, "declined": 0, "lost": 0}
+        # All clients of so few take part in each round.
+        assert done["updates"] == {"accepted": 4, "rejected": 0, "declined": 0, "lost": 0}
         assert (done["waiting"], done["pid"], done["ready"]) == (None, None, [])
         records = deployment.run.rounds()
         assert done["received_bytes"] == sum(record["up_bytes"] for record in records)
