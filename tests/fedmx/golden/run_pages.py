@@ -32,7 +32,7 @@ compute:
   data: digits
   normalise: {scale: 16}
   train: {steps: 2}
-logic: {hooks: ['hook_of_a_page:Same']}
+logic: {selector: {name: uniform, count: 1}, hooks: ['hook_of_a_page:Same']}
 executor: serial
 run: {checkpoint: {every: 1}}
 """
