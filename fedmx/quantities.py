@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from layers.compute.data.targets import Targets
-from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.engines.evaluation import ACCURACY, LOSS
 from layers.compute.metrics import METRICS, USUAL
 from layers.compute.metrics.metric import Metric
 

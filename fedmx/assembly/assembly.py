@@ -32,8 +32,8 @@ from layers.compute.data.datasets import CheckedFederatedData, Files
 from layers.compute.data.partitions.held_back import HeldBack, held_number, hold_back
 from layers.compute.data.targets import Targets
 from layers.compute.engines.engine import Compute, Engine
+from layers.compute.engines.evaluation import Evaluator
 from layers.compute.errors import ComputeError
-from layers.compute.evaluation import Evaluator
 from layers.compute.losses.loss import Loss
 from layers.compute.metrics import Metric
 from layers.compute.optimisers import Optimiser

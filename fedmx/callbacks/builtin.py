@@ -19,7 +19,7 @@ from fedmx.run.durable import write_text_durably
 from fedmx.run.identity import Ending
 from fedmx.server.callback import Callback, Running
 from fedmx.server.round import Round
-from layers.compute.evaluation import ACCURACY
+from layers.compute.engines.evaluation import ACCURACY
 
 _BESIDES = tuple(one for one in QUANTITIES if one.of and one.better and one.key != ACCURACY)
 

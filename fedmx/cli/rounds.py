@@ -39,8 +39,8 @@ from fedmx.server.recorder import recorded
 from fedmx.server.round import Round
 from fedmx.server.server import Server
 from fedmx.shell_line import shell_line
+from layers.compute.engines.evaluation import LOSS
 from layers.compute.errors import ComputeError
-from layers.compute.evaluation import LOSS
 from layers.logic import BrokenModel
 from layers.logic.errors import ClientFailed, ImpossibleRound, LogicError, PartFailed
 

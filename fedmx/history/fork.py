@@ -39,6 +39,7 @@ from layers.logic.core.local_tensors import LOCAL_TENSORS
 from layers.logic.core.state import EXCLUDED
 from layers.logic.core.trainer import TRAINER
 from layers.logic.round.hook_order import in_order, keyed
+from layers.logic.round.pipeline import removed
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def fork(
         before = _state_after(old, round, records[-1])
         kept, dropped = memories.split(before)
         checkpoint = memories.checkpoint(before, gone)
-        state = new.logic.removed(ServerState.of_tree(checkpoint["server"]), gone)
+        state = removed(new.logic, ServerState.of_tree(checkpoint["server"]), gone)
         checkpoint["server"] = state.tree()
     same = _same_but_without(parent, experiment)
     without_note = "" if removal is None else removal.note(round, same)

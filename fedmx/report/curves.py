@@ -30,7 +30,7 @@ from fedmx.report.svg import (
     new_figure,
     style_axes,
 )
-from layers.compute.evaluation import ACCURACY
+from layers.compute.engines.evaluation import ACCURACY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from layers.compute.evaluation import ACCURACY
+from layers.compute.engines.evaluation import ACCURACY
 
 if TYPE_CHECKING:
     from fedmx.quantities import Quantity

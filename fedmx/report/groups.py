@@ -34,7 +34,7 @@ from fedmx.report.summary import (
     as_text,
     compared,
 )
-from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.engines.evaluation import ACCURACY, LOSS
 
 _SAME_RESULT = ("name", "executor", "run")  # what does not change a result
 _FIRST = "logic"  # the section that is compared most often comes first in a name

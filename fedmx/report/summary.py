@@ -12,7 +12,7 @@ from fedmx.quantities import QUANTITIES, Quantity, figures, is_evaluated, metric
 from fedmx.report.formats import finite, mebibytes, plain, whole
 from fedmx.report.participation import Participation, tally
 from fedmx.run import RunFolder
-from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.engines.evaluation import ACCURACY, LOSS
 
 ABSENT = "–"
 

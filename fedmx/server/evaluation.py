@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.evaluation import ACCURACY, LOSS, Evaluator
+from layers.compute.engines.evaluation import ACCURACY, LOSS, Evaluator
 from layers.compute.scores import Scores
 from layers.logic import ServerState
 

@@ -23,7 +23,7 @@ from fedmx.server.evaluation import Evaluation, Measure
 from fedmx.server.personal import PersonalModels
 from fedmx.server.server import Scorer, Server
 from fedmx.server.stop import Stop
-from layers.compute.evaluation import ACCURACY
+from layers.compute.engines.evaluation import ACCURACY
 from layers.compute.scores import Scores
 from layers.logic import Aggregator, ClientState, LogicError, ServerState
 from layers.logic.checks.parts import possible_mistakes

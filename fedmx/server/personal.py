@@ -12,7 +12,7 @@ import numpy as np
 from fedmx.assembly.assembly import Assembly
 from fedmx.server.evaluation import PERSONAL, Evaluation, client_record
 from layers.compute.data.dataset import Samples
-from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.engines.evaluation import ACCURACY, LOSS
 from layers.compute.scores import Scores
 from layers.logic import ClientState, ServerState, Task
 from layers.logic.round.client import personal_model

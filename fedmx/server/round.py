@@ -15,7 +15,7 @@ from fedmx.report.formats import SHOW, duration, mebibytes, number
 from fedmx.run.durable import CHECKSUM
 from fedmx.server.evaluation import Evaluation
 from fedmx.server.step_back import StepBack
-from layers.compute.evaluation import ACCURACY, LOSS
+from layers.compute.engines.evaluation import ACCURACY, LOSS
 from layers.logic import RoundReport
 
 

@@ -35,6 +35,7 @@ from layers.compute.engines.engine import Compute
 from layers.compute.scores import Scores
 from layers.logic import BrokenModel, Logic, RoundReport, ServerState, TooFewUpdates
 from layers.logic.core.state import EXCLUDED
+from layers.logic.round.pipeline import removed
 from layers.logic.round.round import RoundMachine
 from layers.logic.secrets import Secret
 from layers.logic.storage import UpdateStore
@@ -257,7 +258,7 @@ class Server(Shown):
         while not self.reason:
             self.state, population = self.network.open_round(self.state)
             if excluded := self.state.memory.get(EXCLUDED):
-                self.state = self.logic.removed(self.state, set[Any](excluded))
+                self.state = removed(self.logic, self.state, set[Any](excluded))
             if self.monitor is not None:
                 self.monitor.begun(self.state.round + 1)
             began = time.monotonic()

@@ -12,9 +12,9 @@ import sklearn.metrics as reference
 
 from layers.compute.data.targets import Targets
 from layers.compute.engines.architectures import Architecture, Dense
+from layers.compute.engines.evaluation import Evaluator
 from layers.compute.engines.numpy.engine import NumpyEngine
 from layers.compute.errors import ComputeError
-from layers.compute.evaluation import Evaluator
 from layers.compute.losses import USUAL
 from layers.compute.metrics import METRICS, Metric
 from layers.compute.scores import Scores

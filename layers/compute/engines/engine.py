@@ -19,13 +19,13 @@ from layers.compute.data.dataset import Samples
 from layers.compute.data.targets import Targets, of_classes
 from layers.compute.engines.batches import Batch, Batches, TrainReport
 from layers.compute.engines.definition import Definition
+from layers.compute.engines.evaluation import Evaluator
 from layers.compute.engines.graphs import GraphCache, Scorer, Step
 from layers.compute.engines.layout import FlatVector, Layout, aligned
 from layers.compute.engines.objective import Feed, Objective, array_name, reference_name
 from layers.compute.engines.one_thread import OneThread
 from layers.compute.engines.training import TrainingPlan, batch_of, shuffled, starts, steps_of
 from layers.compute.errors import ComputeError, DataError, unknown
-from layers.compute.evaluation import Evaluator
 from layers.compute.losses import OWN_LOSSES, USUAL, Loss, OwnLoss
 from layers.compute.losses.loss import Outputs, name_of
 from layers.compute.metrics import Metric
@@ -585,17 +585,17 @@ class Compute:
         engine: the engine.
         samples: those that evaluate the global model on the server, the client's own on a client.
         metrics: what is measured besides the loss; None: the usual metrics of the targets.
-        tests: returns the samples of a client for evaluation; None: it has none.
+        tests: returns the samples of a client for evaluation, if it has any; None: it has none.
     """
 
     engine: Engine
     samples: Samples
     metrics: tuple[Metric, ...] | None = None
-    tests: Callable[[], Samples | None] = lambda: None
+    tests: Callable[[], Samples | None] | None = None
 
     def sums(self, weights: np.ndarray, buffers: np.ndarray) -> dict[str, np.ndarray]:
         """Return what a client sends of a model's results on `tests`; empty without samples."""
-        samples = self.tests()
+        samples = None if self.tests is None else self.tests()
         if samples is None or not len(samples):
             return {}
         self.engine.load(weights, buffers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,12 +24,10 @@ from layers.logic.core.hook import Facilities, Hook
 from layers.logic.core.local_tensors import Initial, LocalTensors
 from layers.logic.core.messages import Layout, Training
 from layers.logic.core.selector import Selector
-from layers.logic.core.state import ServerState
 from layers.logic.core.trainer import LocalSgd, Trainer
 from layers.logic.errors import LogicError
 from layers.logic.round.evaluation import ClientEvaluation
 from layers.logic.round.hook_order import check_order, in_order
-from layers.logic.round.pipeline import ServerPipeline
 from layers.logic.secrets import Secret
 from layers.logic.selectors.uniform import Uniform
 
@@ -213,10 +211,3 @@ class Logic:
         outputs = max((tensor.shape[0] for tensor in self.layout if tensor.shape), default=1)
         samples = sum(self.facilities.asset_sizes.values())
         return 16 * values + 1024 * clients + 8 * outputs * samples + (1 << 20)
-
-    def removed(self, state: ServerState, clients: Collection[int]) -> ServerState:
-        """Return the state without what these clients have put into the memories of the hooks."""
-        pipeline = ServerPipeline(self, state, self.clients or 0)
-        pipeline.on_removed(clients)
-        memory = {**state.memory, **pipeline.memory}
-        return replace(state, memory={key: kept for key, kept in memory.items() if kept})

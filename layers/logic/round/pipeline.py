@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -27,11 +27,9 @@ from layers.logic.core.survey import HOOKS, Answer, Question
 from layers.logic.core.trainer import TRAINER
 from layers.logic.errors import LogicError
 from layers.logic.round.hook_order import keyed
+from layers.logic.round.logic import Logic
 from layers.logic.secrets import Secret
 from layers.logic.seeds import derive
-
-if TYPE_CHECKING:
-    from layers.logic.round.logic import Logic
 
 End: TypeAlias = Literal["server", "client"]
 
@@ -423,3 +421,11 @@ def answer_hooks(
 def step_of(key: str, method: str) -> str:
     """Return the name of a hook's step, without the place of the hook, as in ``Stc.send``."""
     return f"{key.partition(':')[2]}.{method}"
+
+
+def removed(logic: Logic, state: ServerState, clients: Collection[int]) -> ServerState:
+    """Return the state without what these clients have put into the memories of the hooks."""
+    pipeline = ServerPipeline(logic, state, logic.clients or 0)
+    pipeline.on_removed(clients)
+    memory = {**state.memory, **pipeline.memory}
+    return replace(state, memory={key: kept for key, kept in memory.items() if kept})

@@ -15,6 +15,7 @@ from layers.logic import HOOKS, Hook, Logic, ServerState, Training, run_round
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Facilities
+from layers.logic.round.pipeline import removed
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, alone, run_rounds, same_bits
 from tests.logic.quadratic import Quadratic, bowls
 
@@ -145,7 +146,7 @@ def test_a_client_that_takes_part_no_more_does_not_move_the_point_of_convergence
     def go_on(state: ServerState, peers: MemoryCarrier) -> np.ndarray:
         logic = replace(peers.logic, selector=alone(*others), clients=len(others))
         peers = replace(peers, logic=logic)
-        return mean_of(60, run_rounds(60, logic.removed(state, [1]), peers)[0], peers)
+        return mean_of(60, run_rounds(60, removed(logic, state, [1]), peers)[0], peers)
 
     state, peers = after(3, name)
     found = go_on(state, peers)
