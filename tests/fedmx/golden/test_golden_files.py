@@ -72,7 +72,7 @@ def test_a_runs_facts_and_records_are_read_as_they_were_written() -> None:
         "accuracy": 0.75,
         "loss": 0.5,
         "client_accuracy_mean": 0.7,
-        "client_accuracy_variance": None,
+        "client_accuracy_variance": 0.0,
         "train_loss": 2.25,
         "participants": [5],
         "selected": 4,
