@@ -179,7 +179,7 @@ class MacroF1(_F1):
     """Mean over the classes or labels of F1; classes neither there nor predicted are left out."""
 
     name = "macro-f1"
-    label = "F1, macro"
+    label = "Macro F1"
     _average = "macro"
 
 
@@ -188,7 +188,7 @@ class MicroF1(_F1):
     """F1 of all decisions together; for classes it is the accuracy."""
 
     name = "micro-f1"
-    label = "F1, micro"
+    label = "Micro F1"
     _average = "micro"
 
 
