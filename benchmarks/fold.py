@@ -47,7 +47,11 @@ from layers.logic.storage import UpdateStore
 
 MB = 1_000_000
 SPARE = 16 * MB
-RULES = [name for name, make in AGGREGATORS.items() if Trait.BY_SLICES in make().provides]
+RULES = [
+    name
+    for name, make in AGGREGATORS.items()
+    if Trait.BY_SLICES in make().provides and name != "by-group"  # folds each group by another rule
+]
 
 
 def main() -> int:
