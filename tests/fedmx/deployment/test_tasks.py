@@ -66,7 +66,7 @@ def test_a_task_is_deployed_with_the_bits_of_its_simulation(
     assert [key for key in DEPLOYED[task] if last.get(key) is None] == []
 
 
-@pytest.mark.parametrize("engine", ["numpy", "torch"])
+@pytest.mark.parametrize("engine", ["numpy", pytest.param("torch", marks=pytest.mark.needs_torch)])
 @pytest.mark.parametrize("task", ["regression", "multi_label", "imbalanced"])
 def test_a_task_of_a_named_model_is_the_same_on_each_engine(task: str, engine: str) -> None:
     if engine == "torch":
