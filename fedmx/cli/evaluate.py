@@ -29,7 +29,7 @@ def evaluate(
     from fedmx.run import RunFolder
 
     folders = [RunFolder.open(path) for path in models]
-    modules = modules_of_run(folders[0], module, own_modules)
+    modules = {one for folder in folders for one in modules_of_run(folder, module, own_modules)}
 
     from fedmx.export.evaluation import evaluate as results
 

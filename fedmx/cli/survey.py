@@ -41,8 +41,11 @@ def survey(
         ),
     ] = None,
     least: Annotated[
-        int, typer.Option(metavar="N", min=1, help="The fewest samples of a client that answers.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="The fewest samples of a client that answers. [default: 10]"
+        ),
+    ] = None,
     ca: CaFile = None,
     cert: CertificateFile = None,
     key: KeyFile = None,
@@ -60,8 +63,8 @@ def survey(
     from fedmx.assembly.assembly import Assembly
     from fedmx.cli.datasets import files_with_progress
     from fedmx.deployment.serve import serve
+    from fedmx.server.survey import LEAST, unnormalised
     from fedmx.server.survey import survey as ask
-    from fedmx.server.survey import unnormalised
     from fedmx.simulation.simulate import simulate
 
     with files_with_progress() as files:
@@ -74,7 +77,7 @@ def survey(
     with server:
         if listen is not None:
             say("listening", f"listening on {server.network.address}")
-        found = ask(server, assembly, least)
+        found = ask(server, assembly, least or LEAST)
         server.finish("the survey is over")
     if as_json:
         typer.echo(json.dumps(_document(found)))

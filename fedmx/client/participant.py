@@ -23,7 +23,6 @@ from layers.logic import (
     answer_question,
 )
 from layers.logic.clock.devices import trained_samples
-from layers.logic.core.survey import EVALUATE
 from layers.logic.round.pipeline import Trace
 from layers.logic.secrets import Secret
 
@@ -81,12 +80,16 @@ class Participant:
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to a question of the server; keep what hooks share in the round."""
-        if question.name == EVALUATE:
-            sums = self.compute.sums(question.weights, question.buffers)
-            return Answer(self.client, EVALUATE, {**sums}, question.round)
-        engine, samples = self.compute.engine, self.compute.samples
+        compute, ledger = self.compute, self.ledger
         answer, within = answer_question(
-            self.client, question, engine, samples, self.logic, self.ledger.within, self.secret
+            self.client,
+            question,
+            compute.engine,
+            compute.samples,
+            self.logic,
+            ledger.within,
+            self.secret,
+            compute.sums,
         )
         if within is not self.ledger.within:
             self.ledger = replace(self.ledger, within=within)

@@ -9,9 +9,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fedmx.log import Log
 from layers.compute.engines.evaluation import ACCURACY, LOSS, Evaluator
+from layers.compute.errors import one_line
 from layers.compute.scores import Scores
 from layers.logic import ServerState
+
+log = Log("fedmx.server")
 
 Rows = npt.NDArray[np.integer]
 
@@ -97,16 +101,31 @@ def evaluate(
     return Evaluation(evaluator.values(scores, y), of_clients)
 
 
-def of_clients(evaluator: Evaluator, sums: Mapping[int, Mapping[str, Any]]) -> Evaluation:
+def of_clients(
+    evaluator: Evaluator, sums: Mapping[int, Mapping[str, Any]], *, untrusted: bool
+) -> Evaluation:
     """Return the evaluation that follows from the sums that clients sent.
 
     Args:
         evaluator: what is measured.
-        sums: what each client sent; one with other arrays than the evaluator's is left out.
+        sums: what each client sent; empty: it has no samples for it.
+        untrusted: whether a client may have made a metric fail; its sums are then left out, and the
+            log says so.
     """
-    known = {client: one for client, one in sorted(sums.items()) if evaluator.accepts(one)}
-    records = tuple(
-        client_record(client, int(one[LOSS][1]), GLOBAL, evaluator.total([one]))
-        for client, one in known.items()
-    )
-    return Evaluation(evaluator.total(known.values()), records)
+    known, records = [], []
+    for client, one in sorted(sums.items()):
+        if not one:
+            continue
+        try:
+            if not evaluator.accepts(one):
+                raise ValueError("they are not the sums of these metrics")
+            values = evaluator.total([one])
+        except Exception as error:
+            if not untrusted:
+                raise
+            text = "client {client}: its results are left out: {reason}"
+            log.warning("results_rejected", text, client=client, reason=one_line(error))
+            continue
+        known.append(one)
+        records.append(client_record(client, int(one[LOSS][1]), GLOBAL, values))
+    return Evaluation(evaluator.total(known), tuple(records))

@@ -278,7 +278,10 @@ class Server(Shown):
             self.steps_back.note(report)
             found = Evaluation()
             if self.logic.evaluation is not None:
-                found = of_clients(self.compute.evaluator, report.evaluations)
+                untrusted = self.network.untrusted
+                found = of_clients(self.compute.evaluator, report.evaluations, untrusted=untrusted)
+                if found.values and len(self.compute.samples):
+                    found = found.with_more(self._further(Scores.none()))
             elif report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
             seconds = time.monotonic() - began
@@ -382,10 +385,12 @@ class Server(Shown):
         if not len(self.compute.samples):
             return Evaluation()
         scores = self._scores()
-        more = [measure(self.state, scores) for measure in self.measures]
         compute = self.compute
         found = evaluate(compute.evaluator, scores, compute.samples.y, self.client_rows)
-        return found.with_more(more)
+        return found.with_more(self._further(scores))
+
+    def _further(self, scores: Scores) -> list[Evaluation]:
+        return [measure(self.state, scores) for measure in self.measures]
 
     def _on_test(self, test: Compute) -> Mapping[str, Any]:
         """Return the values of the global model on the test split."""

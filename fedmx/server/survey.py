@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from fedmx.assembly.assembly import Assembly
-from fedmx.errors import FedmxError
+from fedmx.errors import ExperimentError, FedmxError
 from fedmx.server.server import Server
 from layers.logic import Answer, Question
 from layers.logic.core.statistics import BINS, Statistics, features_of, quantiles_of
@@ -65,7 +65,16 @@ class Survey:
 
 
 def unnormalised(assembly: Assembly) -> Assembly:
-    """Return the assembly whose samples are those that are stored, for a survey."""
+    """Return the assembly whose samples are those that are stored, for a survey.
+
+    Raises:
+        ExperimentError: the experiment is private, and its epsilon does not count statistics.
+    """
+    if assembly.experiment.privacy is not None:
+        raise ExperimentError(
+            "privacy: statistics of clients have no noise, and epsilon does not count them; leave "
+            "privacy out for fedmx survey, and give mean and std in compute.normalise"
+        )
     experiment = assembly.experiment.with_overrides(["compute.normalise={scale: 1}"])
     return replace(assembly, experiment=experiment, survey=True)
 

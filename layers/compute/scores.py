@@ -42,6 +42,11 @@ class Scores:
     outputs: np.ndarray = field(default_factory=lambda: NONE)
 
     @classmethod
+    def none(cls) -> Scores:
+        """Return the scores of no samples."""
+        return cls(np.zeros(0, bool), np.zeros(0), 1)
+
+    @classmethod
     def joined(cls, parts: Sequence[Scores]) -> Scores:
         """Return the scores of several parts, one after the other."""
         right, losses, outputs = (

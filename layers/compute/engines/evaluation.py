@@ -21,6 +21,12 @@ Sums = Mapping[str, np.ndarray]
 
 LOSS, ACCURACY = "loss", "accuracy"
 
+MOST_SAMPLES = 10**12
+"""The most samples that a client can say it has evaluated."""
+
+LARGEST = 1e200
+"""The largest number in a client's sums, so that those of all clients are finite."""
+
 
 @dataclass(frozen=True)
 class Evaluator:
@@ -105,12 +111,19 @@ class Evaluator:
         }
 
     def accepts(self, sums: Mapping[str, Any]) -> bool:
-        """Return whether these can be the `sums` of a client: finite, of the names and sizes."""
+        """Return whether these can be the `sums` of a client: their names, sizes and numbers."""
         sizes = {key: one.size for key, one in sums.items() if isinstance(one, np.ndarray)}
+        if sizes != self.sizes() or len(sizes) != len(sums):
+            return False
         arrays = sums.values()
-        return sizes == self.sizes() and all(
-            one.dtype == np.float64 and np.isfinite(one).all() for one in arrays
-        )
+        if any(one.dtype != np.float64 or not (np.abs(one) <= LARGEST).all() for one in arrays):
+            return False
+        number = sums[LOSS][1]
+        if not (1 <= number <= MOST_SAMPLES and number == int(number)):
+            return False
+        values = self.total([sums])
+        shares = [ACCURACY, *(one.key for one in self.metrics if one.unit == "share")]
+        return all(0 <= value <= 1 for key in shares if (value := values.get(key)) is not None)
 
     def total(self, clients: Iterable[Sums]) -> dict[str, Any]:
         """Return the values of all clients' samples together; see `values`.

@@ -5,6 +5,7 @@ Values come from scikit-learn, from the number of samples of each pair of target
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -29,9 +30,9 @@ class _Share(Metric):
     def init(self, targets: Targets) -> np.ndarray:
         return np.zeros(2)
 
+    @abstractmethod
     def right(self, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return which answers are right, bool."""
-        raise NotImplementedError
 
     def add(self, state: np.ndarray, outputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
         right = self.right(outputs, targets)

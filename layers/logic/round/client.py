@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.declaration import Need
@@ -15,8 +17,9 @@ from layers.logic.core.hook import ClientContext
 from layers.logic.core.local_tensors import LOCAL_TENSORS
 from layers.logic.core.messages import Offer, Task, Update, no_update
 from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
-from layers.logic.core.survey import HOOKS, Answer, Question, answer_survey
+from layers.logic.core.survey import EVALUATE, HOOKS, Answer, Question, answer_survey
 from layers.logic.core.trainer import TRAINER, Job
+from layers.logic.errors import LogicError
 from layers.logic.numeric.vectors import largest, norm
 from layers.logic.round.logic import Logic
 from layers.logic.round.pipeline import ClientPipeline, Trace, answer_hooks
@@ -157,6 +160,7 @@ def answer_question(
     logic: Logic,
     within: RoundMemory = NO_ROUND,
     secret: Secret | None = None,
+    sums: Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]] | None = None,
 ) -> tuple[Answer, RoundMemory]:
     """Return a client's answer to a survey, or to a question of the server sides of hooks.
 
@@ -170,9 +174,20 @@ def answer_question(
         logic: the logic, equal to the server's.
         within: the memory within the last round, as the client's ledger has it.
         secret: the client's secret; None: it follows the seed, as in a simulation.
+        sums: returns the sums of the results of weights and buffers on the client's samples for
+            evaluation; None: it has none.
+
+    Raises:
+        LogicError: the question is to evaluate, and clients of this experiment do not.
     """
     if question.name not in HOOKS:
-        answer = answer_survey(client, question, engine, data)
+        if question.name == EVALUATE:
+            if logic.evaluation is None or sums is None:
+                raise LogicError("clients do not evaluate in this experiment")
+            found = sums(question.weights, question.buffers)
+            answer = Answer(client, EVALUATE, {**found}, question.round)
+        else:
+            answer = answer_survey(client, question, engine, data)
         own = (secret or Secret.of_seed(logic.seed, "client", client)).part("survey")
         for hook in logic.hooks:
             values = hook.answered(question.name, question.classes, answer.values, own)

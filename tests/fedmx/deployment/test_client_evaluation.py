@@ -12,7 +12,14 @@ from safetensors.numpy import load_file
 
 from fedmx import Experiment, RunFolder, recorded, simulate
 from fedmx.assembly.assembly import Assembly
+from fedmx.client.participant import Participant
 from fedmx.errors import ExperimentError
+from fedmx.server.evaluation import of_clients
+from layers.compute.data.targets import Targets
+from layers.compute.engines.evaluation import Evaluator
+from layers.compute.losses import Softmax
+from layers.compute.metrics.classes import MacroF1
+from layers.logic import ClientLedger, LogicError, Question
 from tests.fedmx.processes import Deployment
 from tests.fedmx.recorded_runs import record
 from tests.fedmx.timeless import timeless
@@ -190,3 +197,58 @@ def test_validation_is_taken_from_the_training_samples_and_the_test_split_is_tou
     assert [*rounds[-1]["test"]] == ["loss", "accuracy", "macro_f1"]
     assert all("macro_f1" in one for one in rounds)
     assert all("test" not in one for one in rounds[:-1])
+
+
+RIGHT = {"loss": [3.0, 6.0], "accuracy": [2.0, 6.0], "macro_f1": [1.0, 1.0, 3.0, 1.0]}
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"loss": [3.0, 0.0]},
+        {"loss": [3.0, -6.0]},
+        {"loss": [3.0, 6.5]},
+        {"loss": [3.0, 1e300]},
+        {"loss": [np.inf, 6.0]},
+        {"accuracy": [np.nan, 6.0]},
+        {"accuracy": [60.0, 6.0]},
+        {"accuracy": [-1.0, 6.0]},
+        {"macro_f1": [1.0, 1.0]},
+        {"macro_f1": [1e250, 1.0, 3.0, 1.0]},
+        {"other": [1.0]},
+    ],
+    ids=str,
+)
+def test_results_that_no_samples_can_have_are_left_out_and_logged(
+    lie: dict[str, list[float]], caplog: pytest.LogCaptureFixture
+) -> None:
+    of = Evaluator((MacroF1(),), Softmax(), Targets("classes", 2))
+    honest = {name: np.array(one) for name, one in RIGHT.items()}
+    lying = {**honest, **{name: np.array(one) for name, one in lie.items()}}
+    alone = of_clients(of, {0: honest}, untrusted=True)
+    assert of_clients(of, {0: honest, 7: lying, 8: {}}, untrusted=True) == alone
+    assert "client 7" in caplog.text
+    assert "client 8" not in caplog.text
+    with pytest.raises(ValueError, match="not the sums"):
+        of_clients(of, {7: lying}, untrusted=False)
+
+
+def test_a_client_evaluates_only_where_the_experiment_says_so() -> None:
+    compute = {"engine": "numpy", "model": "2nn", "data": "digits", "normalise": {"scale": 16}}
+    local = {"name": "local", "noise": 1, "clip": 1, "delta": 1e-5}
+    for privacy in ({}, {"privacy": local}):
+        assembly = Assembly(Experiment(rounds=1, clients=3, compute=compute, **privacy))
+        one = Participant(0, assembly.logic, assembly.client_compute(0), ClientLedger())
+        question = Question("evaluate", values=99, weights=assembly.engine.weights.copy())
+        with pytest.raises(LogicError, match="do not evaluate"):
+            one.answer(question)
+
+
+def test_the_success_of_an_attack_is_measured_where_clients_evaluate() -> None:
+    compute = {"engine": "numpy", "model": "2nn", "data": "digits", "normalise": {"scale": 16}}
+    tree = {"rounds": 1, "clients": 3, "compute": {**compute, "evaluate": {"clients": {}}}}
+    attack = {"name": "back-door", "clients": 0.4}
+    with simulate(Experiment(**tree, attack=attack)) as simulation:
+        (round,) = simulation
+    assert {"accuracy", "loss"} <= round.evaluation.values.keys()
+    assert "attack_success" in round.record()

@@ -12,7 +12,7 @@ import pytest
 from fedmx import Experiment, simulate
 from fedmx.assembly.assembly import Assembly
 from fedmx.client.policy import Policy, RefusedByPolicy
-from fedmx.errors import FedmxError
+from fedmx.errors import ExperimentError, FedmxError
 from fedmx.server.survey import Survey, normalised, survey, unnormalised
 from layers.logic.core.statistics import QUANTILES
 from tests.fedmx.command_line import fedmx
@@ -83,6 +83,17 @@ def test_a_client_tells_no_statistics_that_its_policy_excludes() -> None:
     policy.check_statistics(30)
     with pytest.raises(RefusedByPolicy, match="statistics"):
         policy.check_statistics(29)
+
+
+def test_a_private_experiment_has_no_survey_whose_statistics_no_epsilon_counts(file: Path) -> None:
+    privacy = {"name": "central", "epsilon": 8, "clip": 1, "delta": 1e-5}
+    for given in ({}, {"normalise": "federated"}):
+        private = Experiment(**{**experiment(file, **given).tree(), "privacy": privacy})
+        with pytest.raises(ExperimentError, match=r"^privacy: "):
+            surveyed(private)
+        if given:
+            with pytest.raises(ExperimentError, match=r"^privacy: "):
+                normalised(Assembly(private), simulate)
 
 
 def test_a_survey_that_nobody_answers_says_so(file: Path) -> None:
