@@ -37,7 +37,7 @@ def topics() -> Arrays:
 
 
 def rare_digits() -> Arrays:
-    """Handwritten digits of which each has fewer samples than the one before: 170 down to 10."""
+    """Handwritten digits; each class has fewer samples than the one before, 170 down to 10."""
     digits = datasets.load_digits()
     wanted = np.linspace(170, 10, 10).astype(int)
     rows = np.concatenate([np.flatnonzero(digits.target == k)[:n] for k, n in enumerate(wanted)])

@@ -27,6 +27,7 @@ def evaluate(
     from fedmx.quantities import QUANTITIES
     from fedmx.report.formats import SHOW, number
     from fedmx.run import RunFolder
+    from fedmx.run.records import plain
 
     folders = [RunFolder.open(path) for path in models]
     modules = {one for folder in folders for one in modules_of_run(folder, module, own_modules)}
@@ -35,7 +36,7 @@ def evaluate(
 
     rows = same_keys(results(folders, data, modules))
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps([plain(row, "the result") for row in rows]))  # no infinity
         return
 
     from rich import box

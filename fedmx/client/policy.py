@@ -52,8 +52,8 @@ class Policy(Section):
     seconds: Positive | None = None
     """The most seconds of work on one task."""
     statistics: Count | None = None
-    """The fewest samples of which it tells statistics, whatever a server asks for; null: as the
-    server asks."""
+    """It tells statistics of this many samples or more alone, whatever a server asks for; null: of as
+    many as the server says."""
 
     @classmethod
     def of(cls, path: Path | None, epsilon: float | None = None) -> Policy:

@@ -353,7 +353,7 @@ def common_target(runs: Sequence[RunSummary], given: float | None = None) -> flo
     """Return the target of all runs: the given one, or the easiest one at which they end.
 
     Raises:
-        FedmxError: the given one is no value of their metric.
+        FedmxError: the given one is not a value of their metric.
     """
     metric = runs[0].metric
     if given is not None:

@@ -287,7 +287,7 @@ class Curve:
         return next((y for p in reversed(self.points) if (y := p.value(of)) is not None), None)
 
     def last_parts(self, of: Quantity) -> Mapping[str, float]:
-        """The last values of which a quantity is the mean, by name."""
+        """The last values whose mean a quantity is, by name."""
         last = next((p for p in reversed(self.points) if of.parts in p.measured), None)
         return {} if last is None else last.measured[of.parts]
 

@@ -170,7 +170,7 @@ def extend(folder: SweepFolder, seeds: int | None, target: float | None) -> None
     """Add seeds to a sweep, remove seeds that have not begun, or set its target.
 
     Raises:
-        FedmxError: more seeds have begun, there are too many runs, or the target is no value of
+        FedmxError: more seeds have begun, there are too many runs, or the target is not a value of
             the metric.
         RunError: it cannot be written.
     """

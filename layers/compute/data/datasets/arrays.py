@@ -86,7 +86,7 @@ class Declared(FromSettings):
 def without_samples(
     name: str, shape: tuple[int, ...], targets: Targets, *, tokens: bool = False
 ) -> Dataset:
-    """Return a data set of which clients alone have samples.
+    """Return a data set whose samples clients alone have.
 
     Args:
         name: its name in messages.

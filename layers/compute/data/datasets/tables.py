@@ -279,8 +279,8 @@ class Table(FromSettings):
         values = _sorted_values(column) if given is None else tuple(map(str, given))
         if len(values) > MOST_VALUES:
             raise DataError(
-                f"{path}: {column.name} has {len(values):,} different values, of which each would "
-                f"be a column; {_drop(column)}"
+                f"{path}: {column.name} has {len(values):,} different values, and each would be a "
+                f"column; {_drop(column)}"
             )
         if given is None and (self.categories != "one-hot" or told):
             listed = f"{{{column.name}: [{', '.join(values)}]}}" if told else "one-hot"
