@@ -52,8 +52,8 @@ class Policy(Section):
     seconds: Positive | None = None
     """The most seconds of work on one task."""
     statistics: Count | None = None
-    """It tells statistics of this many samples or more alone, whatever a server asks for; null: of as
-    many as the server says."""
+    """It tells statistics only if it has this many samples, whatever a server asks for; null: if it
+    has as many as the server says."""
 
     @classmethod
     def of(cls, path: Path | None, epsilon: float | None = None) -> Policy:

@@ -123,8 +123,12 @@ def of_clients(
         except Exception as error:
             if not untrusted:
                 raise
-            text = "client {client}: its results are left out: {reason}"
-            log.warning("results_rejected", text, client=client, reason=one_line(error))
+            log.warning(
+                "results_rejected",
+                "client {client}: its results are left out: {reason}",
+                client=client,
+                reason=one_line(error),
+            )
             continue
         known.append(one)
         records.append(client_record(client, int(one[LOSS][1]), GLOBAL, values))
