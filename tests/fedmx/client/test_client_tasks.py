@@ -18,6 +18,7 @@ from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CannotTakePart, Failed, Ready, Setup
 from layers.compute.data.targets import Targets
+from layers.compute.engines.engine import Compute
 from layers.logic import (
     Answer,
     ClientLedger,
@@ -50,7 +51,7 @@ class NoNetwork:
 def a_client() -> tuple[Any, NoNetwork]:
     network: Any = NoNetwork()
     logic = a_logic(alone(4))
-    compute: Any = SimpleNamespace(engine=QuadraticEngine(3), samples=bowl([1.0, 2, 3]))
+    compute: Any = Compute(QuadraticEngine(3), bowl([1.0, 2, 3]))
     client: Any = Client(network, logic, compute)
     client._participant = Participant(4, logic, compute, ClientLedger())
     return client, network

@@ -237,6 +237,7 @@ def test_no_connection_stops_the_server_or_keeps_another_from_its_answer(
             end.poll()
         found = in_thread(lambda: ask(tmp_path, {"command": "pause"}))
         while not found.done():
+            threading.Event().wait(0.005)  # on a busy machine, the thread has not sent it yet
             clock[0] += 0.1
             end.poll()
         assert found.result() == {"done": 1}
