@@ -8,7 +8,7 @@ from typing import Any
 
 from fedmx import Experiment, Server, simulate
 from fedmx.simulation.executors.parallel import Backend
-from tests.logic import secure_sum
+from tests.logic import toy_of_masks
 
 TREE: dict[str, Any] = {
     "rounds": 3,
@@ -208,7 +208,7 @@ def write_models(folder: Path) -> None:
     """Write the modules with the models and parts that experiments here name."""
     (folder / "kind_models.py").write_text(MODELS)
     (folder / "kind_parts.py").write_text(PARTS)
-    (folder / "kind_secure_sum.py").write_text(Path(secure_sum.__file__).read_text())
+    (folder / "kind_secure_sum.py").write_text(Path(toy_of_masks.__file__).read_text())
 
 
 def experiment(folder: Path, **changed: Any) -> Experiment:
