@@ -108,6 +108,33 @@ class Facilities:
     secret: Secret | None = None
 
 
+class Identity(Protocol):
+    """Signs with a client's certificate, and verifies what other clients have signed."""
+
+    def sign(self, content: bytes) -> bytes:
+        """Return a proof that the owner of the certificate has signed this."""
+
+    def signer(self, proof: bytes, content: bytes) -> str:
+        """Return the name in the certificate of who has signed this.
+
+        Raises:
+            ValueError: nobody has whom the authority of this client has certified.
+        """
+
+
+@dataclass(frozen=True)
+class Process:
+    """The process of a deployed client.
+
+    Attributes:
+        kept: the objects of hooks, by name, that live in this process alone and are never written.
+        identity: signs with the client's certificate; None: it has none.
+    """
+
+    kept: dict[str, Any] = field(default_factory=dict)
+    identity: Identity | None = None
+
+
 @dataclass
 class Context:
     """The information that both sides of a hook have besides the task or update.
@@ -188,6 +215,7 @@ class ClientContext(Context):
             hooks share within the round: what one puts into it, those that are called later find
             there, from the first `answer` to the last. It begins empty, also if the server repeats
             the round, or if the client has lost its memory.
+        process: the client's process; None: the client is simulated.
     """
 
     run_seed: int = 0
@@ -196,6 +224,7 @@ class ClientContext(Context):
     initial: np.ndarray = field(default_factory=lambda: EMPTY)
     own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     round_memory: Memory = field(default_factory=dict)
+    process: Process | None = None
 
     def run_rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator that makes the same draws in every round of a client."""
@@ -222,6 +251,7 @@ class ServerContext(Context):
             no bound.
         numbers: the numbers that `record` has added to the round's record.
         aggregate: the memory of the aggregator before the round.
+        samples: the numbers of samples that clients have announced, by client.
     """
 
     shared_seed: int = 0
@@ -234,6 +264,7 @@ class ServerContext(Context):
     max_update: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     aggregate: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[int, int] = field(default_factory=dict)
 
     def shared_rng(self, purpose: str) -> np.random.Generator:
         """Return a generator whose draws do not depend on the hooks that the server has."""

@@ -37,9 +37,10 @@ def quantised(
     """
     scaled = (np.clip(values.astype(np.float64), -clip, clip) + clip) * (2**bits - 1) / (2 * clip)
     if uniforms is None:
-        return np.rint(scaled).astype(np.uint32)
+        scaled = np.rint(scaled)
+        return np.asarray(scaled, np.uint32)
     whole = np.floor(scaled)
-    return (whole + (uniforms < scaled - whole)).astype(np.uint32)
+    return np.asarray(whole + (uniforms < scaled - whole), np.uint32)
 
 
 def dequantised(total: np.ndarray, number: int, clip: float, bits: int = VALUE_BITS) -> np.ndarray:

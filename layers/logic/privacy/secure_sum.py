@@ -1,0 +1,432 @@
+"""Secure sums in a round: the server learns the sum of the clients' updates alone.
+
+Source: Bonawitz et al. 2017 for up to 99 clients, Bell et al. 2020 (SecAgg+) for more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Trait
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Hook,
+    Phase,
+    ServerContext,
+    ServerSide,
+)
+from layers.logic.core.messages import EMPTY, Slot, Task, Update
+from layers.logic.core.preset import Preset
+from layers.logic.core.privacy import Privacy, Seen
+from layers.logic.core.state import ServerState
+from layers.logic.errors import Rejected
+from layers.logic.privacy.central import with_hook
+from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust, degree_for
+from layers.logic.secure_sum.opening import CannotOpen, Opening, accused
+from layers.logic.secure_sum.peer import SEALED_BYTES, SIGNATURE_BYTES, Peer
+from layers.logic.secure_sum.roster import PUBLIC_BYTES, Roster, SumRefused
+from layers.logic.secure_sum.shamir import SHARE_BYTES
+from layers.logic.secure_sum.slots import by_client, listed, numbers_in, of_clients, rows_in
+from layers.logic.secure_sum.whole_numbers import (
+    VALUE_BITS,
+    dequantised,
+    packed,
+    packed_bytes,
+    quantised,
+    unpacked,
+    word_bits,
+)
+from layers.settings import Positive
+
+MOST_PROOF_BYTES = 8192
+"""Of one client: a certificate and a signature."""
+KEPT = "secure sum"
+"""The name of a client's end among what its process keeps."""
+NOT_OPENED = "nobody was left to open the sum"
+NO_KEYS = "sent no keys"
+TOO_FEW = f"a sum needs {LEAST_CLIENTS} clients"
+REFUSED = "most of its neighbours refuse its keys, which its certificate has not signed"
+UNREADABLE = "others cannot read the shares that it has sent, or it says so of theirs"
+
+
+@dataclass(frozen=True)
+class SecureSum(Privacy):
+    """Secure aggregation: the server learns the sum of the updates, and nothing else of them.
+
+    Each client adds masks to its update that cancel in the sum. It shares the secrets of its masks
+    among its neighbours, so that the sum can be opened although clients are lost in the round: 5 %
+    of 100 or more clients, and more of fewer. The same clients may be in league with the server.
+
+    Values are whole numbers of 16 bits. So a sum is exact, whoever is lost, and a simulation, which
+    has no masks, ends in the bits of a deployment.
+
+    Attributes:
+        clip: C; a value of an update beyond C counts as C.
+        rounding: to the nearest whole number, or to one of both beside the value, so that the
+            expectation is the value.
+        server: what the server may do to learn more: ``"malicious"``, anything; ``"honest"``, look
+            at all that it gets, which costs one question less and fewer neighbours.
+    """
+
+    name = "secure-sum"
+
+    clip: Positive = 1.0
+    rounding: Literal["nearest", "stochastic"] = "nearest"
+    server: Trust = "malicious"
+
+    def applied(self, preset: Preset, clients: int) -> Preset:
+        mean = preset.aggregator
+        by_samples = not isinstance(mean, Mean) or mean.weights == "samples"
+        return with_hook(preset, Masked(self.clip, self.rounding, self.server, by_samples))
+
+    @property
+    def seen(self) -> Seen:
+        trusted = " if it follows the protocol" if self.server == "honest" else ""
+        return Seen(
+            f"the sum of the updates of a round{trusted}, who takes part, and each client's number "
+            "of samples",
+            "the models, which may depend on any client's data without a bound",
+        )
+
+
+class End(Protocol):
+    """A client's end of a sum: `Peer`, or `Unmasked` in a simulation."""
+
+    public: bytes
+    proof: bytes
+
+    def share(self, roster: Roster) -> tuple[bytes, list[int]]: ...
+    def receive(self, sealed: Mapping[int, bytes]) -> list[int]: ...
+    def masked(self, words: np.ndarray) -> np.ndarray: ...
+    def confirm(self, survivors: Sequence[int]) -> bytes: ...
+    def open(self, survivors: Sequence[int], signatures: Mapping[int, bytes]) -> bytes: ...
+
+
+class Unmasked:
+    """A simulated client's end: its messages are as long as those of `Peer`, and hide nothing.
+
+    Args:
+        clients: how many the sum has; None: that is not known yet.
+    """
+
+    public = bytes(PUBLIC_BYTES)
+    proof = b""
+
+    def __init__(self, clients: int | None = None) -> None:
+        self._clients = clients
+
+    def share(self, roster: Roster) -> tuple[bytes, list[int]]:
+        return bytes(roster.degree.neighbours * SEALED_BYTES), []
+
+    def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
+        return []
+
+    def masked(self, words: np.ndarray) -> np.ndarray:
+        return words
+
+    def confirm(self, survivors: Sequence[int]) -> bytes:
+        return bytes(SIGNATURE_BYTES)
+
+    def open(self, survivors: Sequence[int], signatures: Mapping[int, bytes]) -> bytes:
+        assert self._clients is not None
+        return bytes(degree_for(self._clients).neighbours * SHARE_BYTES)
+
+
+@dataclass(frozen=True)
+class Masked(Hook):
+    """Clients send masked whole numbers, and the server opens their sum.
+
+    The numbers are those of the weighted update, of the weighted change of the buffers, and two for
+    the number of samples.
+
+    Attributes:
+        clip: C.
+        rounding: how a value becomes a whole number.
+        trust: what the server may do.
+        by_samples: whether updates are weighed by samples; otherwise all have the same weight.
+    """
+
+    clip: float
+    rounding: str
+    trust: Trust
+    by_samples: bool
+
+    provides = frozenset({Trait.ENCODES_UPDATE})
+
+    class Client(ClientSide["Masked"]):
+        def answer(self, phase: Phase, question: Slot, context: ClientContext) -> Slot:
+            if phase == "cohort" and "public" not in question:
+                end = self._begun(context)
+                return {"public": end.public, "proof": end.proof}
+            end, shared = self._end(context), context.round_memory
+            if phase == "cohort":
+                roster = _roster_in(question, context.round, self.hook.trust)
+                shared["clients"], shared["most"] = len(roster.clients), question.get("most")
+                sealed, refused = end.share(roster)
+                return {"sealed": sealed, "refused": listed(refused)}
+            survivors = numbers_in(question, "survivors")
+            if self.hook.trust == "malicious" and "signers" not in question:
+                return {"signature": end.confirm(survivors)}
+            signatures = by_client(question, "signers", "signatures", SIGNATURE_BYTES)
+            return {"told": end.open(survivors, signatures)}
+
+        def _begun(self, context: ClientContext) -> End:
+            if context.process is None or context.client is None:
+                return Unmasked()
+            identity, server = context.process.identity, self.hook.trust
+            peer = Peer(context.client, context.round, server, identity)
+            context.process.kept[KEPT] = peer
+            return peer
+
+        def _end(self, context: ClientContext) -> End:
+            if context.process is None:
+                return Unmasked(context.round_memory.get("clients"))
+            peer: Peer | None = context.process.kept.get(KEPT)
+            if peer is None or peer.round != context.round:
+                raise SumRefused("this client has published no keys for this round")
+            return peer
+
+        def receive(self, task: Task, context: ClientContext) -> Task:
+            sealed = by_client(context.slot, "senders", "sealed", SEALED_BYTES)
+            self._unreadable = self._end(context).receive(sealed)
+            self._buffers = task.buffers
+            return task
+
+        def send(self, update: Update, context: ClientContext) -> Update:
+            clients, most = (context.round_memory[name] for name in ("clients", "most"))
+            part = np.float64(min(update.samples / max(int(most), 1), 1.0))
+            weight = part if self.hook.by_samples else np.float64(1)
+            changed = update.buffers.astype(np.float64) - self._buffers
+            values = np.concatenate([update.delta * weight, changed * part])
+            uniforms = None
+            if self.hook.rounding == "stochastic":
+                uniforms = context.rng("rounding").random(values.size)
+            counted = np.array(divmod(update.samples, 1 << VALUE_BITS), np.uint32)
+            words = np.concatenate([quantised(values, self.hook.clip, uniforms=uniforms), counted])
+            words = self._end(context).masked(words)
+            context.slot["words"] = packed(words, word_bits(clients))
+            context.slot["unreadable"] = listed(self._unreadable)
+            return replace(update, delta=EMPTY, buffers=EMPTY, metrics={})
+
+    class Server(ServerSide["Masked"]):
+        asks = frozenset({"cohort", "returned"})
+
+        def __init__(self, hook: Masked) -> None:
+            super().__init__(hook)
+            self._roster: Roster | None = None
+            self._out: dict[int, str] = {}  # the clients that are left out, each with the reason
+            self._boxes: dict[int, dict[int, bytes]] = {}  # what is sealed, by sender and receiver
+            self._unreadable: dict[int, list[int]] = {}
+            self._survivors: tuple[int, ...] = ()
+            self._signatures: dict[int, bytes] = {}
+            self._opening: Opening | None = None
+            self._secrets: dict[int, bytes] = {}
+            self._failed = NOT_OPENED
+            self._total = np.zeros(0, np.uint32)
+            self._buffers = 0
+
+        def ask(self, phase: Phase, clients: Sequence[int], context: ServerContext) -> Slot | None:
+            if phase == "cohort":
+                return {} if self._roster is None else _slot_of(self._roster, context.samples)
+            if not self._survivors:
+                out = accused({one: self._unreadable.get(one, []) for one in clients})
+                self._out |= dict.fromkeys(out, UNREADABLE)
+                self._survivors = tuple(sorted(set(clients) - set(out)))
+            told: Slot = {"survivors": listed(self._survivors)}
+            if self._signatures or self.hook.trust == "honest":
+                return {**told, **of_clients(self._signatures, "signers", "signatures")}
+            return told
+
+        def on_answers(
+            self, phase: Phase, answers: Mapping[int, Slot], context: ServerContext
+        ) -> bool | None:
+            if phase == "cohort" and self._roster is None:
+                return self._take_keys(answers, context)
+            if phase == "cohort":
+                self._take_shares(answers)
+                return False
+            if self.hook.trust == "malicious" and not self._signatures:
+                self._signatures = _texts(answers, "signature", SIGNATURE_BYTES)
+                return bool(self._signatures)
+            self._take_opened(answers)
+            return False
+
+        def _take_keys(self, answers: Mapping[int, Slot], context: ServerContext) -> bool:
+            public = _texts(answers, "public", PUBLIC_BYTES)
+            masked = any(map(any, public.values()))  # keys of a simulation are zero
+            proofs = {one: answers[one].get("proof") for one in public}
+            kept = {
+                one: (key, proof)
+                for one, key in public.items()
+                if isinstance(proof := proofs[one], bytes)
+                and len(proof) <= MOST_PROOF_BYTES
+                and any(key) == masked
+            }
+            self._out |= dict.fromkeys(answers.keys() - kept.keys(), NO_KEYS)
+            if len(kept) < LEAST_CLIENTS:
+                self._out |= dict.fromkeys(kept, TOO_FEW)
+                return False
+            self._masked = masked
+            self._roster = Roster(
+                context.round,
+                self.hook.trust,
+                {one: key for one, (key, _) in kept.items()},
+                {one: proof for one, (_, proof) in kept.items()},
+            )
+            return True
+
+        def _take_shares(self, answers: Mapping[int, Slot]) -> None:
+            roster, refusals = self._roster, Counter[int]()
+            assert roster is not None
+            for client, slot in answers.items():
+                around = roster.neighbours.get(client, ())
+                try:
+                    boxes = rows_in(slot, "sealed", [SEALED_BYTES] * len(around))
+                    refused = set(numbers_in(slot, "refused")).intersection(around)
+                except Rejected as rejection:
+                    self._out[client] = str(rejection)
+                    continue
+                refusals.update(refused)
+                self._boxes[client] = {
+                    one: box for one, box in zip(around, boxes, strict=True) if one not in refused
+                }
+            for client, number in refusals.items():
+                if 2 * number >= len(roster.neighbours[client]):
+                    self._out.setdefault(client, REFUSED)
+            for client in self._out:
+                self._boxes.pop(client, None)
+
+        def _take_opened(self, answers: Mapping[int, Slot]) -> None:
+            roster, there = self._roster, set(self._survivors)
+            assert roster is not None
+            told = {}
+            for client, slot in answers.items():
+                rows = [SHARE_BYTES] * len(roster.neighbours[client])
+                with suppress(Rejected):
+                    told[client] = rows_in(slot, "told", rows)
+            edges = {
+                client: [
+                    one
+                    for one in self._neighbours(client)
+                    if one not in there or client not in self._unreadable[one]
+                ]
+                for client in self._boxes
+            }
+            opening = Opening(roster, edges, there)
+            try:
+                self._secrets = opening.secrets(told, self._masked)
+            except CannotOpen as failure:
+                self._failed = str(failure)
+            else:
+                self._opening = opening
+
+        def _neighbours(self, client: int) -> list[int]:
+            """Return the neighbours with which a client has exchanged shares."""
+            boxes = self._boxes
+            return [one for one in boxes.get(client, ()) if client in boxes.get(one, ())]
+
+        def discard(
+            self, phase: Phase, clients: Sequence[int], context: ServerContext
+        ) -> Mapping[int, str]:
+            if phase == "returned":
+                failed = {} if self._opening is not None else dict.fromkeys(clients, self._failed)
+                return {**failed, **{one: self._out[one] for one in clients if one in self._out}}
+            found = {one: self._out[one] for one in clients if one in self._out}
+            if len(clients) - len(found) < LEAST_CLIENTS:
+                found = {**dict.fromkeys(clients, TOO_FEW), **found}
+            return found
+
+        def send(self, task: Task, context: ServerContext) -> Task:
+            self._buffers = task.buffers.size
+            around = {one: self._boxes[one][task.client] for one in self._neighbours(task.client)}
+            context.slot |= of_clients(around, "senders", "sealed")
+            return task
+
+        def receive(self, update: Update, context: ServerContext) -> Update:
+            words, size = context.slot.get("words"), self._packed(context)
+            if not isinstance(words, np.ndarray) or (words.dtype, words.shape) != (np.uint8, size):
+                raise Rejected(f"words that are not {size[0]} bytes")
+            if update.metrics:
+                raise Rejected("an update with metrics, which are not hidden by a sum")
+            unreadable = numbers_in(context.slot, "unreadable")
+            self._unreadable[update.client] = unreadable
+            if not set(unreadable) <= set(self._neighbours(update.client)):
+                raise Rejected("an update that does not read shares of those who sent none")
+            return update
+
+        def _words(self, context: ServerContext) -> int:
+            return context.start.size + self._buffers + 2
+
+        def _packed(self, context: ServerContext) -> tuple[int]:
+            return (packed_bytes(self._words(context), self._bits),)
+
+        @property
+        def _bits(self) -> int:
+            assert self._roster is not None
+            return word_bits(len(self._roster.clients))
+
+        def on_accepted(self, update: Update, context: ServerContext) -> None:
+            words: Any = context.slot["words"]
+            words = unpacked(words, self._words(context), self._bits)
+            self._total = self._total + words if self._total.size else words
+
+        def reveal(
+            self, state: ServerState, context: ServerContext
+        ) -> tuple[np.ndarray, np.ndarray]:
+            assert self._opening is not None
+            opened = self._opening.unmasked(self._total, self._secrets) & np.uint32(
+                2**self._bits - 1
+            )
+            whole, number, d = opened.astype(np.int64), len(self._survivors), state.weights.size
+            values = dequantised(whole[:-2], number, self.hook.clip)
+            samples = int(whole[-2] << VALUE_BITS) + int(whole[-1])
+            parts = max(samples, 1) / _most(self._roster, context.samples)
+            delta = values[:d] / (parts if self.hook.by_samples else number)
+            buffers = state.buffers + values[d:] / parts
+            return delta.astype(np.float32), buffers.astype(np.float32)
+
+
+def _most(roster: Roster | None, samples: Mapping[int, int]) -> int:
+    """Return the largest number of samples of the clients of a sum."""
+    assert roster is not None
+    return max(samples.get(one, 1) for one in roster.clients)
+
+
+def _slot_of(roster: Roster, samples: Mapping[int, int]) -> Slot:
+    return {
+        **of_clients(roster.public, "clients", "public"),
+        "proofs": b"".join(roster.proofs.values()),
+        "lengths": listed(map(len, roster.proofs.values())),
+        "most": _most(roster, samples),
+    }
+
+
+def _roster_in(question: Slot, round: int, server: Trust) -> Roster:
+    """Return the roster that the server tells.
+
+    Raises:
+        Rejected: it is none.
+        SumRefused: no sum can have it.
+    """
+    public = by_client(question, "clients", "public", PUBLIC_BYTES)
+    proofs = rows_in(question, "proofs", numbers_in(question, "lengths"))
+    if len(proofs) != len(public) or not isinstance(question.get("most"), int):
+        raise Rejected("a question that does not tell all clients of a sum")
+    return Roster(round, server, public, dict(zip(public, proofs, strict=True)))
+
+
+def _texts(answers: Mapping[int, Slot], name: str, size: int) -> dict[int, bytes]:
+    """Return the text of this name and size in each answer that has it."""
+    found = {}
+    for client, slot in answers.items():
+        with suppress(Rejected):
+            (found[client],) = rows_in(slot, name, [size])
+    return found
