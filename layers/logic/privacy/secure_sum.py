@@ -6,7 +6,7 @@ Source: Bonawitz et al. 2017 for up to 99 clients, Bell et al. 2020 (SecAgg+) fo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
@@ -222,25 +222,29 @@ class Masked(Hook):
         def __init__(self, hook: Masked) -> None:
             super().__init__(hook)
             self._roster: Roster | None = None
+            self._most = 1  # samples of a client
+            self._masked = True
             self._out: dict[int, str] = {}  # the clients that are left out, each with the reason
             self._boxes: dict[int, dict[int, bytes]] = {}  # what is sealed, by sender and receiver
-            self._unreadable: dict[int, list[int]] = {}
-            self._survivors: tuple[int, ...] = ()
+            self._unreadable: dict[int, set[int]] = {}
             self._signatures: dict[int, bytes] = {}
             self._opening: Opening | None = None
             self._secrets: dict[int, bytes] = {}
-            self._failed = NOT_OPENED
+            self._failed = NOT_OPENED  # why the sum is not opened
             self._total = np.zeros(0, np.uint32)
             self._buffers = 0
 
         def ask(self, phase: Phase, clients: Sequence[int], context: ServerContext) -> Slot | None:
             if phase == "cohort":
-                return {} if self._roster is None else _slot_of(self._roster, context.samples)
-            if not self._survivors:
-                out = accused({one: self._unreadable.get(one, []) for one in clients})
-                self._out |= dict.fromkeys(out, UNREADABLE)
-                self._survivors = tuple(sorted(set(clients) - set(out)))
-            told: Slot = {"survivors": listed(self._survivors)}
+                return {} if self._roster is None else _slot_of(self._roster, self._most)
+            if self._opening is None:
+                self._opening = self._opening_of(clients)
+            try:
+                self._opening.check(clients)
+            except CannotOpen as failure:
+                self._failed = str(failure)
+                return None
+            told: Slot = {"survivors": listed(sorted(self._opening.survivors))}
             if self._signatures or self.hook.trust == "honest":
                 return {**told, **of_clients(self._signatures, "signers", "signatures")}
             return told
@@ -249,86 +253,82 @@ class Masked(Hook):
             self, phase: Phase, answers: Mapping[int, Slot], context: ServerContext
         ) -> bool | None:
             if phase == "cohort" and self._roster is None:
-                return self._take_keys(answers, context)
+                self._take_keys(answers, context)
+                return self._roster is not None
             if phase == "cohort":
                 self._take_shares(answers)
                 return False
             if self.hook.trust == "malicious" and not self._signatures:
-                self._signatures = _texts(answers, "signature", SIGNATURE_BYTES)
+                self._signatures = _texts(answers, "signature", lambda _: SIGNATURE_BYTES)
                 return bool(self._signatures)
             self._take_opened(answers)
             return False
 
-        def _take_keys(self, answers: Mapping[int, Slot], context: ServerContext) -> bool:
-            public = _texts(answers, "public", PUBLIC_BYTES)
-            masked = any(map(any, public.values()))  # keys of a simulation are zero
-            proofs = {one: answers[one].get("proof") for one in public}
-            kept = {
-                one: (key, proof)
-                for one, key in public.items()
-                if isinstance(proof := proofs[one], bytes)
-                and len(proof) <= MOST_PROOF_BYTES
-                and any(key) == masked
-            }
-            self._out |= dict.fromkeys(answers.keys() - kept.keys(), NO_KEYS)
-            if len(kept) < LEAST_CLIENTS:
-                self._out |= dict.fromkeys(kept, TOO_FEW)
-                return False
-            self._masked = masked
-            self._roster = Roster(
-                context.round,
-                self.hook.trust,
-                {one: key for one, (key, _) in kept.items()},
-                {one: proof for one, (_, proof) in kept.items()},
-            )
-            return True
+        def _take_keys(self, answers: Mapping[int, Slot], context: ServerContext) -> None:
+            public = _texts(answers, "public", lambda _: PUBLIC_BYTES)
+            self._masked = any(map(any, public.values()))  # the keys of a simulation are zero
+            proofs: dict[int, bytes] = {}
+            for client, key in public.items():
+                proof = answers[client].get("proof")
+                if any(key) != self._masked or not isinstance(proof, bytes):
+                    continue
+                if len(proof) <= MOST_PROOF_BYTES:
+                    proofs[client] = proof
+            self._out |= dict.fromkeys(answers.keys() - proofs.keys(), NO_KEYS)
+            if len(proofs) >= LEAST_CLIENTS:
+                self._most = max(context.samples.get(client, 1) for client in proofs)
+                keys = {client: public[client] for client in proofs}
+                self._roster = Roster(context.round, self.hook.trust, keys, proofs)
 
         def _take_shares(self, answers: Mapping[int, Slot]) -> None:
-            roster, refusals = self._roster, Counter[int]()
-            assert roster is not None
+            refusals: Counter[int] = Counter()
             for client, slot in answers.items():
-                around = roster.neighbours.get(client, ())
+                around = self._around(client)
                 try:
                     boxes = rows_in(slot, "sealed", [SEALED_BYTES] * len(around))
                     refused = set(numbers_in(slot, "refused")).intersection(around)
                 except Rejected as rejection:
-                    self._out[client] = str(rejection)
+                    self._out.setdefault(client, str(rejection))
                     continue
                 refusals.update(refused)
-                self._boxes[client] = {
-                    one: box for one, box in zip(around, boxes, strict=True) if one not in refused
-                }
+                sealed = zip(around, boxes, strict=True)
+                self._boxes[client] = {one: box for one, box in sealed if one not in refused}
             for client, number in refusals.items():
-                if 2 * number >= len(roster.neighbours[client]):
+                if 2 * number >= len(self._around(client)):
                     self._out.setdefault(client, REFUSED)
             for client in self._out:
                 self._boxes.pop(client, None)
 
-        def _take_opened(self, answers: Mapping[int, Slot]) -> None:
-            roster, there = self._roster, set(self._survivors)
-            assert roster is not None
-            told = {}
-            for client, slot in answers.items():
-                rows = [SHARE_BYTES] * len(roster.neighbours[client])
-                with suppress(Rejected):
-                    told[client] = rows_in(slot, "told", rows)
+        def _opening_of(self, clients: Sequence[int]) -> Opening:
+            """Return what opens the sum of the words of these clients, but for some that lie."""
+            assert self._roster is not None
+            unreadable = {client: self._unreadable[client] for client in clients}
+            self._out |= dict.fromkeys(accused(unreadable), UNREADABLE)
             edges = {
                 client: [
-                    one
-                    for one in self._neighbours(client)
-                    if one not in there or client not in self._unreadable[one]
+                    one for one in self._exchanged(client) if client not in unreadable.get(one, ())
                 ]
                 for client in self._boxes
             }
-            opening = Opening(roster, edges, there)
+            return Opening(self._roster, edges, frozenset(clients) - self._out.keys())
+
+        def _take_opened(self, answers: Mapping[int, Slot]) -> None:
+            assert self._opening is not None
+            told = _texts(answers, "told", lambda one: SHARE_BYTES * len(self._around(one)))
             try:
-                self._secrets = opening.secrets(told, self._masked)
+                if self._masked:
+                    self._secrets = self._opening.secrets(told)
+                self._opening.check(told)
             except CannotOpen as failure:
                 self._failed = str(failure)
             else:
-                self._opening = opening
+                self._failed = ""
 
-        def _neighbours(self, client: int) -> list[int]:
+        def _around(self, client: int) -> Sequence[int]:
+            assert self._roster is not None
+            return self._roster.neighbours.get(client, ())
+
+        def _exchanged(self, client: int) -> list[int]:
             """Return the neighbours with which a client has exchanged shares."""
             boxes = self._boxes
             return [one for one in boxes.get(client, ()) if client in boxes.get(one, ())]
@@ -336,37 +336,34 @@ class Masked(Hook):
         def discard(
             self, phase: Phase, clients: Sequence[int], context: ServerContext
         ) -> Mapping[int, str]:
-            if phase == "returned":
-                failed = {} if self._opening is not None else dict.fromkeys(clients, self._failed)
-                return {**failed, **{one: self._out[one] for one in clients if one in self._out}}
             found = {one: self._out[one] for one in clients if one in self._out}
-            if len(clients) - len(found) < LEAST_CLIENTS:
-                found = {**dict.fromkeys(clients, TOO_FEW), **found}
-            return found
+            failed = self._failed if phase == "returned" else ""
+            if phase == "cohort" and len(clients) - len(found) < LEAST_CLIENTS:
+                failed = TOO_FEW
+            return {**(dict.fromkeys(clients, failed) if failed else {}), **found}
 
         def send(self, task: Task, context: ServerContext) -> Task:
             self._buffers = task.buffers.size
-            around = {one: self._boxes[one][task.client] for one in self._neighbours(task.client)}
-            context.slot |= of_clients(around, "senders", "sealed")
+            around = self._exchanged(task.client)
+            boxes = {one: self._boxes[one][task.client] for one in around}
+            context.slot |= of_clients(boxes, "senders", "sealed")
             return task
 
         def receive(self, update: Update, context: ServerContext) -> Update:
-            words, size = context.slot.get("words"), self._packed(context)
-            if not isinstance(words, np.ndarray) or (words.dtype, words.shape) != (np.uint8, size):
-                raise Rejected(f"words that are not {size[0]} bytes")
+            words, size = context.slot.get("words"), packed_bytes(self._size(context), self._bits)
+            form = (np.uint8, (size,))
+            if not isinstance(words, np.ndarray) or (words.dtype, words.shape) != form:
+                raise Rejected(f"words that are not {size} bytes")
             if update.metrics:
-                raise Rejected("an update with metrics, which are not hidden by a sum")
-            unreadable = numbers_in(context.slot, "unreadable")
+                raise Rejected("an update with metrics, which a sum does not hide")
+            unreadable = set(numbers_in(context.slot, "unreadable"))
+            if not unreadable.issubset(self._exchanged(update.client)):
+                raise Rejected("an update that cannot read shares of clients that sent it none")
             self._unreadable[update.client] = unreadable
-            if not set(unreadable) <= set(self._neighbours(update.client)):
-                raise Rejected("an update that does not read shares of those who sent none")
             return update
 
-        def _words(self, context: ServerContext) -> int:
+        def _size(self, context: ServerContext) -> int:
             return context.start.size + self._buffers + 2
-
-        def _packed(self, context: ServerContext) -> tuple[int]:
-            return (packed_bytes(self._words(context), self._bits),)
 
         @property
         def _bits(self) -> int:
@@ -375,37 +372,30 @@ class Masked(Hook):
 
         def on_accepted(self, update: Update, context: ServerContext) -> None:
             words: Any = context.slot["words"]
-            words = unpacked(words, self._words(context), self._bits)
+            words = unpacked(words, self._size(context), self._bits)
             self._total = self._total + words if self._total.size else words
 
         def reveal(
             self, state: ServerState, context: ServerContext
         ) -> tuple[np.ndarray, np.ndarray]:
             assert self._opening is not None
-            opened = self._opening.unmasked(self._total, self._secrets) & np.uint32(
-                2**self._bits - 1
-            )
-            whole, number, d = opened.astype(np.int64), len(self._survivors), state.weights.size
+            opened = self._opening.unmasked(self._total, self._secrets)
+            whole = (opened & np.uint32(2**self._bits - 1)).astype(np.int64)
+            number, d = len(self._opening.survivors), state.weights.size
             values = dequantised(whole[:-2], number, self.hook.clip)
             samples = int(whole[-2] << VALUE_BITS) + int(whole[-1])
-            parts = max(samples, 1) / _most(self._roster, context.samples)
+            parts = max(samples, 1) / self._most
             delta = values[:d] / (parts if self.hook.by_samples else number)
             buffers = state.buffers + values[d:] / parts
             return delta.astype(np.float32), buffers.astype(np.float32)
 
 
-def _most(roster: Roster | None, samples: Mapping[int, int]) -> int:
-    """Return the largest number of samples of the clients of a sum."""
-    assert roster is not None
-    return max(samples.get(one, 1) for one in roster.clients)
-
-
-def _slot_of(roster: Roster, samples: Mapping[int, int]) -> Slot:
+def _slot_of(roster: Roster, most: int) -> Slot:
     return {
         **of_clients(roster.public, "clients", "public"),
         "proofs": b"".join(roster.proofs.values()),
         "lengths": listed(map(len, roster.proofs.values())),
-        "most": _most(roster, samples),
+        "most": most,
     }
 
 
@@ -423,10 +413,10 @@ def _roster_in(question: Slot, round: int, server: Trust) -> Roster:
     return Roster(round, server, public, dict(zip(public, proofs, strict=True)))
 
 
-def _texts(answers: Mapping[int, Slot], name: str, size: int) -> dict[int, bytes]:
-    """Return the text of this name and size in each answer that has it."""
+def _texts(answers: Mapping[int, Slot], name: str, size: Callable[[int], int]) -> dict[int, bytes]:
+    """Return the text of this name in each answer that has it, in the size for its client."""
     found = {}
     for client, slot in answers.items():
         with suppress(Rejected):
-            (found[client],) = rows_in(slot, name, [size])
+            (found[client],) = rows_in(slot, name, [size(client)])
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -11,7 +11,7 @@ import numpy as np
 from layers.logic.secure_sum.keys import KEY_BYTES, mask, public_of
 from layers.logic.secure_sum.peer import add_pair_mask
 from layers.logic.secure_sum.roster import COMMITMENT, MASKING, Roster, commitment_to
-from layers.logic.secure_sum.shamir import secret_of
+from layers.logic.secure_sum.shamir import SHARE_BYTES, secret_of
 
 
 class CannotOpen(Exception):
@@ -49,37 +49,48 @@ class Opening:
 
     roster: Roster
     edges: Mapping[int, Collection[int]]
-    survivors: Collection[int]
+    survivors: frozenset[int]
 
-    def secrets(self, told: Mapping[int, Sequence[bytes]], masked: bool = True) -> dict[int, bytes]:
+    def check(self, tellers: Iterable[int]) -> None:
+        """Check that these clients can open the sum together.
+
+        Raises:
+            CannotOpen: too few of them hold shares of one client.
+        """
+        told, threshold = set(tellers), self.roster.degree.threshold
+        for client in self._masking:
+            if (number := len(told.intersection(self.edges[client]))) < threshold:
+                what = self._what(client)
+                raise CannotOpen(f"{number} clients can open {what}, and {threshold} are needed")
+
+    def secrets(self, told: Mapping[int, bytes]) -> dict[int, bytes]:
         """Return the seed of each survivor's own mask, and the masking key of all others.
 
         Args:
-            told: the shares that each client has told, one of each of its neighbours.
-            masked: whether the words have masks; without them it only counts who could open them.
+            told: what each client has told: a share of each of its neighbours.
 
         Raises:
             CannotOpen: a secret that is needed cannot be opened.
         """
-        roster, found, threshold = self.roster, {}, self.roster.degree.threshold
-        rows = {
-            holder: dict(zip(roster.neighbours[holder], table, strict=True))
-            for holder, table in told.items()
-        }
-        for client, around in self.edges.items():
-            if client not in self.survivors and not set(self.survivors).intersection(around):
-                continue  # nobody's words have a mask of it
-            known = {
-                roster.places[holder]: int.from_bytes(rows[holder][client], "little")
-                for holder in around
-                if holder in rows
-            }
-            if len(known) < threshold:
-                what = self._what(client)
-                raise CannotOpen(f"{len(known)} clients can open {what}; {threshold} are needed")
-            if masked:
-                found[client] = self._opened(client, known)
+        self.check(told)
+        places, neighbours = self.roster.places, self.roster.neighbours
+        found: dict[int, bytes] = {}
+        for client in self._masking:
+            known: dict[int, int] = {}
+            for one in self.edges[client]:
+                if one in told:
+                    start = neighbours[one].index(client) * SHARE_BYTES
+                    share = told[one][start : start + SHARE_BYTES]
+                    known[places[one]] = int.from_bytes(share, "little")
+            found[client] = self._opened(client, known)
         return found
+
+    @property
+    def _masking(self) -> Iterator[int]:
+        """The clients of which masks are in the sum."""
+        for client, around in self.edges.items():
+            if client in self.survivors or not self.survivors.isdisjoint(around):
+                yield client
 
     def _what(self, client: int) -> str:
         return f"the {'seed' if client in self.survivors else 'key'} of client {client}'s masks"
@@ -102,7 +113,7 @@ class Opening:
             if client in self.survivors:
                 total -= mask(secret, total.size)
                 continue
-            for other in set(self.survivors).intersection(self.edges[client]):
+            for other in self.survivors.intersection(self.edges[client]):
                 # The survivor has counted the opposite of what this client would have counted.
                 add_pair_mask(total, self.roster, client, secret, other)
         return total

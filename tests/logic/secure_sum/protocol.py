@@ -13,7 +13,6 @@ from layers.logic.secure_sum.graph import Degree, Trust
 from layers.logic.secure_sum.opening import Opening
 from layers.logic.secure_sum.peer import SEALED_BYTES, Peer
 from layers.logic.secure_sum.roster import Roster
-from layers.logic.secure_sum.shamir import SHARE_BYTES
 
 
 def rows(text: bytes, size: int) -> list[bytes]:
@@ -74,15 +73,13 @@ class Sum:
 
     def told(
         self, survivors: Sequence[int], answering: Collection[int] | None = None
-    ) -> dict[int, list[bytes]]:
+    ) -> dict[int, bytes]:
         """Let clients confirm the survivors and tell their shares."""
         there = survivors if answering is None else answering
         signatures = {}
         if self.server == "malicious":
             signatures = {one: self.peers[one].confirm(survivors) for one in there}
-        return {
-            one: rows(self.peers[one].open(survivors, signatures), SHARE_BYTES) for one in there
-        }
+        return {one: self.peers[one].open(survivors, signatures) for one in there}
 
     def opening(self, survivors: Collection[int]) -> Opening:
         edges = {
@@ -91,11 +88,9 @@ class Sum:
             ]
             for client in self.boxes
         }
-        return Opening(self.roster, edges, survivors)
+        return Opening(self.roster, edges, frozenset(survivors))
 
-    def opened(
-        self, masked: Mapping[int, np.ndarray], told: Mapping[int, Sequence[bytes]]
-    ) -> np.ndarray:
+    def opened(self, masked: Mapping[int, np.ndarray], told: Mapping[int, bytes]) -> np.ndarray:
         opening = self.opening(masked.keys())
         total = np.sum(list(masked.values()), axis=0, dtype=np.uint32)
         return opening.unmasked(total, opening.secrets(told))

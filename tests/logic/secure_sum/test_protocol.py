@@ -11,7 +11,7 @@ from layers.logic.secure_sum.opening import CannotOpen, accused
 from layers.logic.secure_sum.peer import Peer
 from layers.logic.secure_sum.roster import Roster, SumRefused
 from layers.logic.secure_sum.whole_numbers import dequantised, quantised
-from tests.logic.secure_sum.protocol import Sum, given_bytes, peers, with_graph
+from tests.logic.secure_sum.protocol import Sum, given_bytes, peers, rows, with_graph
 from tests.logic.vector_files import vectors
 
 WORDS = 5
@@ -63,6 +63,9 @@ def test_the_runs_of_the_vectors_with_their_dropouts() -> None:
         tells = {client: secrets[client][client in sent] for client in row["sharing"]}
         total = one.opening(sent).unmasked(sum_of(sent), tells)
         assert total.tolist() == row["unmasked_sum"]
+        if row["degree"] == row["clients"] - 1:  # of the other run, too few are left for shares
+            opened = one.opened(sent, one.told(row["uploaded"]))
+            assert opened.tolist() == row["unmasked_sum"]
         found = dequantised(total.astype(np.int64), len(sent), row["clip"], row["bits"])
         np.testing.assert_allclose(found, row["dequantised_sum"], rtol=0, atol=1e-12)
 
@@ -103,7 +106,7 @@ def test_a_client_tells_one_secret_of_each_neighbour_and_never_both() -> None:
     first, second = (0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4)
     one.told(first)
     told = one.told(first)[0]
-    assert list(map(any, told)) == [True] * 5, "the same answer to the same list"
+    assert list(map(any, rows(told, 33))) == [True] * 5, "the same answer to the same list"
     with pytest.raises(SumRefused, match="twice"):
         one.peers[0].confirm(second)
     with pytest.raises(SumRefused, match="twice"):
@@ -190,9 +193,9 @@ def test_wrong_shares_of_one_client_are_replaced_by_those_of_others() -> None:
     one.forward()
     there = list(range(6))
     sent, told = masked(one, there), one.told(there)
-    told[2] = [bytes([7]) * 33 for _ in told[2]]
+    told[2] = bytes([7]) * len(told[2])
     assert one.opened(sent, told).tolist() == sum(map(words_of, there)).tolist()
-    told |= {client: [bytes(33) for _ in told[client]] for client in (3, 4, 5)}
+    told |= {client: bytes(len(told[client])) for client in (3, 4, 5)}
     with pytest.raises(CannotOpen, match="not of the seed of client 0"):
         one.opened(sent, told)
 
