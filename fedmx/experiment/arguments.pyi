@@ -27,6 +27,7 @@ PrivacyName: TypeAlias = Literal[
     "central",
     "dp-ftrl",
     "local",
+    "secure-sum",
 ]
 Privacy: TypeAlias = PrivacyName | Mapping[str, Any] | object
 

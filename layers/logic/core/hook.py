@@ -114,11 +114,11 @@ class Identity(Protocol):
     def sign(self, content: bytes) -> bytes:
         """Return a proof that the owner of the certificate has signed this."""
 
-    def signer(self, proof: bytes, content: bytes) -> str:
-        """Return the name in the certificate of who has signed this.
+    def verify(self, client: int, proof: bytes, content: bytes) -> None:
+        """Check that the client of this number has signed this.
 
         Raises:
-            ValueError: nobody has whom the authority of this client has certified.
+            ValueError: it has not, or no authority of this client has certified it.
         """
 
 
