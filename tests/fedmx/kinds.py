@@ -112,6 +112,11 @@ KINDS: dict[str, dict[str, Any]] = {
         "logic": {**SOME, "hooks": ["kind_parts:Shares"], "trainer": "kind_parts:Counts"}
     },
     "secure sum": {"logic": {**SOME, "hooks": ["kind_secure_sum:SecureSum"]}},
+    "masked": {
+        "compute": {**TREE["compute"], "model": "kind_models:Normed"},
+        "privacy": {"name": "secure-sum", "rounding": "stochastic"},
+        "logic": {**SOME, "hooks": ["fedavgm"]},
+    },
 }
 MODELS = """
 from mxnet.gluon import nn
