@@ -25,6 +25,7 @@ class Need(Enum):
     RMS_LOSS = "uses the metric `rms_loss` of each update"
     STEPS = "uses the number of local steps of each update, which must not exceed the task's"
     EACH_CLIENT = "uses the updates of single clients"
+    TOLD = "uses what single clients tell of their data, such as losses, norms or answers"
     EQUAL_WEIGHTS = "draws clients by their size"
     DENSE = "compares the updates value by value"
     PLAN_WEIGHTS = "gives each client its weight in the mean"
@@ -295,8 +296,17 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "but {other} uses those of single clients; leave one of them out",
     (Trait.MASKED, Need.PLAN_WEIGHTS): "{one} lets the server read only the sum of the updates, "
     "but {other} gives each client a weight there; leave one of them out",
-    (Trait.MASKED, Condition.LOCAL): "{one} encodes whole updates, but {other} stay on "
-    "each client; leave one of them out",
+    (Trait.MASKED, Need.TOLD): "{one} lets the server read only the sum of the updates, but "
+    "{other} uses what each client tells of its data; use a selector that does not, such as "
+    "uniform",
+    (Trait.MASKED, Need.RECEIVED_LOSS): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses the losses of single clients; leave one of them out",
+    (Trait.MASKED, Need.ASKED_LOSS): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses the losses of single clients; leave one of them out",
+    (Trait.MASKED, Need.RMS_LOSS): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses the losses of single clients; leave one of them out",
+    (Trait.MASKED, Condition.OWN_ACCURACY): "the server reads only the sum of the updates, but "
+    "clients would send results on their own samples; leave out compute.evaluate.clients",
     (Trait.MASKED, Condition.SHARED_LANES): "{one} lets the server read only the sum of the "
     "updates, but {other} made lanes of several clients or passes, which go on from single ones; "
     "use a selector with lanes of one client, such as uniform",

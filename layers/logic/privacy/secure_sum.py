@@ -29,6 +29,7 @@ from layers.logic.core.privacy import Privacy, Seen
 from layers.logic.core.state import ServerState
 from layers.logic.errors import Rejected
 from layers.logic.privacy.central import with_hook
+from layers.logic.secrets import Secret
 from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust, degree_for
 from layers.logic.secure_sum.opening import CannotOpen, Opening, accused
 from layers.logic.secure_sum.peer import SEALED_BYTES, SIGNATURE_BYTES, Peer
@@ -46,6 +47,8 @@ from layers.logic.secure_sum.whole_numbers import (
 )
 from layers.settings import Positive
 
+TIMES = "times"
+"""The only question of a selector that is not about a client's data."""
 MOST_PROOF_BYTES = 8192
 """Of one client: a certificate and a signature."""
 KEPT = "secure sum"
@@ -85,7 +88,7 @@ class SecureSum(Privacy):
     def applied(self, preset: Preset, clients: int) -> Preset:
         mean = preset.aggregator
         by_samples = not isinstance(mean, Mean) or mean.weights == "samples"
-        return with_hook(preset, Masked(self.clip, self.rounding, self.server, by_samples))
+        return with_hook(preset, MaskedSum(self.clip, self.rounding, self.server, by_samples))
 
     @property
     def seen(self) -> Seen:
@@ -141,7 +144,7 @@ class Unmasked:
 
 
 @dataclass(frozen=True)
-class Masked(Hook):
+class MaskedSum(Hook):
     """Clients send masked whole numbers, and the server opens their sum.
 
     The numbers are those of the weighted update, of the weighted change of the buffers, and two for
@@ -161,7 +164,11 @@ class Masked(Hook):
 
     provides = frozenset({Trait.ENCODES_UPDATE})
 
-    class Client(ClientSide["Masked"]):
+    def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
+        """Return nothing that a client would tell of its data, whatever the server asks."""
+        return values if question == TIMES else {}
+
+    class Client(ClientSide["MaskedSum"]):
         def answer(self, phase: Phase, question: Slot, context: ClientContext) -> Slot:
             if phase == "cohort" and "public" not in question:
                 end = self._begun(context)
@@ -216,10 +223,10 @@ class Masked(Hook):
             context.slot["unreadable"] = listed(self._unreadable)
             return replace(update, delta=EMPTY, buffers=EMPTY, metrics={})
 
-    class Server(ServerSide["Masked"]):
+    class Server(ServerSide["MaskedSum"]):
         asks = frozenset({"cohort", "returned"})
 
-        def __init__(self, hook: Masked) -> None:
+        def __init__(self, hook: MaskedSum) -> None:
             super().__init__(hook)
             self._roster: Roster | None = None
             self._most = 1  # samples of a client

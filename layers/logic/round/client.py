@@ -93,8 +93,10 @@ def answer(
     if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
         return no_update(task, len(data)), memory
     kept: Mapping[str, dict[str, object]] = {}
+    buffers = engine.buffers.copy()
     if local is not None:
         delta = local.travelling(delta)
+        buffers = local.travelling_buffers(buffers, received.buffers)
         kept = local.kept(engine.weights, engine.buffers)
     if task.offer:
         metrics["norm"] = norm(delta)
@@ -104,7 +106,7 @@ def answer(
         samples=len(data),
         steps=report.steps,
         delta=delta,
-        buffers=engine.buffers.copy(),
+        buffers=buffers,
         metrics=metrics,
     )
     if trace is not None:

@@ -16,13 +16,25 @@ from layers.logic import (
     TooFewUpdates,
     run_round,
 )
+from layers.logic.aggregators.fedfv import FedFV
+from layers.logic.aggregators.fednova import FedNova
+from layers.logic.aggregators.krum import Krum
 from layers.logic.aggregators.mean import Mean
+from layers.logic.aggregators.median import Median
+from layers.logic.algorithms.asynchronous import Concurrent
+from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
+from layers.logic.algorithms.fedsso import FedSSO
+from layers.logic.algorithms.knapsack import OnlineKP
+from layers.logic.algorithms.oort import Oort
 from layers.logic.core.hook import Process
 from layers.logic.core.preset import Preset
+from layers.logic.hooks.compressors import Quantise, Stc
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.hooks.server_optimisers import FedAdam, FedAvgM
 from layers.logic.privacy.secure_sum import TOO_FEW, UNREADABLE, SecureSum
+from layers.logic.secrets import Secret
 from layers.logic.secure_sum.whole_numbers import dequantised, quantised
+from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import Uniform
 from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
 from tests.logic.quadratic import bowls
@@ -30,16 +42,17 @@ from tests.logic.quadratic import bowls
 NUMBER = 9
 CLIENTS = bowls(NUMBER, noise=0.2)
 EVERYBODY = tuple(range(NUMBER))
-KEY = "0:Masked"
+KEY = "0:MaskedSum"
 OTHERS = "other keys than those"
 KEYS, SHARES, CONFIRMING, OPENING = range(1, 5)
 """The numbers of the questions of a round."""
 
 
-def private(preset: Preset | None = None, **settings):
+def private(preset: Preset | None = None, deadline_s: float | None = None, **settings):
     preset = Preset(Uniform(count=NUMBER), Mean()) if preset is None else preset
     made = SecureSum(**{"clip": 2.0, **settings}).applied(preset, NUMBER)
-    return a_logic(made.selector, aggregator=made.aggregator, hooks=made.hooks)
+    parts = {"aggregator": made.aggregator, "hooks": made.hooks}
+    return a_logic(made.selector, deadline_s=deadline_s, **parts)
 
 
 Asks = Callable[[int, Question, int], Question | None]
@@ -326,3 +339,39 @@ def test_an_update_of_another_form_is_rejected_and_the_others_go_on(forge, says)
     assert says in out.reason
     start = np.array([0.5, -1.0, 0.25], np.float32)
     np.testing.assert_array_equal(state.weights, start + mean_of(others))
+
+
+# --- what cannot work under a sum --------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("preset", "says"),
+    [
+        (Preset(Uniform(), Krum(1)), "single ones"),
+        (Preset(Uniform(), Median()), "single ones"),
+        (Preset(Uniform(), FedFV()), "single ones"),
+        (Preset(Uniform(), FedNova()), "single ones"),
+        (Preset(Uniform(), Mean("plan")), "single ones"),
+        (Preset(Uniform(), Mean(), (Stc(),)), "each encode the update"),
+        (Preset(Uniform(), Mean(), (Quantise(),)), "each encode the update"),
+        (Preset(Oort(), Mean("uniform")), "losses of single clients"),
+        (Preset(PowerOfChoice(), Mean("uniform")), "each client tells of its data"),
+        (Preset(PowerOfChoice(loss="reported"), Mean("uniform")), "each client tells of its data"),
+        (Preset(FedSSO(), Mean()), "each client tells of its data"),
+        (Preset(CsFedAvg(), Mean(), (Divergence(),)), "MaskedSum .* sum of the updates"),
+        (Preset(OnlineKP(), Mean()), "each client tells of its data"),
+        (Preset(Concurrent(), Mean()), "whole cohort"),
+    ],
+)
+def test_parts_that_use_what_one_client_sends_are_refused_with_the_reason(preset, says) -> None:
+    with pytest.raises(LogicError, match=says):
+        private(preset, deadline_s=9.0 if isinstance(preset.selector, OnlineKP) else None)
+
+
+def test_a_client_tells_nothing_of_its_data_whatever_the_server_asks() -> None:
+    (hook,) = private().hooks
+    told = {"histogram": np.ones(3)}
+    secret = Secret.of_seed(0, "client", 0)
+    assert hook.answered("labels", 3, told, secret) == {}
+    assert hook.answered("evaluate", 3, told, secret) == {}
+    assert hook.answered("times", 0, {"train_s": 1.0}, secret) == {"train_s": 1.0}
