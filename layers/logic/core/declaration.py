@@ -56,6 +56,7 @@ class Trait(Enum):
     ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
     ENCODES_MODEL = "encodes the model"
     MASKED = "sends masked updates: the server reads only their sum"
+    ONE_SUM = "lets the server read the sum of the updates, and no other sum"
     FROM_MEAN = "needs only the mean of the updates"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
@@ -241,6 +242,8 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "leave it out",
     (Need.BOUNDED, Trait.USES_SINGLE): "{other} uses single updates, or what clients send beside "
     "them, on the server, where they are neither clipped nor hidden by noise; leave it out",
+    (Need.BOUNDED, Trait.SUMS): "{other} sums what clients send beside their updates, which is "
+    "neither clipped nor hidden by noise; leave it out",
     (Need.BOUNDED, Trait.ASKS_COHORT): "{other} asks the clients of a cohort, or leaves some out, "
     "so that the data of one change who counts; leave it out",
     (Need.BOUNDED, Condition.DEADLINE): "a deadline of {other} s leaves out whoever is late, and "
@@ -285,6 +288,8 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Trait.MASKED, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "
     "the updates, but {other} works with single ones; set logic.aggregator to mean, or leave "
     "{one} out",
+    (Trait.ONE_SUM, Trait.SUMS): "{one} lets the server read only the sum of the updates, but "
+    "{other} sums what clients send beside them; leave one of them out",
     (Trait.MASKED, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "
     "but {other} uses single ones there; leave one of them out",
     (

@@ -252,6 +252,7 @@ class ServerContext(Context):
         numbers: the numbers that `record` has added to the round's record.
         aggregate: the memory of the aggregator before the round.
         samples: the numbers of samples that clients have announced, by client.
+        masked: whether updates are masked, so that only sums can be read.
     """
 
     shared_seed: int = 0
@@ -265,6 +266,7 @@ class ServerContext(Context):
     numbers: dict[str, float] = field(default_factory=dict)
     aggregate: Mapping[str, Any] = field(default_factory=dict)
     samples: Mapping[int, int] = field(default_factory=dict)
+    masked: bool = False
 
     def shared_rng(self, purpose: str) -> np.random.Generator:
         """Return a generator whose draws do not depend on the hooks that the server has."""
@@ -366,6 +368,11 @@ class ServerSide(Generic[H]):
         """
         raise NotImplementedError
 
+    @property
+    def sums(self) -> Mapping[str, Mapping[str, np.ndarray]]:
+        """After `reveal`, the sums of what other hooks have `summed`, by their class and name."""
+        return {}
+
     def send(self, task: Task, context: ServerContext) -> Task:
         """Return an outgoing task, changed."""
         return task
@@ -392,6 +399,12 @@ class ServerSide(Generic[H]):
 
         In a lane of several clients, or if updates are masked, the update has no delta; a hook that
         needs it requires `Need.EACH_CLIENT`.
+        """
+
+    def on_sums(self, sums: Mapping[str, np.ndarray], context: ServerContext) -> None:
+        """Take the sums of what `Hook.summed` names, float64 (d,), over all accepted updates.
+
+        It is called before aggregation, and only if updates are masked (`context.masked`).
         """
 
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
@@ -495,6 +508,11 @@ class Hook(Part):
         """The assets that the client's side needs, by name (`ClientContext.assets`)."""
         return {}
 
+    summed: ClassVar[tuple[str, ...]] = ()
+    """The vectors (d,) in the slots of its updates of which its server's side needs only the sum.
+
+    If updates are masked, they are in the sum, too, and `ServerSide.on_sums` gets them."""
+
     @property
     def share_sent(self) -> float:
         """Share of an update's values that travel; at the server all others are 0."""
@@ -516,13 +534,14 @@ class Hook(Part):
         sends = client.send is not ClientSide.send
         found = {
             Trait.MASKED: masked,
+            Trait.ONE_SUM: masked and of.sums is ServerSide.sums,
             Trait.CHANGES_UPDATE: sends and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
             Trait.SENDS_MORE: sends or client.answer is not ClientSide.answer,
             Trait.LOSSY: encodes,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(of.asks) or leaves_out,
-            Trait.USES_SINGLE: notes and not masked,
+            Trait.USES_SINGLE: notes and not masked and not self.summed,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

@@ -73,6 +73,7 @@ class SecureSum(Privacy):
 
     Attributes:
         clip: C; a value of an update beyond C counts as C.
+        sums_clip: C of what else is in the sum, such as the variates of SCAFFOLD; null: `clip`.
         rounding: to the nearest whole number, or to one of both beside the value, so that the
             expectation is the value.
         server: what the server may do to learn more: ``"malicious"``, anything; ``"honest"``, look
@@ -82,13 +83,17 @@ class SecureSum(Privacy):
     name = "secure-sum"
 
     clip: Positive = 1.0
+    sums_clip: Positive | None = None
     rounding: Literal["nearest", "stochastic"] = "nearest"
     server: Trust = "malicious"
 
     def applied(self, preset: Preset, clients: int) -> Preset:
         mean = preset.aggregator
         by_samples = not isinstance(mean, Mean) or mean.weights == "samples"
-        return with_hook(preset, MaskedSum(self.clip, self.rounding, self.server, by_samples))
+        sums = tuple((type(one).__name__, name) for one in preset.hooks for name in one.summed)
+        clip = self.clip if self.sums_clip is None else self.sums_clip
+        hook = MaskedSum(self.clip, self.rounding, self.server, by_samples, sums, clip)
+        return with_hook(preset, hook)
 
     @property
     def seen(self) -> Seen:
@@ -101,19 +106,28 @@ class SecureSum(Privacy):
 
 
 class End(Protocol):
-    """A client's end of a sum: `Peer`, or `Unmasked` in a simulation."""
+    """A client's end of a sum: `Peer`, whose methods it has, or `Unmasked` in a simulation."""
 
     public: bytes
     proof: bytes
 
-    def share(self, roster: Roster) -> tuple[bytes, list[int]]: ...
-    def receive(self, sealed: Mapping[int, bytes]) -> list[int]: ...
-    def masked(self, words: np.ndarray) -> np.ndarray: ...
-    def confirm(self, survivors: Sequence[int]) -> bytes: ...
-    def open(self, survivors: Sequence[int], signatures: Mapping[int, bytes]) -> bytes: ...
+    def share(self, roster: Roster) -> tuple[bytes, list[int]]:
+        """Return what is sealed for each neighbour, and those that get nothing."""
+
+    def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
+        """Take what neighbours have sealed; return those that it cannot read."""
+
+    def masked(self, words: np.ndarray) -> np.ndarray:
+        """Return the words with the masks of this client."""
+
+    def confirm(self, survivors: Sequence[int]) -> bytes:
+        """Return the signature of the list of survivors."""
+
+    def open(self, survivors: Sequence[int], signatures: Mapping[int, bytes]) -> bytes:
+        """Return a share of each neighbour."""
 
 
-class Unmasked:
+class Unmasked(End):
     """A simulated client's end: its messages are as long as those of `Peer`, and hide nothing.
 
     Args:
@@ -147,14 +161,16 @@ class Unmasked:
 class MaskedSum(Hook):
     """Clients send masked whole numbers, and the server opens their sum.
 
-    The numbers are those of the weighted update, of the weighted change of the buffers, and two for
-    the number of samples.
+    The numbers are those of the weighted update, of the weighted change of the buffers, of the
+    further vectors, and two for the number of samples.
 
     Attributes:
         clip: C.
         rounding: how a value becomes a whole number.
         trust: what the server may do.
         by_samples: whether updates are weighed by samples; otherwise all have the same weight.
+        sums: what else is in the sum, each vector (d,) by the class of its hook and its name.
+        sums_clip: C of these vectors.
     """
 
     clip: float
@@ -162,7 +178,15 @@ class MaskedSum(Hook):
     trust: Trust
     by_samples: bool
 
+    sums: tuple[tuple[str, str], ...] = ()
+    sums_clip: float = 1.0
+
     provides = frozenset({Trait.ENCODES_UPDATE})
+
+    @property
+    def follows(self) -> frozenset[Trait]:
+        """What follows from its methods; what it encodes beside the update loses no more."""
+        return super().follows - {Trait.LOSSY}
 
     def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
         """Return nothing that a client would tell of its data, whatever the server asks."""
@@ -212,16 +236,24 @@ class MaskedSum(Hook):
             part = np.float64(min(update.samples / max(int(most), 1), 1.0))
             weight = part if self.hook.by_samples else np.float64(1)
             changed = update.buffers.astype(np.float64) - self._buffers
-            values = np.concatenate([update.delta * weight, changed * part])
-            uniforms = None
+            slots = {key: dict(slot) for key, slot in update.slots.items()}
+            further: Any = [_slot_in(slots, of).pop(name) for of, name in self.hook.sums]
+            values = [np.concatenate([update.delta * weight, changed * part])]
+            values += [np.concatenate(further)] if further else []
+            uniforms: list[np.ndarray | None] = [None, None]
             if self.hook.rounding == "stochastic":
-                uniforms = context.rng("rounding").random(values.size)
+                draws = context.rng("rounding")
+                uniforms = [draws.random(one.size) for one in values]
+            clips = self.hook.clip, self.hook.sums_clip
+            whole = [
+                quantised(one, clip, uniforms=drawn)
+                for one, clip, drawn in zip(values, clips, uniforms, strict=False)
+            ]
             counted = np.array(divmod(update.samples, 1 << VALUE_BITS), np.uint32)
-            words = np.concatenate([quantised(values, self.hook.clip, uniforms=uniforms), counted])
-            words = self._end(context).masked(words)
+            words = self._end(context).masked(np.concatenate([*whole, counted]))
             context.slot["words"] = packed(words, word_bits(clients))
             context.slot["unreadable"] = listed(self._unreadable)
-            return replace(update, delta=EMPTY, buffers=EMPTY, metrics={})
+            return replace(update, delta=EMPTY, buffers=EMPTY, metrics={}, slots=slots)
 
     class Server(ServerSide["MaskedSum"]):
         asks = frozenset({"cohort", "returned"})
@@ -239,6 +271,7 @@ class MaskedSum(Hook):
             self._secrets: dict[int, bytes] = {}
             self._failed = NOT_OPENED  # why the sum is not opened
             self._total = np.zeros(0, np.uint32)
+            self._further = np.zeros((0, 0))
             self._buffers = 0
 
         def ask(self, phase: Phase, clients: Sequence[int], context: ServerContext) -> Slot | None:
@@ -370,7 +403,7 @@ class MaskedSum(Hook):
             return update
 
         def _size(self, context: ServerContext) -> int:
-            return context.start.size + self._buffers + 2
+            return (1 + len(self.hook.sums)) * context.start.size + self._buffers + 2
 
         @property
         def _bits(self) -> int:
@@ -389,12 +422,27 @@ class MaskedSum(Hook):
             opened = self._opening.unmasked(self._total, self._secrets)
             whole = (opened & np.uint32(2**self._bits - 1)).astype(np.int64)
             number, d = len(self._opening.survivors), state.weights.size
-            values = dequantised(whole[:-2], number, self.hook.clip)
+            end = d + self._buffers
+            values = dequantised(whole[:end], number, self.hook.clip)
+            further = dequantised(whole[end:-2], number, self.hook.sums_clip)
+            self._further = further.reshape(len(self.hook.sums), d)
             samples = int(whole[-2] << VALUE_BITS) + int(whole[-1])
             parts = max(samples, 1) / self._most
             delta = values[:d] / (parts if self.hook.by_samples else number)
             buffers = state.buffers + values[d:] / parts
             return delta.astype(np.float32), buffers.astype(np.float32)
+
+        @property
+        def sums(self) -> Mapping[str, Mapping[str, np.ndarray]]:
+            found: dict[str, dict[str, np.ndarray]] = {}
+            for (of, name), total in zip(self.hook.sums, self._further, strict=True):
+                found.setdefault(of, {})[name] = total
+            return found
+
+
+def _slot_in(slots: Mapping[str, Slot], of: str) -> Slot:
+    """Return the slot of the hook of a class."""
+    return next(slot for key, slot in slots.items() if key.partition(":")[2] == of)
 
 
 def _slot_of(roster: Roster, most: int) -> Slot:

@@ -224,6 +224,10 @@ class ServerPipeline:
                     f"shape {like.shape}"
                 )
                 raise failure(side.reveal, what, self._round)
+        for key, other in self._sides.items():
+            if sums := side.sums.get(type(other.hook).__name__):
+                at = self._context(key, writable=True)
+                guarded(other.on_sums, sums, at, round=self._round)
         return delta, buffers
 
     @property
@@ -288,6 +292,7 @@ class ServerPipeline:
             answers=state.memory.get(SURVEY, {}),
             aggregate=state.memory.get(AGGREGATE, {}),
             samples=self._samples,
+            masked=self.masked,
         )
 
 

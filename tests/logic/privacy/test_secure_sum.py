@@ -26,6 +26,7 @@ from layers.logic.algorithms.csfedavg import CsFedAvg, Divergence
 from layers.logic.algorithms.fedsso import FedSSO
 from layers.logic.algorithms.knapsack import OnlineKP
 from layers.logic.algorithms.oort import Oort
+from layers.logic.algorithms.scaffold import Scaffold
 from layers.logic.core.hook import Process
 from layers.logic.core.preset import Preset
 from layers.logic.hooks.compressors import Quantise, Stc
@@ -207,6 +208,26 @@ def test_several_rounds_with_a_server_optimiser_and_a_proximal_term() -> None:
         ]
         assert same_bits(ends[0].weights, ends[1].weights)
         assert ends[0].weights.any()
+
+
+def test_the_variates_of_scaffold_are_a_second_sum() -> None:
+    near = {}
+    for given in (processes(), {}, None):
+        preset = Preset(Uniform(count=NUMBER), Mean("uniform"), (Scaffold(),))
+        logic = private(preset, sums_clip=4.0)
+        if given is None:
+            logic = a_logic(preset.selector, aggregator=preset.aggregator, hooks=preset.hooks)
+        peers = MemoryCarrier(logic, CLIENTS, processes=given or {})
+        state, _ = run_rounds(4, a_state(logic), peers)
+        near[str(given and 1)] = state
+    masked, plain, exact = near.values()
+    assert same_bits(masked.weights, plain.weights)
+    kept = [one.memory["0:Scaffold"] for one in (masked, plain, exact)]
+    assert same_bits(kept[0]["sum"], kept[1]["sum"])
+    np.testing.assert_array_equal(kept[0]["senders"], EVERYBODY)
+    np.testing.assert_allclose(masked.weights, exact.weights, atol=1e-3)
+    np.testing.assert_allclose(kept[0]["sum"], kept[2]["sum"], atol=1e-2)
+    assert np.abs(kept[2]["sum"]).max() > 0.1
 
 
 def test_stochastic_rounding_draws_the_same_in_simulation_and_deployment() -> None:
