@@ -33,7 +33,9 @@ from layers.logic.hooks.compressors import Quantise, Stc
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.hooks.server_optimisers import FedAdam, FedAvgM
 from layers.logic.privacy.secure_sum import TOO_FEW, UNREADABLE, SecureSum
+from layers.logic.round.pipeline import answer_hooks
 from layers.logic.secrets import Secret
+from layers.logic.secure_sum.peer import Peer
 from layers.logic.secure_sum.whole_numbers import dequantised, quantised
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import Uniform
@@ -396,3 +398,81 @@ def test_a_client_tells_nothing_of_its_data_whatever_the_server_asks() -> None:
     assert hook.answered("labels", 3, told, secret) == {}
     assert hook.answered("evaluate", 3, told, secret) == {}
     assert hook.answered("times", 0, {"train_s": 1.0}, secret) == {"train_s": 1.0}
+
+
+# --- a server that does not follow the protocol ------------------------------------------------
+
+
+def told(question: Question, **values) -> Question:
+    return replace(question, slots={KEY: {**question.slots[KEY], **values}})
+
+
+def test_a_server_that_tells_some_that_a_client_dropped_out_opens_nothing() -> None:
+    def asks(number, question, client):
+        if number >= CONFIRMING and client >= 5:
+            return told(question, survivors=np.arange(1, NUMBER))
+        return question
+
+    logic = private()
+    peers = Lossy(logic, CLIENTS, processes=processes(), asks=asks)
+    with pytest.raises(TooFewUpdates, match="clients can open"):
+        run_round(a_state(logic), peers, logic)
+    # Client 0 is in the first list, which five have signed, and its neighbours need five others.
+    assert {one for one, why in peers.reasons.items() if "signed the same list" in why} == {
+        *(0, 1, 2, 3, 4, 5, 6, 7, 8)
+    }
+
+
+def test_a_server_that_asks_for_both_shares_gets_one() -> None:
+    def asks(number, question, client):
+        if number == OPENING:
+            return told(question, survivors=np.arange(1, NUMBER))
+        return question
+
+    logic = private()
+    peers = Lossy(logic, CLIENTS, processes=processes(), asks=asks)
+    with pytest.raises(TooFewUpdates, match="can open"):
+        run_round(a_state(logic), peers, logic)
+    assert set(peers.reasons) == set(EVERYBODY)
+    for client, why in peers.reasons.items():
+        assert ("twice" if client else "without client 0") in why
+
+
+def test_a_server_that_shows_one_client_other_neighbours_leaves_it_alone() -> None:
+    other = Peer(5, 1, "malicious").public
+
+    def asks(number, question, client):
+        if number == SHARES and client == 1:
+            public = question.slots[KEY]["public"]
+            return told(question, public=public[: 5 * 128] + other + public[6 * 128 :])
+        return question
+
+    state, report, peers = a_round(True, asks=asks)
+    others = tuple(one for one in EVERYBODY if one != 1)
+    assert report.of("accepted") == others
+    assert "0 neighbours have sent shares that can be read" in peers.reasons[1]
+    start = np.array([0.5, -1.0, 0.25], np.float32)
+    np.testing.assert_array_equal(state.weights, start + mean_of(others))
+
+
+def test_a_server_that_repeats_a_round_gets_new_keys_and_a_restarted_client_tells_nothing() -> None:
+    logic = private()
+    own = processes()
+    peers = Lossy(logic, CLIENTS, processes=own)
+    before = a_state(logic)
+    run_round(before, peers, logic)
+    first = own[0].kept["secure sum"].public
+    run_round(before, peers, logic)
+    assert own[0].kept["secure sum"].public != first
+    peers.processes = processes()
+    question = Question("hooks returned", round=1, slots={KEY: {"survivors": np.arange(NUMBER)}})
+    with pytest.raises(LogicError, match="published no keys"):
+        answer_hooks(0, question, logic, {}, None, peers.processes[0])
+
+
+def test_no_secret_is_in_the_memory_that_a_client_writes() -> None:
+    _, _, peers = a_round(True)
+    for ledger in peers.ledgers.values():
+        kept = ledger.tree()["within"]
+        for memory in (kept["before"], kept["after"]):
+            assert memory == {"clients": NUMBER, "most": max(one.n for one in CLIENTS.values())}

@@ -64,7 +64,10 @@ class Sum:
             self.boxes[client] = {one: box for one, box in around if one not in refused}
 
     def forward(self) -> None:
-        for client in self.boxes:
+        self.forward_to(self.boxes)
+
+    def forward_to(self, clients: Iterable[int]) -> None:
+        for client in clients:
             self.unreadable[client] = self.peers[client].receive(self.for_client(client))
 
     def for_client(self, client: int) -> dict[int, bytes]:

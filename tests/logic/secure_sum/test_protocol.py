@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import replace
 
 import numpy as np
@@ -216,3 +217,47 @@ def test_of_two_that_contradict_each_other_the_one_that_says_so_is_left_out() ->
     assert accused({1: [2], 2: []}) == [1]
     assert accused({1: [2], 3: [2], 4: []}) == [2]
     assert accused({}) == []
+
+
+class Signed:
+    """A client's identity, with keys in place of certificates; client k's name is its number."""
+
+    def __init__(self, client: int) -> None:
+        self.client = client
+
+    def sign(self, content: bytes) -> bytes:
+        return hmac.digest(b"%d" % self.client, content, "sha256")
+
+    def verify(self, client: int, proof: bytes, content: bytes) -> None:
+        if proof != Signed(client).sign(content):
+            raise ValueError("another signature")
+
+
+def test_a_neighbour_whose_keys_are_not_signed_gets_no_shares() -> None:
+    identities = {client: Signed(client if client != 3 else 2) for client in range(6)}
+    one = Sum(peers(range(6), identities=identities))
+    sealed, refused = one.peers[0].share(one.roster)
+    assert refused == [3]
+    assert list(map(any, rows(sealed, 82))) == [True, True, False, True, True]
+    one.share()
+    assert 3 not in one.for_client(0)
+    one.boxes[3] = {}
+    one.forward_to([0, 1, 2, 4, 5])
+    there = [0, 1, 2, 4, 5]
+    assert (
+        one.opened(masked(one, there), one.told(there)).tolist()
+        == sum(map(words_of, there)).tolist()
+    )
+
+
+def test_with_too_few_signed_keys_a_client_shares_with_nobody() -> None:
+    identities = {client: Signed(0) for client in range(6)}
+    one = Sum(peers(range(6), identities=identities))
+    with pytest.raises(SumRefused, match="0 neighbours have signed their keys, and 3 are needed"):
+        one.peers[0].share(one.roster)
+
+
+def test_an_honest_server_costs_no_signature_of_neighbours() -> None:
+    identities = {client: Signed(0) for client in range(6)}
+    one = Sum(peers(range(6), "honest", identities), "honest")
+    assert one.peers[0].share(one.roster)[1] == []
