@@ -1,6 +1,6 @@
 """Secure sums in a round: the server learns the sum of the clients' updates alone.
 
-Source: Bonawitz et al. 2017 for up to 99 clients, Bell et al. 2020 (SecAgg+) for more.
+Source: Bonawitz et al. 2017 for up to 100 clients, Bell et al. 2020 (SecAgg+) for more.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SecureSum(Privacy):
 
     Each client adds masks to its update that cancel in the sum. It shares the secrets of its masks
     among its neighbours, so that the sum can be opened although clients are lost in the round: 5 %
-    of 100 or more clients, and more of fewer. The same clients may be in league with the server.
+    of more than 100 clients, and more of fewer. The same clients may be in league with the server.
 
     Values are whole numbers of 16 bits. So a sum is exact, whoever is lost, and a simulation, which
     has no masks, ends in the bits of a deployment.

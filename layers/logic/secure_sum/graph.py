@@ -18,8 +18,8 @@ from layers.logic.errors import LogicError
 Trust: TypeAlias = Literal["malicious", "honest"]
 """What a server may do: anything, or look at all that it gets and follow the protocol."""
 
-COMPLETE_BELOW = 100
-"""With fewer clients, each is a neighbour of all others (Bonawitz et al. 2017)."""
+COMPLETE_UP_TO = 100
+"""With so many clients or fewer, each is a neighbour of all others (Bonawitz et al. 2017)."""
 LEAST_CLIENTS = 3
 CORRUPT = DROPPING = 0.05
 SECURITY_BITS, FAILURE_BITS = 40, 20
@@ -60,7 +60,7 @@ def degree_for(clients: int, server: Trust = "malicious") -> Degree:
     """
     if clients < LEAST_CLIENTS:
         raise LogicError(f"a sum of {clients} clients hides nothing; it needs {LEAST_CLIENTS}")
-    if clients >= COMPLETE_BELOW:
+    if clients > COMPLETE_UP_TO:
         return sparse_degree(clients, CORRUPT, DROPPING, server)
     degree = clients - 1
     corrupt = _share_of(clients, CORRUPT)

@@ -240,7 +240,7 @@ def test_stochastic_rounding_draws_the_same_in_simulation_and_deployment() -> No
     assert not same_bits(plain.weights, nearest.weights)
 
 
-def test_a_graph_of_neighbours_from_100_clients_on() -> None:
+def test_a_graph_of_neighbours_beyond_100_clients() -> None:
     clients = bowls(110, noise=0.2)
     preset = SecureSum().applied(Preset(Uniform(count=110), Mean()), 110)
     logic = a_logic(preset.selector, hooks=preset.hooks)

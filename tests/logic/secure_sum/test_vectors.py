@@ -94,10 +94,10 @@ def test_degree_and_threshold_are_those_of_the_tables() -> None:
     assert wrong == []
 
 
-def test_a_round_has_the_degree_of_the_tables_from_100_clients_and_all_neighbours_below() -> None:
+def test_a_round_has_the_degree_of_the_tables_beyond_100_clients_and_all_neighbours_up_to_there() -> None:
     assert degree_for(1000) == Degree(52, 37)
     assert degree_for(1000, "honest") == Degree(30, 17)
-    for clients in range(3, 100):
+    for clients in range(3, 101):
         for server in ("malicious", "honest"):
             found, corrupt = degree_for(clients, server), clients // 20
             assert found.neighbours == clients - 1
