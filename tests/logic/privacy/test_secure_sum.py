@@ -32,7 +32,14 @@ from layers.logic.core.preset import Preset
 from layers.logic.hooks.compressors import Quantise, Stc
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.hooks.server_optimisers import FedAdam, FedAvgM
-from layers.logic.privacy.secure_sum import TOO_FEW, UNREADABLE, SecureSum
+from layers.logic.hooks.stragglers import Stragglers
+from layers.logic.privacy.secure_sum import (
+    OTHER_TASK,
+    TOO_FEW,
+    UNREADABLE,
+    MaskedSum,
+    SecureSum,
+)
 from layers.logic.round.pipeline import answer_hooks
 from layers.logic.secrets import Secret
 from layers.logic.secure_sum.peer import Peer
@@ -384,6 +391,7 @@ def test_an_update_of_another_form_is_rejected_and_the_others_go_on(forge, says)
         (Preset(CsFedAvg(), Mean(), (Divergence(),)), "MaskedSum .* sum of the updates"),
         (Preset(OnlineKP(), Mean()), "each client tells of its data"),
         (Preset(Concurrent(), Mean()), "whole cohort"),
+        (Preset(Uniform(), Mean(), (Stragglers(0.5),)), "server: honest"),
     ],
 )
 def test_parts_that_use_what_one_client_sends_are_refused_with_the_reason(preset, says) -> None:
@@ -421,6 +429,40 @@ def test_a_server_that_tells_some_that_a_client_dropped_out_opens_nothing() -> N
     assert {one for one, why in peers.reasons.items() if "signed the same list" in why} == {
         *(0, 1, 2, 3, 4, 5, 6, 7, 8)
     }
+
+
+class Unequal(Lossy):
+    """All clients but 1 get a task that has no effect."""
+
+    def _train(self, task):
+        if task.client != 1:
+            task = replace(task, training=replace(task.training, learning_rate=0.0))
+        return super()._train(task)
+
+
+def test_a_server_that_gives_others_a_task_without_effect_reads_nothing(monkeypatch) -> None:
+    start = np.array([0.5, -1.0, 0.25], np.float32)
+    logic, given = private(), {"processes": processes()}
+    state, report = run_round(a_state(logic, start), Unequal(logic, CLIENTS, **given), logic)
+    (out,) = [one for one in report.clients if one.client == 1]
+    assert out.reason == OTHER_TASK
+    alone = updates()[1] * CLIENTS[1].n / sum(one.n for one in CLIENTS.values())
+    monkeypatch.setattr(MaskedSum.Server, "_of_other_tasks", lambda self, clients: {})
+    for server in ("malicious", "honest"):  # which believes what it should not
+        logic = private(server=server)
+        state, _ = run_round(a_state(logic, start), Unequal(logic, CLIENTS, **given), logic)
+        near = np.allclose(state.weights - start, alone, atol=1e-3)
+        assert near is (server == "honest")
+
+
+def test_a_server_that_tells_others_another_weight_cannot_open_the_sum_with_them() -> None:
+    def asks(number, question, client):
+        if number == SHARES and client != 1:
+            return told(question, most=2**40)
+        return question
+
+    _, report, _ = a_round(True, asks=asks)
+    assert 1 not in report.of("accepted"), "others cannot read what it has sealed"
 
 
 def test_a_server_that_asks_for_both_shares_gets_one() -> None:
