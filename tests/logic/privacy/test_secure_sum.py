@@ -46,7 +46,14 @@ from layers.logic.secure_sum.peer import Peer
 from layers.logic.secure_sum.whole_numbers import dequantised, quantised
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import Uniform
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    lying,
+    run_rounds,
+    same_bits,
+)
 from tests.logic.quadratic import bowls
 
 NUMBER = 9
@@ -173,8 +180,10 @@ def test_masked_and_simulated_rounds_end_in_the_exact_mean_of_whole_numbers(
     ],
 )
 def test_a_third_of_the_clients_is_lost_in_each_phase(given, counted, masked) -> None:
-    state, report, _ = a_round(masked, **given)
+    state, report, peers = a_round(masked, **given)
     assert report.of("accepted") == counted
+    unasked = {one for number in (KEYS, SHARES) for one in given.get("dead", {}).get(number, ())}
+    assert not unasked & {task.client for task in peers.tasks}
     start = np.array([0.5, -1.0, 0.25], np.float32)
     of = [one for one in EVERYBODY if one not in given.get("dead", {}).get(KEYS, ())]
     np.testing.assert_array_equal(state.weights, start + mean_of(counted, of=of))
@@ -237,6 +246,15 @@ def test_the_variates_of_scaffold_are_a_second_sum() -> None:
     np.testing.assert_allclose(masked.weights, exact.weights, atol=1e-3)
     np.testing.assert_allclose(kept[0]["sum"], kept[2]["sum"], atol=1e-2)
     assert np.abs(kept[2]["sum"]).max() > 0.1
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_a_server_optimiser_works_on_the_mean(rate) -> None:
+    logic = private(Preset(Uniform(count=NUMBER), Mean(), (FedAvgM(rate, 0.0),)))
+    state, _, _ = a_round(True, logic)
+    start = np.array([0.5, -1.0, 0.25], np.float32)
+    moved = np.float32(rate) * mean_of(EVERYBODY)
+    np.testing.assert_allclose(state.weights, start + moved, rtol=0, atol=6e-8)  # one rounding
 
 
 def test_stochastic_rounding_draws_the_same_in_simulation_and_deployment() -> None:
@@ -321,6 +339,7 @@ def test_a_client_that_seals_rubbish_is_left_out_and_the_others_go_on() -> None:
     assert report.of("accepted") == others
     (out,) = [one for one in report.clients if one.client == 2]
     assert out.reason == UNREADABLE
+    assert 2 not in state.last_accepted, "its memory is that before the round"
     start = np.array([0.5, -1.0, 0.25], np.float32)
     np.testing.assert_array_equal(state.weights, start + mean_of(others))
 
@@ -355,6 +374,7 @@ def words(change):
         (words(lambda slot: {**slot, "unreadable": np.array([77])}), "sent it none"),
         (words(lambda slot: {"words": slot["words"]}), "unreadable"),
         (words(lambda slot: {}), "bytes"),
+        (lying(2, delta=np.zeros(3, np.float32)), "can be read"),
         (
             lambda one: [replace(one, metrics={"loss": 1.0})] if one.client == 2 else [one],
             "metrics",
