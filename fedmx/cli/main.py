@@ -19,6 +19,7 @@ from typer.exceptions import TyperException
 
 from fedmx.cli import (
     certs,
+    clients,
     ctl,
     data,
     deploy,
@@ -33,7 +34,6 @@ from fedmx.cli import (
 from fedmx.cli.options import show_help_without_command
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
-from fedmx.components.engines import start_mxnet_quietly
 from fedmx.errors import FedmxError
 
 _ASCII = {"·": ".", "…": "...", "–": "-"}
@@ -55,6 +55,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "survey": survey.survey,
     "server": deploy.server,
     "client": deploy.client,
+    "clients": clients.clients,
     "runs": runs.runs,
     "status": runs.status,
     "ctl": ctl.ctl,
@@ -125,8 +126,6 @@ def main(arguments: Sequence[str]) -> int:
             message = f"this is a fault of fedmx, or of your own code {where}"
             return _show_error(message, INTERNAL_ERROR, True)
         return _show_error(text, USER_ERROR, debug)
-    finally:
-        start_mxnet_quietly()
     if code == INTERRUPTED:  # typer returns it for an uncaught KeyboardInterrupt
         return _show_error("interrupted", INTERRUPTED, False)
     return code if isinstance(code, int) else 0
