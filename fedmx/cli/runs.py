@@ -89,10 +89,10 @@ def _of_run(path: Path) -> dict[str, Any]:
 
     try:
         folder = RunFolder.open(path, salvage=True)
-        document = document_of(folder)
+        settings = read_settings(folder.experiment_yaml)
+        document = document_of(folder, settings)
     except RunError as error:
         return _row(state="damaged", reason=str(error))
-    settings = read_settings(folder.experiment_yaml)
     return _row(
         **document,
         experiment=settings.get("name"),
