@@ -214,7 +214,7 @@ def _print_result(result: Result) -> None:
             f"{folder.reason}: {text}",
             *more,
             f"model:  {folder.model_path}",
-            f"report: {folder.report_path}",
+            *([f"report: {folder.report_path}"] if folder.report_path.exists() else ()),
         )
     )
 

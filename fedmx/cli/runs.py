@@ -361,7 +361,6 @@ def report(
 ) -> None:
     """Write a page with figures about one run, or several together."""
     from fedmx.cli.output import LogLines
-    from fedmx.cli.sweep_output import show_result
     from fedmx.report import Comparison, write_page
     from fedmx.run import RunFolder
 
@@ -396,6 +395,8 @@ def report(
     if swept is None:
         show_table(compared.text())
     else:
+        from fedmx.cli.sweep_output import show_result
+
         show_result(swept)
     typer.echo(f"report: {path}")
     if written:
