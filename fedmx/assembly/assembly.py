@@ -48,6 +48,7 @@ from layers.logic.core.declaration import (
     held_out_by,
     refusal,
 )
+from layers.logic.core.privacy import DifferentialPrivacy
 from layers.logic.round.evaluation import ClientEvaluation
 from layers.logic.seeds import derive
 
@@ -246,13 +247,13 @@ class Assembly:
 
     @cached_property
     def account(self) -> Account | None:
-        """What the run spends of its privacy; None: it is not private.
+        """What the run spends of its privacy; None: it has no account.
 
         Raises:
             FedmxError: dp-accounting is not installed, or no noise keeps the budget.
         """
         privacy = privacy_of(self.experiment)
-        if privacy is None:
+        if not isinstance(privacy, DifferentialPrivacy):
             return None
         mechanism = privacy.mechanism(self.preset)
         return Account.of(privacy.budget, mechanism, self.experiment.rounds, privacy.once())
@@ -263,7 +264,7 @@ class Assembly:
         the noise of a private run."""
         logic, facilities = self.logic, Facilities()
         privacy = privacy_of(self.experiment)
-        if privacy is not None and self.account is not None:
+        if isinstance(privacy, DifferentialPrivacy) and self.account is not None:
             private = privacy.with_noise(self.preset, self.account.noise)
             logic = dataclasses.replace(logic, aggregator=private.aggregator)
         if not logic.assets and not logic.held_out:

@@ -32,6 +32,7 @@ from fedmx.protocol.messages import (
 from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
+from layers.logic.core.hook import Process
 from layers.logic.core.survey import EVALUATE
 from layers.logic.errors import reason_of
 from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
@@ -75,6 +76,7 @@ class Client:
         assets: receives assets; None: this client cannot receive any.
         releases: what this client has sent, and its own limits.
         kept_model: keeps the models that it evaluates; None: nothing does.
+        process: what hooks keep in this process alone, and its certificate.
         reason: why the run has ended; empty: it has not.
         failed: the number of tasks and questions at which this client failed.
         update_bytes: the size of the last update on the wire; 0: there is none.
@@ -88,6 +90,7 @@ class Client:
     assets: AssetReceiver | None = None
     releases: Releases = field(default_factory=Releases)
     kept_model: KeptModel | None = None
+    process: Process = field(default_factory=Process)
     reason: str = ""
     failed: int = 0
     update_bytes: int = 0
@@ -282,7 +285,13 @@ class Client:
             )
         self._memory = memory = ClientMemory(self.memory, setup.run, setup.client)
         return Participant(
-            setup.client, logic, compute, memory.load(), memory.keep, secret=memory.secret
+            setup.client,
+            logic,
+            compute,
+            memory.load(),
+            memory.keep,
+            secret=memory.secret,
+            process=self.process,
         )
 
     def _handle_question(self, participant: Participant, question: Question) -> None:

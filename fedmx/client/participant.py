@@ -23,6 +23,7 @@ from layers.logic import (
     answer_question,
 )
 from layers.logic.clock.devices import trained_samples
+from layers.logic.core.hook import Process
 from layers.logic.round.pipeline import Trace
 from layers.logic.secrets import Secret
 
@@ -44,6 +45,7 @@ class Participant:
         assets: the samples that every client was given, by name of the asset.
         trace: takes the task and the update after each step; None: nothing does.
         secret: the client's secret; None: it follows the seed.
+        process: the process of a deployed client; None: it is simulated.
     """
 
     client: int
@@ -54,6 +56,7 @@ class Participant:
     assets: Mapping[str, Samples] = field(default_factory=dict)
     trace: Trace | None = None
     secret: Secret | None = None
+    process: Process | None = None
 
     def train(self, task: Task) -> Update:
         """Return the update for a task; keep the memory that is valid if the update is accepted."""
@@ -70,6 +73,7 @@ class Participant:
             self.trace,
             round_memory,
             self.secret,
+            self.process,
         )
         if update.cannot_train:  # the server may step back to a round whose memory is still here
             return update
@@ -90,6 +94,7 @@ class Participant:
             ledger.within,
             self.secret,
             compute.sums,
+            self.process,
         )
         if within is not self.ledger.within:
             self.ledger = replace(self.ledger, within=within)

@@ -13,6 +13,7 @@ from fedmx.client.kept_model import KeptModel
 from fedmx.client.policy import Policy
 from fedmx.client.releases import Releases
 from fedmx.components.text import shown
+from fedmx.deployment.certified import Certified
 from fedmx.deployment.client_sessions import identity
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment import Experiment
@@ -21,6 +22,7 @@ from fedmx.version import FEATURE
 from layers.compute.data.datasets import Files
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic
+from layers.logic.core.hook import Process
 from layers.network import ClientTLS, Connector
 
 MOST_ROUNDS = 1_000_000
@@ -171,4 +173,5 @@ def join(
         assets=assets,
         releases=Releases(memory, client, policy),
         kept_model=None if keep_model is None else KeptModel(keep_model),
+        process=Process(identity=None if tls is None or tls.key is None else Certified(tls)),
     )

@@ -27,6 +27,7 @@ PrivacyName: TypeAlias = Literal[
     "central",
     "dp-ftrl",
     "local",
+    "secure-sum",
 ]
 Privacy: TypeAlias = PrivacyName | Mapping[str, Any] | object
 
@@ -290,8 +291,8 @@ class ExperimentKeys(TypedDict, total=False):
     """Clients that lie, as {name: sign-flip, clients: 0.2}; simulations only. null: none
     does."""
     privacy: Privacy | None
-    """Differential privacy, as {name: central, clip: 0.4, delta: 1e-6, epsilon: 2}. null:
-    none."""
+    """Differential privacy, as {name: central, clip: 0.4, delta: 1e-6, epsilon: 2}, or {name:
+    secure-sum}. null: none."""
     stop: StopKeys | Mapping[str, Any]
     """Ends a run before its last round, as soon as one of these is reached."""
     compute: Required[ComputeKeys | Mapping[str, Any]]

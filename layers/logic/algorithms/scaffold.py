@@ -87,6 +87,7 @@ class Scaffold(Hook):
     correct: Literal["gradient", "step"] = "gradient"
 
     provides = frozenset({Trait.SUMS})
+    summed = (CHANGE,)
     counts_clients = True
     memory_fits = True
 
@@ -134,8 +135,11 @@ class Scaffold(Hook):
             return task
 
         def receive(self, update: Update, context: ServerContext) -> Update:
+            if _since(context.slot) != _since(context.memory) and context.masked:
+                raise Rejected("a control variate of another beginning in a sum")
+            if context.masked:
+                return update
             change, most = _variate(CHANGE, context), context.max_update
-            _since(context.slot)
             if most is not None:  # of an update, which is eta of what a variate is: a gradient
                 most /= context.training.learning_rate
             above = excess(change, context.start, most)
@@ -150,10 +154,15 @@ class Scaffold(Hook):
             if _since(context.slot) != _since(context.memory):
                 return  # the client says that its variate is of another beginning
             self._senders.add(update.client)
+            if context.masked:
+                return  # `on_sums` gets the changes of all
             # Applied when the round ends: the sent values must not depend on the answers so far.
             if self._changes is None:
                 self._changes = np.zeros(context.start.size)
             self._changes += _variate(CHANGE, context)
+
+        def on_sums(self, sums: Mapping[str, np.ndarray], context: ServerContext) -> None:
+            self._changes = sums[CHANGE]
 
         def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
             senders = _senders(context)

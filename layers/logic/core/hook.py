@@ -108,6 +108,33 @@ class Facilities:
     secret: Secret | None = None
 
 
+class Identity(Protocol):
+    """Signs with a client's certificate, and verifies what other clients have signed."""
+
+    def sign(self, content: bytes) -> bytes:
+        """Return a proof that the owner of the certificate has signed this."""
+
+    def verify(self, client: int, proof: bytes, content: bytes) -> None:
+        """Check that the client of this number has signed this.
+
+        Raises:
+            ValueError: it has not, or no authority of this client has certified it.
+        """
+
+
+@dataclass(frozen=True)
+class Process:
+    """The process of a deployed client.
+
+    Attributes:
+        kept: the objects of hooks, by name, that live in this process alone and are never written.
+        identity: signs with the client's certificate; None: it has none.
+    """
+
+    kept: dict[str, Any] = field(default_factory=dict)
+    identity: Identity | None = None
+
+
 @dataclass
 class Context:
     """The information that both sides of a hook have besides the task or update.
@@ -188,6 +215,7 @@ class ClientContext(Context):
             hooks share within the round: what one puts into it, those that are called later find
             there, from the first `answer` to the last. It begins empty, also if the server repeats
             the round, or if the client has lost its memory.
+        process: the client's process; None: the client is simulated.
     """
 
     run_seed: int = 0
@@ -196,6 +224,7 @@ class ClientContext(Context):
     initial: np.ndarray = field(default_factory=lambda: EMPTY)
     own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     round_memory: Memory = field(default_factory=dict)
+    process: Process | None = None
 
     def run_rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator that makes the same draws in every round of a client."""
@@ -222,6 +251,8 @@ class ServerContext(Context):
             no bound.
         numbers: the numbers that `record` has added to the round's record.
         aggregate: the memory of the aggregator before the round.
+        samples: the numbers of samples that clients have announced, by client.
+        masked: whether updates are masked, so that only sums can be read.
     """
 
     shared_seed: int = 0
@@ -234,6 +265,8 @@ class ServerContext(Context):
     max_update: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     aggregate: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[int, int] = field(default_factory=dict)
+    masked: bool = False
 
     def shared_rng(self, purpose: str) -> np.random.Generator:
         """Return a generator whose draws do not depend on the hooks that the server has."""
@@ -335,6 +368,11 @@ class ServerSide(Generic[H]):
         """
         raise NotImplementedError
 
+    @property
+    def sums(self) -> Mapping[str, Mapping[str, np.ndarray]]:
+        """After `reveal`, the sums of what other hooks have `summed`, by their class and name."""
+        return {}
+
     def send(self, task: Task, context: ServerContext) -> Task:
         """Return an outgoing task, changed."""
         return task
@@ -361,6 +399,12 @@ class ServerSide(Generic[H]):
 
         In a lane of several clients, or if updates are masked, the update has no delta; a hook that
         needs it requires `Need.EACH_CLIENT`.
+        """
+
+    def on_sums(self, sums: Mapping[str, np.ndarray], context: ServerContext) -> None:
+        """Take the sums of what `Hook.summed` names, float64 (d,), over all accepted updates.
+
+        It is called before aggregation, and only if updates are masked (`context.masked`).
         """
 
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
@@ -464,6 +508,11 @@ class Hook(Part):
         """The assets that the client's side needs, by name (`ClientContext.assets`)."""
         return {}
 
+    summed: ClassVar[tuple[str, ...]] = ()
+    """The vectors (d,) in the slots of its updates of which its server's side needs only the sum.
+
+    If updates are masked, they are in the sum, too, and `ServerSide.on_sums` gets them."""
+
     @property
     def share_sent(self) -> float:
         """Share of an update's values that travel; at the server all others are 0."""
@@ -485,13 +534,14 @@ class Hook(Part):
         sends = client.send is not ClientSide.send
         found = {
             Trait.MASKED: masked,
+            Trait.ONE_SUM: masked and of.sums is ServerSide.sums,
             Trait.CHANGES_UPDATE: sends and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
             Trait.SENDS_MORE: sends or client.answer is not ClientSide.answer,
             Trait.LOSSY: encodes,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(of.asks) or leaves_out,
-            Trait.USES_SINGLE: notes and not masked,
+            Trait.USES_SINGLE: notes and not masked and not self.summed,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

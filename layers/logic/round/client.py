@@ -13,7 +13,7 @@ import numpy as np
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Data, Engine
-from layers.logic.core.hook import ClientContext
+from layers.logic.core.hook import ClientContext, Process
 from layers.logic.core.local_tensors import LOCAL_TENSORS
 from layers.logic.core.messages import Offer, Task, Update, no_update
 from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
@@ -38,6 +38,7 @@ def answer(
     trace: Trace | None = None,
     round_memory: Memory | None = None,
     secret: Secret | None = None,
+    process: Process | None = None,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory for the case that the update is accepted.
 
@@ -57,11 +58,12 @@ def answer(
         trace: takes the task and the update after each step; None: nothing does.
         round_memory: what trainer and hooks share within the round; None: nothing yet.
         secret: the client's secret; None: it follows the seed, as in a simulation.
+        process: the client's process; None: it is simulated.
 
     Raises:
         LogicError: a hook declares an asset that is missing.
     """
-    pipeline = ClientPipeline(logic, task, memory, assets, trace, round_memory, secret)
+    pipeline = ClientPipeline(logic, task, memory, assets, trace, round_memory, secret, process)
     if trace is not None:
         trace.append("client", "task", task)
     local = logic.local_tensors
@@ -91,8 +93,10 @@ def answer(
     if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
         return no_update(task, len(data)), memory
     kept: Mapping[str, dict[str, object]] = {}
+    buffers = engine.buffers.copy()
     if local is not None:
         delta = local.travelling(delta)
+        buffers = local.travelling_buffers(buffers, received.buffers)
         kept = local.kept(engine.weights, engine.buffers)
     if task.offer:
         metrics["norm"] = norm(delta)
@@ -102,7 +106,7 @@ def answer(
         samples=len(data),
         steps=report.steps,
         delta=delta,
-        buffers=engine.buffers.copy(),
+        buffers=buffers,
         metrics=metrics,
     )
     if trace is not None:
@@ -161,6 +165,7 @@ def answer_question(
     within: RoundMemory = NO_ROUND,
     secret: Secret | None = None,
     sums: Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]] | None = None,
+    process: Process | None = None,
 ) -> tuple[Answer, RoundMemory]:
     """Return a client's answer to a survey, or to a question of the server sides of hooks.
 
@@ -176,6 +181,7 @@ def answer_question(
         secret: the client's secret; None: it follows the seed, as in a simulation.
         sums: returns the sums of the results of weights and buffers on the client's samples for
             evaluation; None: it has none.
+        process: the client's process; None: it is simulated.
 
     Raises:
         LogicError: the question is to evaluate, and clients of this experiment do not.
@@ -194,7 +200,7 @@ def answer_question(
             answer = replace(answer, values=values)
         return answer, within
     round_memory = within.at(question.round, question.step)
-    answer = answer_hooks(client, question, logic, round_memory, secret)
+    answer = answer_hooks(client, question, logic, round_memory, secret, process)
     return answer, within.passed(question.round, question.step, round_memory)
 
 

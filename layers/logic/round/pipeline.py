@@ -19,7 +19,14 @@ from layers.logic.checks.returned import (
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import assets_of
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import ClientContext, ClientSide, Phase, ServerContext, ServerSide
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Phase,
+    Process,
+    ServerContext,
+    ServerSide,
+)
 from layers.logic.core.messages import Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import ClientState, Memory, ServerState, reopened
@@ -65,9 +72,15 @@ class ServerPipeline:
     """
 
     def __init__(
-        self, logic: Logic, state: ServerState, clients: int, trace: Trace | None = None
+        self,
+        logic: Logic,
+        state: ServerState,
+        clients: int,
+        trace: Trace | None = None,
+        samples: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self._logic, self._state, self._clients, self._trace = logic, state, clients, trace
+        self._samples = samples
         self._sides = {key: hook.server() for key, hook in keyed(logic.hooks).items()}
         self._round = state.round + 1
         self._secret = logic.secret.part("round", self._round)
@@ -211,6 +224,10 @@ class ServerPipeline:
                     f"shape {like.shape}"
                 )
                 raise failure(side.reveal, what, self._round)
+        for key, other in self._sides.items():
+            if sums := side.sums.get(type(other.hook).__name__):
+                at = self._context(key, writable=True)
+                guarded(other.on_sums, sums, at, round=self._round)
         return delta, buffers
 
     @property
@@ -274,6 +291,8 @@ class ServerPipeline:
             max_update=logic.max_update,
             answers=state.memory.get(SURVEY, {}),
             aggregate=state.memory.get(AGGREGATE, {}),
+            samples=self._samples,
+            masked=self.masked,
         )
 
 
@@ -289,6 +308,7 @@ class ClientPipeline:
         trace: Trace | None = None,
         round_memory: Memory | None = None,
         secret: Secret | None = None,
+        process: Process | None = None,
     ) -> None:
         hooks = keyed(logic.hooks)
         self._sides = sides = {key: hook.client() for key, hook in hooks.items()}
@@ -313,6 +333,7 @@ class ClientPipeline:
                 clients=logic.clients or 0,
                 round_memory=shared,
                 own_secret=own.part(key, task.round, task.pass_number),
+                process=process,
             )
             for key in self._memory
         }
@@ -389,6 +410,7 @@ def answer_hooks(
     logic: Logic,
     round_memory: Memory,
     secret: Secret | None = None,
+    process: Process | None = None,
 ) -> Answer:
     """Return the answer of the client sides to the server sides' question.
 
@@ -413,6 +435,7 @@ def answer_hooks(
             clients=logic.clients or 0,
             round_memory=round_memory,
             own_secret=own.part(key, question.round, phase),
+            process=process,
         )
         slots[key] = hooks[key].client().answer(phase, slot, context)
     return Answer(client, question.name, {}, question.round, slots, question.number)

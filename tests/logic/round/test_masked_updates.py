@@ -27,7 +27,7 @@ from tests.logic.memory_carrier import (
     run_rounds,
 )
 from tests.logic.quadratic import bowls
-from tests.logic.secure_sum import NO_KEY, SILENT, SecureSum, dequantised, quantised
+from tests.logic.toy_of_masks import NO_KEY, SILENT, SecureSum, dequantised, quantised
 from tests.logic.toys import Offered
 from tests.logic.vector_files import vectors
 
@@ -216,7 +216,7 @@ def test_lanes_of_several_clients_and_offers_are_refused_in_the_round(selector) 
 def test_a_sum_of_another_form_names_the_hook(monkeypatch) -> None:
     logic = secure()
     wrong = lambda *_: (np.zeros(3), np.zeros(1, np.float32))  # noqa: E731
-    monkeypatch.setattr("tests.logic.secure_sum.SecureSum.Server.reveal", wrong)
+    monkeypatch.setattr("tests.logic.toy_of_masks.SecureSum.Server.reveal", wrong)
     with pytest.raises(PartFailed, match=re.escape("float64 of shape (3,)")):
         run_round(a_state(logic), MemoryCarrier(logic, CLIENTS), logic)
 
