@@ -84,15 +84,19 @@ class ForkServer(Asker):
                 stdout=subprocess.DEVNULL,
             )
 
-    def popen(self, module: str, words: Sequence[str], files: Sequence[int]) -> ForkedProcess:
+    def popen(
+        self, module: str, words: Sequence[str], files: Sequence[int], passed: Sequence[int] = ()
+    ) -> ForkedProcess:
         """Start ``python -m MODULE WORD...``; the first call waits for the imports.
 
         Args:
             module: with its package.
             words: its arguments.
             files: the descriptors of its standard input, output and error.
+            passed: other descriptors, which have the same numbers there.
         """
-        pid, reason = self.ask({"words": ["-m", module, *words]}, files)
+        request = {"words": ["-m", module, *words], "passed": list(passed)}
+        pid, reason = self.ask(request, [*files, *passed])
         if reason is not None and not self._told:
             self._told = True
             log.info("started_anew", "each process imports anew, because {reason}", reason=reason)
@@ -212,10 +216,10 @@ def serve(connection: socket.socket) -> None:
         if "poll" in request:
             reply(connection, request, children.poll(request["poll"]))
             continue
-        pid = _spawned(request["words"], files) if unsafe else os.fork()
+        pid = _spawned(request, files) if unsafe else os.fork()
         if pid == 0:
             signal.signal(signal.SIGINT, interrupt)
-            become(request["words"], files, run_module)
+            become(request["words"], files, run_module, request["passed"])
         children.add(pid)
         for file in files:
             os.close(file)
@@ -236,10 +240,11 @@ def why_unsafe() -> str | None:
     return None
 
 
-def _spawned(words: Sequence[str], files: Sequence[int]) -> int:
+def _spawned(request: Mapping[str, Any], files: Sequence[int]) -> int:
     """Start Python anew, and return its process id."""
-    actions = [(os.POSIX_SPAWN_DUP2, file, number) for number, file in enumerate(files)]
-    command = [sys.executable, *words]
+    numbers = [0, 1, 2, *request["passed"]]
+    actions = [(os.POSIX_SPAWN_DUP2, *each) for each in zip(files, numbers, strict=True)]
+    command = [sys.executable, *request["words"]]
     return os.posix_spawn(sys.executable, command, os.environ, file_actions=actions)
 
 

@@ -13,7 +13,7 @@ from fedmx.client.kept_model import KeptModel
 from fedmx.client.policy import Policy
 from fedmx.client.releases import Releases
 from fedmx.components.text import shown
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
@@ -32,6 +32,7 @@ class OwnPart:
 
     Attributes:
         data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
+        local: files by their local names, for an experiment that names its data so.
         part: (i, n), as `--partition i/n` gives it. With `data`, the client uses the i-th of n
             parts of it; without, the experiment must have n clients. None: all of `data`, and
             any number of clients.
@@ -41,6 +42,7 @@ class OwnPart:
     """
 
     data: Path | None = None
+    local: Mapping[str, Path] = field(default_factory=dict)
     part: tuple[int, int] | None = None
     modules: Collection[str] = ()
     folder: Path | None = None
@@ -64,20 +66,34 @@ class OwnPart:
                 "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
-        _check_received(experiment, own_data=self.data is not None)
+        data = self._data(experiment)
+        _check_received(experiment, own_data=data is not None)
         files = replace(self.files, named=False)
         # The words of a file that is not here are not, either.
         words = () if experiment.compute.data.name in ("arrays", "declared") else None
         assembly = Assembly(experiment, files, tuple(setup.shape), setup.targets, words)
         logic = assembly.logic
-        if self.data is not None:
-            return logic, assembly.own_compute(setup.client, self.data, self.part)
+        if data is not None:
+            return logic, assembly.own_compute(setup.client, data, self.part)
         if self.part is not None and self.part[1] != experiment.clients:
             raise FedmxError(
                 f"--partition says {self.part[1]} parts, the server's experiment has "
                 f"{experiment.clients} clients; give one of its parts"
             )
         return logic, assembly.client_compute(setup.client)
+
+    def _data(self, experiment: Experiment) -> Path | None:
+        """Return the file that this client trains on; None: its part of the experiment's data set.
+
+        Raises:
+            FedmxError: there is no such file here.
+        """
+        name = experiment.compute.data.settings.get("local")
+        if not self.local or not isinstance(name, str):
+            return self.data
+        if name not in self.local:
+            raise FedmxError(f"compute.data.local: there are no data {shown(name)} here")
+        return self.local[name]
 
 
 def _check_received(experiment: Experiment, *, own_data: bool) -> None:
@@ -121,6 +137,7 @@ def join(
     client: int,
     own: OwnPart | None = None,
     *,
+    name: str | None = None,
     tls: ClientTLS | None = None,
     token: bytes | None = None,
     insecure: bool = False,
@@ -135,6 +152,7 @@ def join(
         address: ``HOST:PORT`` of the server.
         client: the client's number.
         own: its own data and modules; None: neither.
+        name: the name under which it connects; None: client-N.
         tls: its TLS settings; None: plain TCP.
         token: the shared secret; None: none.
         insecure: whether plain TCP beyond loopback is allowed.
@@ -155,7 +173,7 @@ def join(
     assets = AssetReceiver(memory)
     connector = Connector(
         address,
-        identity(client),
+        identity(client) if name is None else name,
         CODEC,
         tls=tls,
         token=token,

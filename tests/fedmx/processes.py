@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedmx import RunFolder
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from tests.fedmx.fork_server import ForkedProcess
 from tests.network.conftest import Certificates
 
