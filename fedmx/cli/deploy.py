@@ -185,14 +185,9 @@ def client(
             "with --data, --id may differ.",
         ),
     ] = None,
-    given_data: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--data",
-            metavar="FILE",
-            help="Your data: x_train and y_train in .npz, or a table; with --stay, NAME=FILE, and "
-            "may be repeated.",
-        ),
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Your data: x_train and y_train in .npz, or a table."),
     ] = None,
     module: Annotated[
         list[str] | None,
@@ -262,12 +257,10 @@ def client(
             key,
             memory or _default_memory(),
             policy,
-            given_data,
             tuple(module or ()),
             available_if,
         )
         return
-    data = _one_file(given_data)
     number, part = _number_and_part(id_, partition, own_data=data is not None)
     tls = _client_tls(ca, cert, key)
     Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
@@ -356,12 +349,6 @@ def take_part(joined: Client) -> None:
     if joined.failed and not rounds:
         say("no_update", "this client made no update; each failure is above")
         raise typer.Exit(NO_UPDATE)
-
-
-def _one_file(given: list[str] | None) -> Path | None:
-    if given is not None and len(given) > 1:
-        raise FedmxError("--data: give it once; with --stay, once for each NAME=FILE")
-    return Path(given[0]) if given else None
 
 
 def _number_and_part(

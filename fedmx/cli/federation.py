@@ -212,7 +212,6 @@ def stay(
     key: Path | None,
     memory: Path,
     policy: Path | None,
-    data: list[str] | None,
     modules: tuple[str, ...],
     available_if: str | None,
 ) -> None:
@@ -230,12 +229,6 @@ def stay(
     files = tls_files(ca, certificate, key)
     if files is None:
         raise FedmxError("--stay: a site has a name in its certificate; give --ca, --cert, --key")
-    local = {}
-    for one in data or ():
-        label, equals, path = one.partition("=")
-        if not equals or not Path(path).is_file():
-            raise FedmxError(f"--data {one}: give NAME=FILE, with a file that exists")
-        local[label] = Path(path).resolve()
     tls = ClientTLS(files[1].resolve(), files[2].resolve(), files[0].resolve())
     tls.context()
     options = SiteOptions(
@@ -244,7 +237,6 @@ def stay(
         tls,
         memory.resolve(),
         None if policy is None else policy.resolve(),
-        local,
         modules,
         available_if,
     )

@@ -72,17 +72,18 @@ def take_part(words: str) -> None:
     from layers.network import ClientTLS
 
     given = json.loads(words)
+    policy = None if given["policy"] is None else Policy.of(Path(given["policy"]))
+    if policy is not None:
+        policy.limit_memory()
     certificate, key, ca = map(Path, given["tls"])
-    data = {name: Path(path) for name, path in given["data"].items()}
-    policy = given["policy"]
     joined = join(
         given["address"],
         given["client"],
-        OwnPart(local=data, modules=tuple(given["modules"])),
+        OwnPart(local=None if policy is None else policy.local, modules=tuple(given["modules"])),
         name=given["name"],
         tls=ClientTLS(certificate, key, ca, given["protocol"]),
         memory=Path(given["memory"]),
-        policy=None if policy is None else Policy.of(Path(policy)),
+        policy=policy,
     )
     with joined:
         run(joined)

@@ -101,9 +101,10 @@ class Operator:
         """
         if to.exists():
             raise FedmxError(f"{to}: exists already; give another folder")
-        found = self.order("fetch", job)
+        found = self.order("archive", job)
         digest = bytes.fromhex(found["sha256"])
         self._network.expect([ExpectedFile(found["file"], found["bytes"], digest)])
+        self.order("send", job)
         received = self._wait(FileReceived)
         try:
             with tarfile.open(received.path) as tar:

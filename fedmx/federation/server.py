@@ -37,6 +37,7 @@ from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
 from fedmx.run.durable import RunError, sha256_of, write_document, write_text_durably
 from fedmx.run.lock import hold
+from fedmx.run.secret_file import SECRET
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,
@@ -500,8 +501,8 @@ def _read_log(federation: Federation, peer: str, order: Order) -> Any:
     return {"text": text, "offset": order.offset + len(content), "over": job.state in OVER}
 
 
-def _fetch(federation: Federation, peer: str, order: Order) -> Any:
-    """Send the archive of a job's run folder; its SHA-256 is checked where it is received."""
+def _archive(federation: Federation, peer: str, order: Order) -> Any:
+    """Write the archive of a job's run folder, and tell what identifies it."""
     job = _job(federation, order.about)
     if job.state not in OVER:
         raise FedmxError(f"job {job.id} is {job.state}; fetch it when it is over")
@@ -513,13 +514,23 @@ def _fetch(federation: Federation, peer: str, order: Order) -> Any:
             for one in sorted((folder / "runs").glob("*")):
                 tar.add(one, one.name, filter=_plain)
         os.replace(temporary, archive)
-    federation.listener.send_file(peer, archive)
     size = archive.stat().st_size
     return {"file": archive.name, "bytes": size, "sha256": sha256_of(archive)}
 
 
+def _send(federation: Federation, peer: str, order: Order) -> Any:
+    """Send the archive, which the operator expects by now."""
+    job = _job(federation, order.about)
+    archive = federation.job_folder(job.id) / f"{job.id}.tar"
+    if not archive.exists():
+        raise FedmxError(f"job {job.id} has no archive")
+    federation.listener.send_file(peer, archive)
+    return {}
+
+
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return member if member.isfile() or member.isdir() else None
+    secret = Path(member.name).name in (SECRET, "lock")
+    return member if (member.isfile() and not secret) or member.isdir() else None
 
 
 def _remove(federation: Federation, peer: str, order: Order) -> Any:
@@ -542,7 +553,8 @@ ORDERS: Mapping[str, tuple[bool, Callable[[Federation, str, Order], Any]]] = {
     "jobs": (False, _jobs),
     "sites": (False, _sites),
     "log": (False, _read_log),
-    "fetch": (False, _fetch),
+    "archive": (False, _archive),
+    "send": (False, _send),
     "cancel": (True, _cancel),
     "remove": (True, _remove),
     "add": (True, _add),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedmx.certificate_log import log_certificates
-from fedmx.client.policy import Policy, RefusedByPolicy
+from fedmx.client.policy import Policy
 from fedmx.components.text import first_line
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
@@ -62,7 +62,6 @@ class SiteOptions:
         tls: its TLS files.
         folder: its state: the memory of hooks, what it has spent, and the logs of jobs.
         policy: the file of its policy; None: it accepts any experiment.
-        data: its files by local names.
         modules: its own modules that an experiment may name.
         available_if: a command that ends with 0 while the site is available; None: it always is.
     """
@@ -72,7 +71,6 @@ class SiteOptions:
     tls: ClientTLS
     folder: Path
     policy: Path | None = None
-    data: Mapping[str, Path] = field(default_factory=dict)
     modules: tuple[str, ...] = ()
     available_if: str | None = None
 
@@ -92,8 +90,9 @@ class StayingSite:
     def __init__(self, options: SiteOptions, processes: ForkServer) -> None:
         self._options = options
         self._processes = processes
-        self._policy = None if options.policy is None else Policy.of(options.policy)
+        self._policy = Policy() if options.policy is None else Policy.of(options.policy)
         self._running: dict[str, ForkedProcess] = {}
+        self._began_s: dict[str, float] = {}
         self._network = Connector(options.address, options.name, CODEC, tls=options.tls)
 
     def __enter__(self) -> StayingSite:
@@ -118,7 +117,7 @@ class StayingSite:
             if isinstance(event, Connected):
                 log.info("connected", "connected to {address}", address=self._network.address)
                 jobs = tuple(self._running)
-                self._send(Presence(__version__, jobs, tuple(sorted(self._options.data))))
+                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local or ()))))
             elif isinstance(event, Disconnected):
                 log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
             elif isinstance(event, Retrying):
@@ -162,11 +161,7 @@ class StayingSite:
             )
             if experiment.digest() != offer.digest:
                 raise FedmxError("it is another experiment here; use the same version of fedmx")
-            if self._policy is not None:
-                self._policy.check(experiment)
-            local = local_name(experiment)
-            if local is not None and local not in self._options.data:
-                raise RefusedByPolicy(f"there are no data {local} here")
+            self._policy.check(experiment)
             self._check_available()
         except Unavailable as error:
             return NOT_NOW, first_line(error)
@@ -177,6 +172,8 @@ class StayingSite:
     def _check_available(self) -> None:
         if self._running:
             raise Unavailable("it takes part in another job")
+        if not self._policy.is_open():
+            raise Unavailable(f"its hours are {self._policy.hours}")
         command = self._options.available_if
         if command is None:
             return
@@ -201,7 +198,6 @@ class StayingSite:
             "tls": [str(one.tls.certificate), str(one.tls.key), str(one.tls.ca)],
             "memory": str(one.folder),
             "policy": None if one.policy is None else str(one.policy),
-            "data": {name: str(path) for name, path in one.data.items()},
             "modules": list(one.modules),
         }
         log.info(
@@ -211,27 +207,23 @@ class StayingSite:
             files = nothing.fileno(), to.fileno(), to.fileno()
             words = ["job-client", json.dumps(given)]
             self._running[start.job] = self._processes.popen("fedmx", words, files)
+            self._began_s[start.job] = time.monotonic()
 
     def _log_of(self, job: str) -> Path:
         return self._options.folder / "jobs" / f"{job}.log"
 
     def _follow(self) -> None:
         for job, process in list(self._running.items()):
+            most_s = self._policy.job_seconds
+            if most_s is not None and time.monotonic() - self._began_s[job] > most_s:
+                process.kill()
             code = process.poll()
             if code is not None:
-                del self._running[job]
+                del self._running[job], self._began_s[job]
                 reason = last_line(self._log_of(job), code)
                 log.info("job_over", "job {job}: {text}", job=job, text=reason)
                 self._send(JobEnded(job, code, reason))
 
     def _send(self, message: object) -> None:
-        try:
+        with contextlib.suppress(NotConnected):  # the next `Presence` says what runs here
             self._network.send(message)
-        except NotConnected:
-            time.sleep(0.0)  # the next `Presence` says what runs here
-
-
-def local_name(experiment: Experiment) -> str | None:
-    """Return the local name of an experiment's data, which each site has itself; None: none."""
-    found = experiment.compute.data.settings.get("local")
-    return found if isinstance(found, str) else None

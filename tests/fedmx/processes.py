@@ -67,6 +67,10 @@ class Process:
         self._process.kill()
         self._process.wait(PATIENCE_S)
 
+    def terminate(self) -> None:
+        """SIGTERM, unless it has ended."""
+        self._process.terminate()
+
     def code(self) -> int:
         """Return its exit code, once it has ended."""
         return self._process.wait(PATIENCE_S)
