@@ -117,7 +117,7 @@ class StayingSite:
             if isinstance(event, Connected):
                 log.info("connected", "connected to {address}", address=self._network.address)
                 jobs = tuple(self._running)
-                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local or ()))))
+                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local))))
             elif isinstance(event, Disconnected):
                 log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
             elif isinstance(event, Retrying):
