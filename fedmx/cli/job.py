@@ -50,7 +50,7 @@ def serve(folder: Path, descriptor: int) -> None:
         run_deployed(server, run)
         return
     path = folder / "experiment.yaml"
-    experiment = Experiment.read(path, [*overrides, f"clients={len(sites)}"])
+    experiment = Experiment.read(path, overrides)
     experiment = permitted(experiment, facts["modules"], False)
     # Clients are asked for statistics in a run of its own, before that of the job.
     asking = partial(served, run=uuid.uuid4().hex, sites=sites, taking=taking.dup())
