@@ -24,6 +24,8 @@ from fedmx.cli import (
     data,
     deploy,
     evaluate,
+    federation,
+    job,
     names,
     run,
     runs,
@@ -53,6 +55,10 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fork": time_travel.fork,
     "sweep": sweep.sweep,
     "survey": survey.survey,
+    "submit": federation.submit,
+    "jobs": federation.jobs,
+    "cancel": federation.cancel,
+    "fetch": federation.fetch,
     "server": deploy.server,
     "client": deploy.client,
     "clients": clients.clients,
@@ -73,6 +79,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+for name, command in (("job-server", job.serve), ("job-client", job.take_part)):
+    app.command(name, hidden=True)(command)
+app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
 app.add_typer(certs.certs, name="certs")
 
