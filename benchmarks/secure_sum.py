@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import numpy as np
 
 from fedmx import Experiment, join, serve
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.monitoring.monitor import resident_bytes
 from layers.logic.secure_sum.graph import Degree, degree_for
 from layers.logic.secure_sum.opening import Opening

@@ -49,16 +49,14 @@ def main(folder: Path, overrides: tuple[str, ...] = ()) -> int:
         address = next((line for line in output if line.startswith("listening on ")), "").split()
         if not address:
             return processes[0].wait()
-        for number in range(clients):
-            command = [*FEDMX, "client", address[2], "--partition", f"{number}/{clients}"]
-            command += [*tls(certs, f"client-{number}"), "--memory", str(folder / "memory")]
-            processes.append(started(command, logs / f"client-{number}.log"))
+        command = [*FEDMX, "clients", str(clients), address[2], "--certs", str(certs)]
+        processes.append(started([*command, "--folder", str(logs)], logs / "clients.log"))
         for _ in output:
             pass
         codes = [process.wait(timeout=60) for process in processes]
     finally:
         for process in processes:
-            process.kill()
+            process.terminate()
 
     models = sorted(folder.glob("*/*/model.safetensors"))
     same = len(models) == 2 and models[0].read_bytes() == models[1].read_bytes()
@@ -88,9 +86,8 @@ def printed(logs: Path, processes: list[subprocess.Popen[bytes]]) -> Iterator[st
             for line in lines:
                 print(line, flush=True)
                 yield line
-            failed = [number for number, one in enumerate(processes[1:]) if one.poll()]
-            if failed:
-                raise SystemExit(f"client {failed[0]} failed: see {logs}/client-{failed[0]}.log")
+            if any(one.poll() for one in processes[1:]):
+                raise SystemExit((logs / "clients.log").read_text())
             if ended:
                 return
             time.sleep(0.05)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from fedmx.cli import main
+from fedmx.cli.start import main
 
 main()

@@ -60,7 +60,7 @@ def client_certificates(
     ids: Annotated[list[int], typer.Argument(metavar="ID", min=0, help="Clients' numbers.")],
 ) -> None:
     """Create clients' certificates, by their numbers."""
-    from fedmx.deployment.client_sessions import identity
+    from fedmx.deployment.names import identity
     from layers.network import make_client_certificate
 
     numbers = sorted(set(ids))
@@ -70,6 +70,35 @@ def client_certificates(
         names = [f"{names[0]} to {names[-1]}"]
     who = f"{len(numbers)} clients" if others else "client"
     _print_line(who, f"{', '.join(names)} and .key")
+
+
+@certs.command("site")
+def site_certificates(
+    folder: Folder,
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="The names of the sites.")],
+) -> None:
+    """Create certificates of a federation's sites, by their names."""
+    from layers.network import make_client_certificate
+
+    for name in names:
+        _print_line("site", f"{make_client_certificate(folder, name).certificate} and .key")
+
+
+@certs.command("operator")
+def operator_certificate(
+    folder: Folder,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The operator's name.")] = "operator",
+    reader: Annotated[
+        bool, typer.Option("--reader", help="It may read, and give no orders.")
+    ] = False,
+) -> None:
+    """Create the certificate of a federation's operator."""
+    from fedmx.federation.server import OPERATOR, READER
+    from layers.network import make_client_certificate
+
+    role = READER if reader else OPERATOR
+    files = make_client_certificate(folder, name, role=role)
+    _print_line(role, f"{files.certificate} and .key")
 
 
 @certs.command("request")
@@ -84,7 +113,7 @@ def request_certificate(
 
     The key stays here. `fedmx certs sign` signs the request on the CA's machine.
     """
-    from fedmx.deployment.client_sessions import identity
+    from fedmx.deployment.names import identity
     from layers.network.enrolment import request_client, request_server
 
     if who == "server":
@@ -156,7 +185,7 @@ def revoke_certificates(
 
     A server that watches the list ends their sessions at once.
     """
-    from fedmx.deployment.client_sessions import identity
+    from fedmx.deployment.names import identity
     from layers.network import revoke
 
     files = [
@@ -175,7 +204,7 @@ def all_certificates(
     names: Names = None,
 ) -> None:
     """Create all certificates for a server and its clients."""
-    from fedmx.deployment.client_sessions import identity
+    from fedmx.deployment.names import identity
 
     existing = [
         name

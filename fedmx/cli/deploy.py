@@ -224,6 +224,17 @@ def client(
     key: KeyFile = None,
     token_file: TokenFile = None,
     insecure: Insecure = False,
+    stay: Annotated[
+        bool,
+        typer.Option("--stay", help="Stay at a federation, and take part in job after job."),
+    ] = False,
+    available_if: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="With --stay: take part only while this command ends with 0.",
+        ),
+    ] = None,
     give_up: Annotated[
         float | None,
         typer.Option(
@@ -236,6 +247,20 @@ def client(
     """Take part in a run as one client; its data stay on this machine."""
     from layers.network.address import Address
 
+    if stay:
+        from fedmx.cli.federation import stay as stay_at
+
+        stay_at(
+            address,
+            ca,
+            cert,
+            key,
+            memory or _default_memory(),
+            policy,
+            tuple(module or ()),
+            available_if,
+        )
+        return
     number, part = _number_and_part(id_, partition, own_data=data is not None)
     tls = _client_tls(ca, cert, key)
     Address.parse(address).check_safe(tls=tls is not None, insecure=insecure)
@@ -284,7 +309,7 @@ def client(
         try:
             # Each connection reads the certificates again: a service's reload needs no action.
             with joined, on_hangup(lambda: None):
-                _take_part(joined)
+                take_part(joined)
         except OtherInstructionsError:
             text = f"client {number}: restarts on portable instructions"
             say("other_instructions", text, client=number)
@@ -293,27 +318,24 @@ def client(
             raise Interrupted("interrupted; run the same command to take part again") from None
 
 
-def _take_part(joined: Client) -> None:
+def take_part(joined: Client) -> None:
     """Take part in all rounds; print a line for each, and the reason for the end."""
-    from fedmx.protocol.messages import CODEC
     from fedmx.report.formats import mebibytes
-    from layers.network import wire_size
 
     rounds = 0
     for update in joined.updates():
         rounds += 1
         loss = update.metrics.get("loss")
-        size_bytes = wire_size(CODEC.encode(update).size)
         parts = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
         parts += [f"loss {loss:.4f}"] if loss is not None else []
         say(
             "round",
-            ", ".join([*parts, f"update of {mebibytes(size_bytes)}"]),
+            ", ".join([*parts, f"update of {mebibytes(joined.update_bytes)}"]),
             round=update.round,
             steps=update.steps,
             samples=update.samples,
             loss=loss,
-            update_bytes=size_bytes,
+            update_bytes=joined.update_bytes,
         )
     updates = "1 update" if rounds == 1 else f"{rounds} updates"
     traffic = joined.network.traffic()

@@ -19,10 +19,13 @@ from typer.exceptions import TyperException
 
 from fedmx.cli import (
     certs,
+    clients,
     ctl,
     data,
     deploy,
     evaluate,
+    federation,
+    job,
     names,
     run,
     runs,
@@ -33,7 +36,6 @@ from fedmx.cli import (
 from fedmx.cli.options import show_help_without_command
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
-from fedmx.components.engines import start_mxnet_quietly
 from fedmx.errors import FedmxError
 
 _ASCII = {"·": ".", "…": "...", "–": "-"}
@@ -53,8 +55,13 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "fork": time_travel.fork,
     "sweep": sweep.sweep,
     "survey": survey.survey,
+    "submit": federation.submit,
+    "jobs": federation.jobs,
+    "cancel": federation.cancel,
+    "fetch": federation.fetch,
     "server": deploy.server,
     "client": deploy.client,
+    "clients": clients.clients,
     "runs": runs.runs,
     "status": runs.status,
     "ctl": ctl.ctl,
@@ -72,6 +79,9 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
+for name, command in (("job-server", job.serve), ("job-client", job.take_part)):
+    app.command(name, hidden=True)(command)
+app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
 app.add_typer(certs.certs, name="certs")
 
@@ -125,8 +135,6 @@ def main(arguments: Sequence[str]) -> int:
             message = f"this is a fault of fedmx, or of your own code {where}"
             return _show_error(message, INTERNAL_ERROR, True)
         return _show_error(text, USER_ERROR, debug)
-    finally:
-        start_mxnet_quietly()
     if code == INTERRUPTED:  # typer returns it for an uncaught KeyboardInterrupt
         return _show_error("interrupted", INTERRUPTED, False)
     return code if isinstance(code, int) else 0

@@ -79,6 +79,7 @@ class Client:
         process: what hooks keep in this process alone, and its certificate.
         reason: why the run has ended; empty: it has not.
         failed: the number of tasks and questions at which this client failed.
+        update_bytes: the size of the last update on the wire; 0: there is none.
     """
 
     network: Connector
@@ -92,6 +93,7 @@ class Client:
     process: Process = field(default_factory=Process)
     reason: str = ""
     failed: int = 0
+    update_bytes: int = 0
 
     def __post_init__(self) -> None:
         self._learns = self.logic is None or self.compute is None
@@ -326,7 +328,8 @@ class Client:
                 with one_blas_thread(), self.releases.limited():
                     result = (task, participant.train(task))
                 self._speed.trained(*result, time.monotonic() - began)
-                CODEC.encode(result[1])  # an update that cannot be sent is this client's failure
+                # An update that cannot be sent is this client's failure.
+                self.update_bytes = wire_size(CODEC.encode(result[1]).size)
                 self.releases.keep(digest, *result, participant.logic)
         except RefusedByPolicy as error:
             reason = first_line(error)
@@ -403,7 +406,7 @@ class Client:
             return event
 
     def _send_update(self, update: Update) -> None:
-        self._speed.sending(wire_size(CODEC.encode(update).size))
+        self._speed.sending(self.update_bytes)
         self._send(update)
 
     def _send(self, message: object) -> None:

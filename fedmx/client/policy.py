@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, time
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
@@ -23,6 +25,8 @@ from fedmx.experiment.keys import experiment_error
 from fedmx.experiment.reader import parse_text, read_text
 from layers.logic.privacy.local import Local
 
+_HOUR = "([01][0-9]|2[0-3]):[0-5][0-9]"
+HOURS = f"^{_HOUR}-{_HOUR}$"
 Names = tuple[Annotated[str, Field(min_length=1)], ...]
 
 
@@ -43,12 +47,20 @@ class Policy(Section):
     """The most that all runs together spend, by `privacy: {name: local}`."""
     delta: Share = 1e-5
     """The delta at which `epsilon` counts."""
-    data: Names | None = None
-    """Names of the data sets (`compute.data`)."""
+    data: Names | dict[str, Path | None] | None = None
+    """Names of the data sets (`compute.data`). As a mapping, a name with a file is one of this
+    machine's own, which an experiment names by `compute.data.local`; a name with null is that of a
+    data set."""
     modules: Names | None = None
     """Modules of this machine that an experiment may name, with their submodules."""
     rounds: Count | None = None
     """The most rounds of an experiment."""
+    hours: Annotated[str, Field(pattern=HOURS)] | None = None
+    """When it takes part in a new job of a federation, such as `22:00-06:00`, by its own clock."""
+    job_seconds: Positive | None = None
+    """The most seconds of one job of a federation."""
+    job_megabytes: Count | None = None
+    """The most memory of the process of one job of a federation, in MiB."""
     seconds: Positive | None = None
     """The most seconds of work on one task."""
     statistics: Count | None = None
@@ -73,9 +85,17 @@ class Policy(Section):
         if epsilon is not None:
             tree = {**tree, "epsilon": epsilon}
         try:
-            return cls.model_validate(tree, context={"source": source})
+            found = cls.model_validate(tree, context={"source": source})
         except ValidationError as error:
             raise experiment_error(error, cls, source) from None
+        if path is None or not found.local:
+            return found
+        assert isinstance(found.data, dict)
+        local = {name: (path.parent / file).resolve() for name, file in found.local.items()}
+        for name, file in local.items():
+            if not file.is_file():
+                raise FedmxError(f"{path}: data.{name}: there is no file {file}")
+        return found.model_copy(update={"data": {**found.data, **local}})
 
     def check(self, experiment: Experiment) -> None:
         """Check an experiment, without an import of what it names, but for what it spends.
@@ -86,8 +106,11 @@ class Policy(Section):
         name, data = experiment.name, experiment.compute.data.name
         if self.experiments is not None and not {name, experiment.digest()} & {*self.experiments}:
             raise refused("experiments", f"the experiment {shown(name)} is not listed")
-        if self.data is not None and data not in self.data:
-            raise refused("data", f"the data set {shown(data)} is not listed")
+        own = experiment.compute.data.settings.get("local")
+        if self.data is not None:
+            listed = data in self.data and data not in self.local
+            if not (own in self.local if own is not None else listed):
+                raise refused("data", f"the data set {shown(own or data)} is not listed")
         if self.rounds is not None and experiment.rounds > self.rounds:
             raise refused("rounds", f"the experiment has {experiment.rounds}, not {self.rounds}")
         for code in named_code(experiment.components):
@@ -106,6 +129,12 @@ class Policy(Section):
         if self.noise is not None and given is not None and given.noise < self.noise:
             raise refused("noise", f"the experiment has {given.noise:g}, less than {self.noise:g}")
 
+    def limit_memory(self) -> None:
+        """Limit the memory of this process to `job_megabytes`."""
+        if self.job_megabytes is not None:
+            most = self.job_megabytes << 20
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
     def check_statistics(self, samples: int) -> None:
         """Check that statistics of this many samples may be told.
 
@@ -115,6 +144,24 @@ class Policy(Section):
         if self.statistics is not None and samples < self.statistics:
             text = f"there are {samples} samples, and statistics are of {self.statistics} at least"
             raise refused("statistics", text)
+
+    @property
+    def local(self) -> dict[str, Path]:
+        """The files of this machine, by their local names."""
+        found = self.data if isinstance(self.data, dict) else {}
+        return {name: path for name, path in found.items() if path is not None}
+
+    def is_open(self, now: time | None = None) -> bool:
+        """Return whether a time of the day is within `hours`.
+
+        Args:
+            now: the time; None: now, by this machine's clock.
+        """
+        if self.hours is None:
+            return True
+        now = datetime.now().time() if now is None else now
+        begin, end = (time.fromisoformat(one) for one in self.hours.split("-"))
+        return begin <= now < end if begin < end else now >= begin or now < end
 
     @contextmanager
     def limited(self) -> Iterator[None]:

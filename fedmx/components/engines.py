@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from fedmx.errors import FedmxError
@@ -27,6 +25,14 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
     NUMPY: ("numpy",),
 }
 """The packages of each engine, whose versions and builds decide the bits of a run."""
+
+
+MODULES: Mapping[str, tuple[str, ...]] = {
+    MXNET: ("layers.compute.engines.mxnet.engine", "layers.compute.engines.mxnet.models"),
+    TORCH: ("layers.compute.engines.torch.engine",),
+    NUMPY: ("layers.compute.engines.numpy.engine",),
+}
+"""The modules that import an engine and its library."""
 
 
 def engine_of(name: str) -> Callable[..., Engine]:
@@ -72,16 +78,3 @@ def models_of(name: str) -> Mapping[str, Callable[..., Any]]:
     if name == MXNET:
         return {**MODELS, **{f"{zoo}:": model for zoo, model in ZOOS.items()}}
     return ARCHITECTURES
-
-
-def start_mxnet_quietly() -> None:
-    """Start MXNet if it was imported and not used.
-
-    Otherwise it starts when the process forks or exits, and writes a line to stderr.
-    """
-    if "mxnet" in sys.modules:
-        with suppress(Exception):
-            from layers.compute.engines.mxnet.runtime import one_thread
-
-            with one_thread():
-                pass

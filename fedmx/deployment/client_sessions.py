@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import re
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 from fedmx.assembly.assets import AssetFile
@@ -18,6 +16,7 @@ from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.membership import Membership
+from fedmx.deployment.names import NumberedNames, SiteNames
 from fedmx.deployment.rejections import Rejections
 from fedmx.deployment.systemd import READY, STOPPING, Watchdog, notify
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
@@ -68,11 +67,6 @@ MessageEvent: TypeAlias = "Offer | Update | ClientLost | StateLost | Answer"
 ClientEvent: TypeAlias = "MessageEvent | Joined | Left"
 
 
-def identity(client: int) -> str:
-    """Return the name under which client number `client` connects."""
-    return f"client-{client}"
-
-
 class ClientSessions:
     """The sessions of all clients; a client that reconnects gets its open requests again.
 
@@ -91,6 +85,7 @@ class ClientSessions:
             since its user would not know, and hooks and selectors would go by another number than
             the client does.
         any_version: whether clients may have another minor version of fedmx.
+        names: the names of the clients; None: client-N.
 
     Attributes:
         membership: which clients are ready, and which may still reconnect.
@@ -119,8 +114,10 @@ class ClientSessions:
         log_lines: int = LOG_LINES,
         max_samples: int | Mapping[int, int] | None = None,
         any_version: bool = False,
+        names: NumberedNames | SiteNames | None = None,
     ) -> None:
         self.listener = listener
+        self.names = names or NumberedNames()
         self.clients = clients
         self.membership = Membership(rejoin_s)
         self.byte_counter = ByteCounter()
@@ -209,7 +206,7 @@ class ClientSessions:
         if client not in self.membership.ready:
             return
         try:
-            peer = identity(client)
+            peer = self.names.of(client)
             replace = isinstance(message, Task | Question)
             size = self.listener.send(peer, message, self._addresses.get(peer), replace)
         except NotConnected:
@@ -247,7 +244,7 @@ class ClientSessions:
             client=client,
             reason=reason,
         )
-        self.listener.disconnect(identity(client), reason, final=False)
+        self.listener.disconnect(self.names.of(client), reason, final=False)
 
     def finish(self, reason: str, everyone: bool) -> None:
         """Tell clients that the run is over, also those that will reconnect soon.
@@ -580,7 +577,7 @@ class ClientSessions:
 
     def _expel(self, client: int, what: str) -> None:
         reason = f"{what}, and this client has violated the protocol too often"
-        self.listener.disconnect(identity(client), shortened(reason, REASON_BYTES), final=True)
+        self.listener.disconnect(self.names.of(client), shortened(reason, REASON_BYTES), final=True)
 
     def _send_finished(self, peer: str) -> None:
         with contextlib.suppress(NetworkError):  # the client has left
@@ -590,14 +587,7 @@ class ClientSessions:
                 self._notified.add(client)
 
     def _client_of(self, peer: str) -> int | None:
-        client = self._successors.get(peer, _number_in(peer))
+        client = self._successors.get(peer, self.names.number(peer))
         if client is None or (self.clients is not None and client >= self.clients):
             return None
         return client
-
-
-@lru_cache(maxsize=1 << 14)  # strangers choose names, too: 4 MB at the most
-def _number_in(peer: str) -> int | None:
-    """Return the number of a client from its identity; None: it is not one of a client."""
-    match = re.fullmatch(r"client-(0|[1-9]\d{0,8})", peer)
-    return None if match is None else int(match[1])

@@ -14,7 +14,7 @@ from fedmx.client.policy import Policy
 from fedmx.client.releases import Releases
 from fedmx.components.text import shown
 from fedmx.deployment.certified import Certified
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC, Setup
@@ -34,6 +34,7 @@ class OwnPart:
 
     Attributes:
         data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
+        local: files by their local names, for an experiment that names its data so.
         part: (i, n), as `--partition i/n` gives it. With `data`, the client uses the i-th of n
             parts of it; without, the experiment must have n clients. None: all of `data`, and
             any number of clients.
@@ -43,6 +44,7 @@ class OwnPart:
     """
 
     data: Path | None = None
+    local: Mapping[str, Path] = field(default_factory=dict)
     part: tuple[int, int] | None = None
     modules: Collection[str] = ()
     folder: Path | None = None
@@ -66,20 +68,34 @@ class OwnPart:
                 "this client reads the server's experiment differently than the server; "
                 "use the same version of fedmx at both ends"
             )
-        _check_received(experiment, own_data=self.data is not None)
+        data = self._data(experiment)
+        _check_received(experiment, own_data=data is not None)
         files = replace(self.files, named=False)
         # The words of a file that is not here are not, either.
         words = () if experiment.compute.data.name in ("arrays", "declared") else None
         assembly = Assembly(experiment, files, tuple(setup.shape), setup.targets, words)
         logic = assembly.logic
-        if self.data is not None:
-            return logic, assembly.own_compute(setup.client, self.data, self.part)
+        if data is not None:
+            return logic, assembly.own_compute(setup.client, data, self.part)
         if self.part is not None and self.part[1] != experiment.clients:
             raise FedmxError(
                 f"--partition says {self.part[1]} parts, the server's experiment has "
                 f"{experiment.clients} clients; give one of its parts"
             )
         return logic, assembly.client_compute(setup.client)
+
+    def _data(self, experiment: Experiment) -> Path | None:
+        """Return the file that this client trains on; None: its part of the experiment's data set.
+
+        Raises:
+            FedmxError: there is no such file here.
+        """
+        name = experiment.compute.data.settings.get("local")
+        if not isinstance(name, str) or self.data is not None:
+            return self.data
+        if name not in self.local:
+            raise FedmxError(f"compute.data.local: there are no data {shown(name)} here")
+        return self.local[name]
 
 
 def _check_received(experiment: Experiment, *, own_data: bool) -> None:
@@ -123,6 +139,7 @@ def join(
     client: int,
     own: OwnPart | None = None,
     *,
+    name: str | None = None,
     tls: ClientTLS | None = None,
     token: bytes | None = None,
     insecure: bool = False,
@@ -137,6 +154,7 @@ def join(
         address: ``HOST:PORT`` of the server.
         client: the client's number.
         own: its own data and modules; None: neither.
+        name: the name under which it connects; None: client-N.
         tls: its TLS settings; None: plain TCP.
         token: the shared secret; None: none.
         insecure: whether plain TCP beyond loopback is allowed.
@@ -149,15 +167,19 @@ def join(
         FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
     """
 
+    certified = None if tls is None or tls.key is None else Certified(tls, name)
+
     def learn(setup: Setup) -> tuple[Logic, Compute]:
         if setup.client != client:  # else it would train on another client's part
             raise FedmxError(f"this is client {client}, and the server says client {setup.client}")
+        if certified is not None:
+            certified.run = setup.run
         return (own or OwnPart()).learn(setup)
 
     assets = AssetReceiver(memory)
     connector = Connector(
         address,
-        identity(client),
+        identity(client) if name is None else name,
         CODEC,
         tls=tls,
         token=token,
@@ -173,5 +195,5 @@ def join(
         assets=assets,
         releases=Releases(memory, client, policy),
         kept_model=None if keep_model is None else KeptModel(keep_model),
-        process=Process(identity=None if tls is None or tls.key is None else Certified(tls)),
+        process=Process(identity=certified),
     )

@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 from fedmx.assembly.assets import AssetFile
 from fedmx.components.text import with_article
-from fedmx.deployment.client_sessions import TICK_S, ClientSessions, MessageEvent, identity
+from fedmx.deployment.client_sessions import TICK_S, ClientSessions, MessageEvent
 from fedmx.deployment.membership import LogTimer, listing
+from fedmx.deployment.names import SiteNames
 from fedmx.deployment.orders import Orders
 from fedmx.errors import FedmxError
 from fedmx.experiment.sections import LOG_LINES, MOST_VIOLATIONS
@@ -99,6 +100,7 @@ class RemoteClients:
         wait_limit_s: how long a run that has begun waits for enough clients or updates before it
             ends with an error; None: any time.
         any_version: whether clients may have another minor version of fedmx.
+        names: the names of the clients; None: client-N.
     """
 
     untrusted = True
@@ -121,6 +123,7 @@ class RemoteClients:
         patience: Patience | None = None,
         wait_limit_s: float | None = None,
         any_version: bool = False,
+        names: SiteNames | None = None,
     ) -> None:
         self.patience = patience
         self._wait_limit_s = math.inf if wait_limit_s is None else wait_limit_s
@@ -138,6 +141,7 @@ class RemoteClients:
             log_lines,
             max_samples,
             any_version,
+            names,
         )
         self._wait_for = wait_for
         self._at_least = at_least
@@ -185,7 +189,7 @@ class RemoteClients:
         if client not in self._sessions.membership.ready:
             return False
         self._lose(client, reason, ordered=True)
-        self._sessions.listener.disconnect(identity(client), reason)
+        self._sessions.listener.disconnect(self._sessions.names.of(client), reason)
         return True
 
     def leave_out(self, client: int, reason: str) -> None:
@@ -394,7 +398,7 @@ class RemoteClients:
         self.orders.forget()
         self._end_collecting()
         for client in sorted(self._late):
-            self._sessions.listener.disconnect(identity(client), reason)
+            self._sessions.listener.disconnect(self._sessions.names.of(client), reason)
         self._late.clear()
         self._tasks.clear()
         self._kept.clear()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import socket
 from collections.abc import Sequence
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.deployment.names import SiteNames
 from fedmx.deployment.remote_clients import RemoteClients
 from fedmx.deployment.token import read_token
 from fedmx.errors import ExperimentError
@@ -29,6 +31,8 @@ def serve(
     *,
     callbacks: Sequence[Callback] = (),
     any_version: bool = False,
+    sites: Sequence[str] = (),
+    taking: socket.socket | None = None,
 ) -> Server:
     """Return the server of a deployed experiment; iterate over it to run it.
 
@@ -37,6 +41,8 @@ def serve(
         run: name of the run; a resumed run has the same name.
         callbacks: called after each round; they may end the run.
         any_version: whether clients may have another minor version of fedmx.
+        sites: the names of the clients, in the order of their numbers; empty: client-N.
+        taking: see `Listener`.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
@@ -65,6 +71,7 @@ def serve(
         insecure=network.insecure,
         heartbeat_s=network.heartbeat_s,
         successors=True,
+        taking=taking,
         limits=Limits(
             max_message_bytes=_most_message_bytes(assembly),
             max_incoming_bytes=network.incoming_bytes,
@@ -99,6 +106,7 @@ def serve(
         any_version=any_version,
         patience=_patience(assembly),
         wait_limit_s=network.wait_limit_s,
+        names=SiteNames(sites) if sites else None,
     )
     monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)
     metrics = None

@@ -562,8 +562,8 @@ class RunKeys(TypedDict, total=False):
     checkpoint: CheckpointKeys | Mapping[str, Any]
     """When a checkpoint is written, and which ones are kept."""
     report_every: int | None
-    """Rounds from one writing of report.html to the next while the run goes on; null: as often
-    as that takes at most a hundredth of the time."""
+    """Rounds from one writing of report.html to the next while the run goes on; null: from the
+    second round on, as often as that takes at most a hundredth of the time."""
     fold_memory_mb: int | None
     """Keep updates on disk, and fold them slice by slice in this much memory, in MB of 10^6
     bytes, besides the result; null: in memory, and on a server updates above 64 MB on disk, if

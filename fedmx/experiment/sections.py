@@ -455,8 +455,8 @@ class RunSection(Section):
     """Folder in which each run gets a folder of its own."""
     checkpoint: CheckpointSection = CheckpointSection()
     report_every: Count | None = None
-    """Rounds from one writing of `report.html` to the next while the run goes on; null: as often as
-    that takes at most a hundredth of the time."""
+    """Rounds from one writing of `report.html` to the next while the run goes on; null: from the
+    second round on, as often as that takes at most a hundredth of the time."""
     fold_memory_mb: Count | None = None
     """Keep updates on disk, and fold them slice by slice in this much memory, in MB of 10^6 bytes,
     besides the result ([more](scale.md#updates-on-disk)); null: in memory, and on a server updates

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import fedmx
-from fedmx.components.engines import start_mxnet_quietly
 from fedmx.components.text import dotted
 from fedmx.components.user_code import NamedCode, named_code
 from fedmx.errors import FedmxError
@@ -287,7 +286,6 @@ def main() -> None:
             tell({"error": " ".join(str(error).split())})
         else:
             tell({"divergence": None if divergence is None else divergence.record()})
-    start_mxnet_quietly()
 
 
 def run_again(run: RecordedRun, data: Data, tell: Tell) -> Divergence | None:

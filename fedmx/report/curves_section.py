@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedmx.report.curves import AXES, FEW_SEEDS, Targets, draw, measures_of
+from fedmx.report.curves import AXES, FEW_SEEDS, Targets, draw, has_values, measures_of
 from fedmx.report.fork import Branches
 from fedmx.report.formats import target_percent, target_text
 from fedmx.report.groups import Group
@@ -29,8 +29,8 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
     drawn: dict[str, list[Html]] = {}
     for axis in AXES:
         for measure in measures:
-            svg = draw(groups, measure, axis, measure.level(targets), mark)
-            if svg is not None:
+            if has_values(groups, measure, axis):
+                svg = draw(groups, measure, axis, measure.level(targets), mark)
                 figure = captioned(f"{measure.name} against {axis.name}", svg)
                 drawn.setdefault(axis.name, []).append(figure)
     if not drawn:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedmx.fork_server import COMMAND, ForkedProcess, ForkServer
 from fedmx.quantities import Quantity
 from fedmx.report.formats import finite
 from fedmx.sweeps.cells import Cell, CellRun
@@ -160,11 +159,13 @@ class Options:
         at_once: the number of parallel runs.
         modules: the modules whose code the experiment may name, as after ``--module``.
         executor: replaces the experiment's, as after ``--executor``.
+        imported: the modules that the runs have in common, besides those of each command.
     """
 
     at_once: int
     modules: Sequence[str] = ()
     executor: str | None = None
+    imported: Sequence[str] = ()
 
     @property
     def words(self) -> list[str]:
@@ -176,7 +177,7 @@ class Options:
 @dataclass(frozen=True)
 class _Started:
     progress: RunProgress
-    process: subprocess.Popen[bytes]
+    process: ForkedProcess
     log: LogReader
     began_s: float
 
@@ -200,27 +201,41 @@ def run_all(folder: SweepFolder, progress: SweepProgress, options: Options, show
     for one in left:
         one.state, one.reason, one.left_out = "waiting", "", False
     started: list[_Started] = []
-    try:
-        while left or started:
-            while len(started) < options.at_once and (begun := _next(folder, left)) is not None:
-                started.append(_start(folder, begun, options))
-            time.sleep(TICK_S)
-            for each in list(started):
-                code = each.process.poll()
-                for record in each.log.rounds():
-                    if each.progress.metric is None:
-                        known = state_of(folder, each.progress.run).metrics
-                        each.progress.metric = known[0] if known else None
-                    each.progress.add_round(record)
-                if code is not None:
-                    started.remove(each)
-                    if _end(folder, each, code).failed_at_once:
-                        _leave_out(each.progress.run.cell, left)
-                    show(progress, each.progress)
-            show(progress, None)
-    except BaseException:
-        _stop(started)
-        raise
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with ForkServer([*COMMAND, *options.imported], environment) as server:
+        try:
+            while left or started:
+                while len(started) < options.at_once and (begun := _next(folder, left)) is not None:
+                    started.append(_start(server, folder, begun, options))
+                time.sleep(TICK_S)
+                for each in list(started):
+                    _follow(each, folder, progress, left, started, show)
+                show(progress, None)
+        except BaseException:
+            _stop(started)
+            raise
+
+
+def _follow(
+    each: _Started,
+    folder: SweepFolder,
+    progress: SweepProgress,
+    left: list[RunProgress],
+    started: list[_Started],
+    show: Show,
+) -> None:
+    """Take over what a run has logged, and its end if it has ended."""
+    code = each.process.poll()
+    for record in each.log.rounds():
+        if each.progress.metric is None:
+            known = state_of(folder, each.progress.run).metrics
+            each.progress.metric = known[0] if known else None
+        each.progress.add_round(record)
+    if code is not None:
+        started.remove(each)
+        if _end(folder, each, code).failed_at_once:
+            _leave_out(each.progress.run.cell, left)
+        show(progress, each.progress)
 
 
 def _next(folder: SweepFolder, left: list[RunProgress]) -> RunProgress | None:
@@ -236,24 +251,17 @@ def _next(folder: SweepFolder, left: list[RunProgress]) -> RunProgress | None:
     return None
 
 
-def _start(folder: SweepFolder, progress: RunProgress, options: Options) -> _Started:
+def _start(
+    server: ForkServer, folder: SweepFolder, progress: RunProgress, options: Options
+) -> _Started:
     progress.state = "running"
     path = folder.log_path(progress.run)
     path.parent.mkdir(exist_ok=True)
-    with path.open("ab") as log:
+    words = [*command(folder, progress.run), "--log-format", "json", *options.words]
+    with path.open("ab") as log, open(os.devnull, "r+b") as nothing:
         reader = LogReader(path, log.tell())
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "fedmx.cli.of_parent", str(os.getpid())),
-                *command(folder, progress.run),
-                *("--log-format", "json"),
-                *options.words,
-            ],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-        )
+        files = nothing.fileno(), nothing.fileno(), log.fileno()
+        process = server.popen("fedmx", words, files)
     return _Started(progress, process, reader, time.monotonic())
 
 

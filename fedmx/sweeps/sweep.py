@@ -10,6 +10,7 @@ from typing import Any
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.assembly.logic import preset_of
+from fedmx.components.engines import MODULES
 from fedmx.components.user_code import NamedCode, is_allowed, named_code
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment.model import Experiment
@@ -247,7 +248,9 @@ def go_on(
             RunProgress.of(one, experiments[one.run.cell.number].rounds) for one in result.states
         ]
         may_end_early = any(one.stop.is_set for one in experiments.values())
-        options = Options(at_once or beside, sorted(modules), executor)
+        engines = sorted({one.compute.engine for one in experiments.values()})
+        imported = [module for engine in engines for module in MODULES[engine]]
+        options = Options(at_once or beside, sorted(modules), executor, imported)
         try:
             run_all(folder, SweepProgress(runs, options.at_once, may_end_early), options, show)
         finally:

@@ -35,6 +35,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from layers.network import client_hello, handed
 from layers.network.address import KEPT_FOR_HANDSHAKES, Address, file_limit, free_descriptors
 from layers.network.connection import Connection
 from layers.network.errors import BOTH_OR_NEITHER, ProtocolError
@@ -44,10 +45,12 @@ from layers.network.securing import return_memory, secure
 from layers.network.tls import FAILURES, common_name, explain
 
 K = TypeVar("K")
+Route = Callable[[str], socket.socket | None]
 PRESSED_S = 1.0
 GRACE_S = 0.25
 WATCH_S = 0.25  # between two searches for overdue handshakes
 ACCEPTS_A_TURN = 32
+PEEK_S = 0.02  # between two looks at a client's hello that comes in parts
 EVICTED = "the handshake was silent, and evicted for others"
 MANY = 64  # handshakes whose memory is worth returning
 
@@ -184,11 +187,13 @@ class Acceptor:
     """Accepts from a listening socket, in the loop's thread, until `close`.
 
     Args:
-        listening: the socket.
+        listening: the socket; one of Unix takes connections that another process has accepted.
         limits: how many handshakes there may be, and how long they may take.
         tls: returns the TLS context of a new connection, None for plain TCP.
         make_connection: returns asyncio's protocol for an accepted connection.
         report: takes rejections of connections without a session, and whether there is room.
+        route: returns the other process that serves a protocol of TLS (ALPN), by the giving end of
+            `handed.pair`; None: this one does. Without a route there is no other.
     """
 
     def __init__(
@@ -198,12 +203,14 @@ class Acceptor:
         tls: Callable[[], ssl.SSLContext | None],
         make_connection: Callable[[], Connection],
         report: Callable[[ConnectionRejected | Crowded | RoomAgain], None],
+        route: Route | None = None,
     ) -> None:
         self._listening = listening
         self._limits = limits
         self._tls = tls
         self._make_connection = make_connection
         self._report = report
+        self._route = route
         self._loop = asyncio.get_running_loop()
         self._admission: Admission[_Attempt] = Admission(limits)
         most = min(limits.max_tls_handshakes, limits.max_handshakes)
@@ -249,7 +256,10 @@ class Acceptor:
             await self._make_room()
             try:
                 # No variable may keep the accepted socket: a closed connection leaves no memory.
-                self._begin(*await self._loop.sock_accept(self._listening))
+                if self._listening.family == socket.AF_UNIX:
+                    self._begin(*await handed.take(self._listening))
+                else:
+                    self._begin(*await self._loop.sock_accept(self._listening))
             except OSError:
                 # The client has left, or the system is out of descriptors: both pass.
                 await asyncio.sleep(0.05)
@@ -309,6 +319,8 @@ class Acceptor:
                     attempt.silent = True
                     await self._first_byte(accepted)
                     attempt.silent = False
+                    if self._route is not None and await self._handed_on(accepted, self._route):
+                        return
                     self._admission.step(attempt, self._loop.time())
                     await self._room_for_tls(attempt)
                 except BaseException:
@@ -356,6 +368,32 @@ class Acceptor:
                 else:
                     await asyncio.sleep(GRACE_S / 8)
         self._securing.arrive(attempt, address, now())
+
+    async def _handed_on(self, accepted: socket.socket, route: Route) -> bool:
+        """Return whether another process has the connection now.
+
+        Raises:
+            ConnectionAbortedError: its first bytes are not those of TLS, or that process is gone.
+        """
+        asked: tuple[str, ...] | None = None
+        while asked is None:
+            with contextlib.suppress(BlockingIOError):
+                received = accepted.recv(client_hello.MOST_BYTES, socket.MSG_PEEK)
+                if not received:
+                    raise ConnectionAbortedError("the client has left")
+                try:
+                    asked = client_hello.protocols(received)
+                except client_hello.Malformed as error:
+                    raise ConnectionAbortedError(str(error)) from None
+            if asked is None:
+                await asyncio.sleep(PEEK_S)  # the deadline of this step ends it
+        for name in asked:
+            giving = route(name)
+            if giving is not None:
+                if not handed.give(giving, accepted):
+                    raise ConnectionAbortedError(f"nobody serves {name} now")
+                return True
+        return False
 
     async def _first_byte(self, accepted: socket.socket) -> None:
         """Wait until there are bytes to read, or the peer has closed."""

@@ -84,15 +84,35 @@ def make_server_certificate(
     return _write(Path(folder), file_name, certificate, key)
 
 
-def make_client_certificate(folder: Path, identity: str, *, days: int = 825) -> CertificateFiles:
+def make_client_certificate(
+    folder: Path, identity: str, *, days: int = 825, role: str | None = None
+) -> CertificateFiles:
     """Make a client certificate whose common name is `identity`: FOLDER/IDENTITY.pem and .key.
+
+    Its organizational unit is the role; None: it has none.
 
     Raises:
         CertificateError: no CA in the folder, a bad identity, or one of the files exists already.
     """
     key = ec.generate_private_key(ec.SECP256R1())
-    certificate = issue(Path(folder), client_name(identity), key.public_key(), None, days)
+    name = client_name(identity)
+    certificate = issue(Path(folder), name, key.public_key(), None, days, role)
     return _write(Path(folder), identity, certificate, key)
+
+
+def common_name_of(path: Path) -> str:
+    """Return the common name in a certificate (PEM).
+
+    Raises:
+        CertificateError: it cannot be read, or has not exactly one.
+    """
+    (certificate, *_) = load_pem(
+        path, x509.load_pem_x509_certificates, "a certificate", "make certificates with fedmx certs"
+    )
+    names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    if len(names) != 1:
+        raise CertificateError(f"{path}: its certificate has not one name, but {len(names)}")
+    return str(names[0].value)
 
 
 def client_name(identity: str) -> str:
@@ -114,6 +134,7 @@ def issue(
     key: ec.EllipticCurvePublicKey,
     alternatives: x509.SubjectAlternativeName | None,
     days: int,
+    role: str | None = None,
 ) -> x509.Certificate:
     """Return a certificate signed by the authority in a folder.
 
@@ -123,13 +144,14 @@ def issue(
         key: its public key.
         alternatives: the names of a server; None: it is a client's certificate.
         days: its validity.
+        role: the organizational unit of its subject; None: none.
 
     Raises:
         CertificateError: there is no authority, or less than a day.
     """
     authority, authority_key = authority_of(folder)
     usage = ExtendedKeyUsageOID
-    builder = _builder(_name(common_name), authority.subject, key, days)
+    builder = _builder(_name(common_name, role), authority.subject, key, days)
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
@@ -181,8 +203,9 @@ def _builder(
     )
 
 
-def _name(common_name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+def _name(common_name: str, role: str | None = None) -> x509.Name:
+    values = {NameOID.COMMON_NAME: common_name, NameOID.ORGANIZATIONAL_UNIT_NAME: role}
+    return x509.Name([x509.NameAttribute(key, value) for key, value in values.items() if value])
 
 
 def _usage(signs_certificates: bool) -> x509.KeyUsage:

@@ -21,6 +21,7 @@ class Joined:
         named: the features that it has named, also those that this end does not have.
         successor_of: the live client that it replaces with `Listener.take_over`, and whose name it
             gets then, in a second event; None: it has its own name.
+        role: the role in its certificate (organizational unit); None: it has none.
     """
 
     peer: str
@@ -28,6 +29,7 @@ class Joined:
     authenticated: bool
     named: frozenset[str] = frozenset()
     successor_of: str | None = None
+    role: str | None = None
 
 
 @dataclass(frozen=True)

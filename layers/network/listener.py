@@ -6,7 +6,7 @@ import asyncio
 import socket
 from pathlib import Path
 
-from layers.network.acceptor import Acceptor
+from layers.network.acceptor import Acceptor, Route
 from layers.network.address import Address, listen, raise_file_limit
 from layers.network.codec import MessageCodec
 from layers.network.connection import Connection, peer_certificate
@@ -40,7 +40,7 @@ from layers.network.files import Measured
 from layers.network.handshake import ServerSession
 from layers.network.inbox import FEATURE
 from layers.network.limits import HEARTBEAT_S, Limits
-from layers.network.tls import ServerTLS, Trust, common_name
+from layers.network.tls import ServerTLS, Trust, common_name, role
 from layers.network.transfers import PeerFiles
 
 HEARTBEATS_TO_TIMEOUT = 4
@@ -66,6 +66,9 @@ class Listener(Endpoint):
         files: files of a client are received into this folder/CLIENT; None: they are refused.
         successors: whether the newer connection of a live client waits for `take_over`, under a
             name of its own; if not, it replaces the older one at once.
+        taking: takes the connections that another process accepts at `address` (`handed.pair`);
+            None: this process listens there.
+        route: see `Acceptor`.
 
     With mutual TLS or a token, a reconnecting client replaces its older connection, but a live one
     only `TAKEOVERS` times in a row within `TAKEOVERS_S` (event `Contested`); otherwise the newer
@@ -87,8 +90,11 @@ class Listener(Endpoint):
         limits: Limits | None = None,
         files: Path | None = None,
         successors: bool = False,
+        taking: socket.socket | None = None,
+        route: Route | None = None,
     ) -> None:
         super().__init__(codec, limits, token, files)
+        self._taking, self._route = taking, route
         self._successors = successors
         self._address = Address.parse(address)
         self._address.check_safe(tls=tls is not None, insecure=insecure)
@@ -128,8 +134,10 @@ class Listener(Endpoint):
             CertificateError: a certificate file is unusable.
         """
         self._trust = Trust(self._tls) if self._tls else None
-        listening = listen(self._address)
-        self._address = Address(self._address.host, listening.getsockname()[1])
+        listening = self._taking
+        if listening is None:
+            listening = listen(self._address)
+            self._address = Address(self._address.host, listening.getsockname()[1])
         raise_file_limit()
         self._begin("fedmx-listener").run(self._open(listening))
 
@@ -206,6 +214,7 @@ class Listener(Endpoint):
             lambda: None if self._trust is None else self._trust.context,
             lambda: self._connection(self._session),
             self._events.put,
+            self._route,
         )
         if self._trust is not None:
             self._watching = self._loop.create_task(self._watch(self._trust))
@@ -326,6 +335,7 @@ class Listener(Endpoint):
                 terms.authenticated,
                 terms.named,
                 connection.successor_of,
+                role(connection.certificate),
             )
         )
         folder = self._files / terms.identity if self._files else None

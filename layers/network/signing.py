@@ -55,6 +55,8 @@ def signer_of(proof: bytes, content: bytes, ca: Path) -> str:
         usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
         if ExtendedKeyUsageOID.CLIENT_AUTH not in usage:
             raise ValueError("a certificate that is not a client's")
+    if certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME):
+        raise ValueError("a certificate with a role, as an operator's")
     key = certificate.public_key()
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise ValueError("a key of another kind")

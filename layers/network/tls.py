@@ -26,6 +26,7 @@ from layers.network.expiry import (
     utc_now,
 )
 
+PROTOCOL = "fedmx"
 ADVICE = "make certificates with fedmx certs"
 RENEW = "make a new one with fedmx certs request, and sign it with fedmx certs sign --again"
 RENEW_CA = "make a new authority with fedmx certs ca, and new certificates with it"
@@ -69,15 +70,21 @@ class ServerTLS:
 
 @dataclass(frozen=True)
 class ClientTLS:
-    """A client's certificate and key, if any, and the CA of its server; see `ServerTLS`."""
+    """A client's certificate and key, if any, and the CA of its server; see `ServerTLS`.
+
+    `protocol` is what it asks for (ALPN), by which one port can serve several processes.
+    """
 
     certificate: Path | None
     key: Path | None
     ca: Path
+    protocol: str = PROTOCOL
 
     def context(self) -> ssl.SSLContext:
         """Return the context for connecting; it checks the server's name or IP address."""
-        return _context(ssl.PROTOCOL_TLS_CLIENT, self.certificate, self.key, self.ca)
+        context = _context(ssl.PROTOCOL_TLS_CLIENT, self.certificate, self.key, self.ca)
+        context.set_alpn_protocols([self.protocol])
+        return context
 
     def ends(self) -> tuple[Expiry, ...]:
         """Return when the certificates end."""
@@ -181,6 +188,13 @@ def common_name(certificate: dict[str, object] | None) -> str | None:
     """Return the common name of a certificate as `SSLSocket.getpeercert` gives it."""
     subject = (certificate or {}).get("subject", ())
     names = [value for rdn in subject for key, value in rdn if key == "commonName"]  # type: ignore[attr-defined]
+    return names[0] if len(names) == 1 else None
+
+
+def role(certificate: dict[str, object] | None) -> str | None:
+    """Return the organizational unit of a certificate as `SSLSocket.getpeercert` gives it."""
+    subject = (certificate or {}).get("subject", ())
+    names = [value for rdn in subject for key, value in rdn if key == "organizationalUnitName"]  # type: ignore[attr-defined]
     return names[0] if len(names) == 1 else None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fedmx import Round, Server
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from tests.fedmx.client_process import ClientProcess
 from tests.fedmx.processes import until
 from tests.network.conftest import Certificates

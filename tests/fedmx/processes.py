@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fedmx import RunFolder
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from tests.fedmx.fork_server import ForkedProcess
 from tests.network.conftest import Certificates
 
@@ -66,6 +66,10 @@ class Process:
         """SIGKILL; it has no last words."""
         self._process.kill()
         self._process.wait(PATIENCE_S)
+
+    def terminate(self) -> None:
+        """SIGTERM, unless it has ended."""
+        self._process.terminate()
 
     def code(self) -> int:
         """Return its exit code, once it has ended."""

@@ -17,7 +17,7 @@ import numpy as np
 from mxnet.gluon import nn
 
 from fedmx import RemoteClients, Server
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from layers.compute.data.dataset import Samples
 from layers.compute.engines.engine import Compute

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from fedmx.fork_server import ForkServer
 from tests.fedmx.fork_server import ADDRESS, ForkedProcess, fork_server, write_program
+from tests.fedmx.processes import ROOT, until
 
 
 def _exit_code(folder: Path) -> int:
@@ -37,3 +42,51 @@ def test_a_reply_that_ctrl_c_left_unread_is_not_taken_for_the_next(tmp_path: Pat
     process.returncode = None
     assert process.poll() == code
     assert _exit_code(tmp_path) == 0
+
+
+THREAD = (
+    "import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()"
+)
+
+
+@pytest.mark.parametrize(("module", "forks"), [("", True), (THREAD, False)])
+def test_a_process_with_threads_is_not_forked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, module: str, forks: bool
+) -> None:
+    """The program says whether the imports of the fork server are there, and exits with 7."""
+    caplog.set_level("INFO")
+    (tmp_path / "imported.py").write_text(module)
+    (tmp_path / "program.py").write_text(
+        "import sys; print('imported' in sys.modules, *sys.argv[1:], flush=True); sys.exit(7)"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    with (
+        ForkServer(["imported", "no_such_module"], environment) as server,
+        open(os.devnull, "rb") as nothing,
+        (tmp_path / "out").open("wb") as out,
+    ):
+        files = nothing.fileno(), out.fileno(), out.fileno()
+        codes = [server.popen("program", ["a", "b"], files).wait(60) for _ in range(2)]
+    assert codes == [7, 7]
+    assert (tmp_path / "out").read_text() == f"{forks} a b\n" * 2
+    anew = [one for one in caplog.records if getattr(one, "event", "") == "started_anew"]
+    assert len(anew) == (not forks)
+
+
+def test_the_processes_of_a_fork_server_end_with_the_one_who_asked(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    )
+    asks = (
+        "import os, time; from fedmx.fork_server import ForkServer; "
+        "server = ForkServer([], dict(os.environ)); server.popen('program', [], (0, 1, 2)); "
+        "time.sleep(600)"
+    )
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    with subprocess.Popen(
+        [sys.executable, "-c", asks], env=environment, stdout=subprocess.PIPE, text=True
+    ) as asking:
+        assert asking.stdout is not None
+        pid = int(asking.stdout.readline())
+        asking.kill()
+    until(lambda: not Path(f"/proc/{pid}").exists(), lambda: f"{pid} still runs")

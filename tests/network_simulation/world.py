@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fedmx import Client, RemoteClients, RunFolder, Server, recorded
 from fedmx.client.participant import Participant
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.errors import FedmxError
 from fedmx.protocol.messages import CODEC, Ready, Setup, Update
 from fedmx.run import RunError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedmx.components.engines import start_mxnet_quietly
 from fedmx.components.section import Count, Executor, Section
 
 
@@ -25,7 +24,6 @@ def _override(address: str) -> str:
 def _start(section: RaySection) -> Any:
     from fedmx.simulation.executors.ray import RayBackend
 
-    start_mxnet_quietly()  # Ray forks
     return RayBackend(section.workers, section.address)
 
 

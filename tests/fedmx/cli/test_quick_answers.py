@@ -11,7 +11,7 @@ from tests.fedmx.command_line import fedmx
 
 SLOW = (
     *("mxnet", "gluoncv", "numpy", "scipy", "sklearn", "matplotlib", "ray", "rich"),
-    "cryptography",
+    *("cryptography", "pandas"),
 )
 # One process answers several commands; after each it says what it has loaded.
 LOADED = f"""
@@ -82,6 +82,13 @@ def test_what_needs_no_model_imports_nothing_slow(
     for said, code, loaded in answered(tmp_path, *commands):
         assert (said, code) == ("", 0)
         assert loaded <= set(allowed.split())
+
+
+def test_a_run_imports_only_what_it_uses(experiment: Path) -> None:
+    small = "run small.yaml --set compute.model=2nn --set compute.normalise.scale=16"
+    ((said, code, loaded),) = answered(experiment.parent, small)
+    assert code == 0, said
+    assert loaded <= {"mxnet", "numpy", "scipy", "matplotlib", "rich", "cryptography"}
 
 
 def test_a_typo_in_a_name_imports_nothing_slow(experiment: Path) -> None:

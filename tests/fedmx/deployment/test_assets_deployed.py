@@ -17,7 +17,7 @@ from fedmx import Assembly, Experiment, Round, RunFolder, Server, join, recorded
 from fedmx.assembly.assets import AssetFile
 from fedmx.client.asset_receiver import AssetReceiver
 from fedmx.deployment.asset_sender import AssetSender
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.protocol.messages import Setup
 from layers.compute.data.targets import Targets
 from layers.network.frames import SIZE, Kind, frame

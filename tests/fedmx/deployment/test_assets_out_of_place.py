@@ -11,7 +11,7 @@ import pytest
 from fedmx import Assembly, Experiment, Server, join, serve
 from fedmx.assembly.assets import AssetFile
 from fedmx.components.text import without_folders
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.protocol.messages import (
     CODEC,
     AnnouncedAsset,

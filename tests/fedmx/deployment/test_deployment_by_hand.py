@@ -14,7 +14,7 @@ import pytest
 
 from fedmx import Client, Experiment, OwnPart, RemoteClients, Server, SimulatedClients
 from fedmx.client.client import ServerRefusedError
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.protocol.messages import CODEC, Setup
 from fedmx.simulation.executors.executor import SerialExecutor
 from layers.compute.data.dataset import Samples

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from fedmx import RemoteClients, Server
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.protocol.messages import CODEC, Finished, Ready, Setup
 from layers.logic import Logic, Task
 from layers.logic.selectors.uniform import Uniform

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedmx import Assembly, Experiment, RunFolder, recorded, serve
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.history import replay
 from fedmx.run import gather_facts
 from layers.logic.privacy import secure_sum

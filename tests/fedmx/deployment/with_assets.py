@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedmx import Experiment, OwnPart, Server
-from fedmx.deployment.client_sessions import identity
+from fedmx.deployment.names import identity
 from fedmx.protocol.messages import Setup
 from tests.network.conftest import Certificates
 

@@ -94,7 +94,7 @@ def test_degree_and_threshold_are_those_of_the_tables() -> None:
     assert wrong == []
 
 
-def test_beyond_100_clients_a_round_has_the_degree_of_the_tables() -> None:
+def test_a_round_has_the_degree_of_the_tables_beyond_100_clients_and_all_before() -> None:
     assert degree_for(1000) == Degree(52, 37)
     assert degree_for(1000, "honest") == Degree(30, 17)
     for clients in range(3, 101):

@@ -69,6 +69,7 @@ class Declared(FromSettings):
         size: how many classes, labels or values there are, or different tokens.
         places: the length of a sequence of tokens; 0: targets are not tokens.
         tokens: whether a sample has whole numbers that the model looks up.
+        local: the name by which each site of a federation knows its own file; null: none.
     """
 
     shape: tuple[Count, ...]
@@ -76,6 +77,7 @@ class Declared(FromSettings):
     targets: Kind = "classes"
     places: WholeNumber = 0
     tokens: bool = False
+    local: str | None = None
 
     def load(self, files: Files) -> Dataset:
         """Return a data set without a sample."""

@@ -15,6 +15,7 @@ import tarfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any, ClassVar, cast
 
@@ -345,14 +346,10 @@ class Digits:
 
     def load(self, files: Files) -> Dataset:
         """Return both splits; `files` is not used."""
-        # Imported here: scikit-learn takes a second to import, and no other data set needs it.
-        from sklearn.datasets import load_digits
-
-        small, y = load_digits(return_X_y=True)
+        small, y = _of_scikit_learn()
         square = np.ones((1, 3, 3), dtype=np.uint8)
-        large = np.kron(small.reshape(-1, 8, 8).astype(np.uint8), square)
+        large = np.kron(small, square)
         x = np.pad(large, ((0, 0), (2, 2), (2, 2)))[:, np.newaxis]
-        y = y.astype(np.int64)
         test = np.zeros(len(y), dtype=bool)
         for label in range(_CLASSES):
             test[np.flatnonzero(y == label)[4::5]] = True
@@ -363,3 +360,23 @@ class Digits:
             targets=_TARGETS,
             shape=x.shape[1:],
         )
+
+
+def _of_scikit_learn() -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the digits (n, 8, 8), uint8, and their labels (n,), int64.
+
+    The file is read without scikit-learn, whose import takes longer than a short run.
+
+    Raises:
+        DataError: scikit-learn is not installed, or has no such file.
+    """
+    package = find_spec("sklearn")
+    if package is None or package.origin is None:
+        raise DataError("digits: scikit-learn, which brings them, is not installed")
+    path = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file:
+            table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    except OSError as error:
+        raise DataError(f"digits: {path} cannot be read: {error.strerror or error}") from None
+    return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)

@@ -62,6 +62,7 @@ class Table(FromSettings):
         separator: between the columns of a CSV file; null: the file says it.
         decimal: the decimal point of a CSV file; null: the file says it.
         encoding: of a CSV file, such as `latin-1`.
+        local: the name by which each site of a federation knows its own file; null: none.
     """
 
     target: str | tuple[str, ...]
@@ -78,6 +79,7 @@ class Table(FromSettings):
     separator: str | None = None
     decimal: str | None = None
     encoding: str = "utf-8"
+    local: str | None = None
 
     def __post_init__(self) -> None:
         for name in self._targets:

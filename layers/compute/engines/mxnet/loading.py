@@ -24,6 +24,8 @@ from functools import lru_cache, total_ordering
 from types import CodeType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
+from layers.compute.engines.mxnet.operators import write_when_called
+from layers.compute.engines.mxnet.runtime import start_quietly
 from layers.compute.errors import ComputeError
 
 PACKAGES = ("mxnet", "gluoncv")
@@ -104,6 +106,10 @@ class SourceLoader(importlib.machinery.SourceFileLoader):
         with extras, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a user cannot fix them, even with -W error
             super().exec_module(module)
+        if module.__name__ == "mxnet.base":
+            write_when_called(module)
+        if module.__name__ == "mxnet":
+            start_quietly(module)
 
     def source_to_code(  # type: ignore[override]
         self, data: Any, path: Any, *, _optimize: int = -1

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from types import ModuleType
 from typing import Any
 
 from layers.compute.engines.one_thread import OneThread, limit_libraries, restore_libraries
@@ -75,6 +76,15 @@ def _without(notice: bytes) -> Iterator[None]:
                     os.write(2, line)
 
 
+def start_quietly(mxnet: ModuleType) -> None:
+    """Start MXNet without its notice.
+
+    Otherwise it starts when it is first used, or when the process forks or exits.
+    """
+    with _without(ENGINE_NOTICE):
+        mxnet.nd.zeros(1).wait_to_read()
+
+
 class MXNetThread(OneThread):
     """A context in which MXNet's operators run on one OpenMP thread, and other threads run none.
 
@@ -90,8 +100,7 @@ class MXNetThread(OneThread):
         from threadpoolctl import ThreadpoolController
 
         super().__init__()
-        with _without(ENGINE_NOTICE):
-            mx.nd.zeros(1).wait_to_read()
+        mx.nd.zeros(1).wait_to_read()  # loads the OpenMP libraries
         self.libraries: list[Any] = list(
             ThreadpoolController().select(user_api="openmp").lib_controllers
         )

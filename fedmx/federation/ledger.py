@@ -1,0 +1,157 @@
+"""What happened in a federation, line by line; its jobs and its sites follow from it.
+
+Each line of ledger.jsonl says when, who and what, and has the SHA-256 of the line before and of
+itself, so that no line can be changed, removed or moved without a trace. A line is on the disk
+before anybody is told of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from fedmx.run.durable import DamagedError, RunError, cannot_write
+from fedmx.run.records import JsonLines
+
+NAME = "ledger.jsonl"
+START = ""
+QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+OVER = (DONE, FAILED, CANCELLED)
+
+
+@dataclass
+class Job:
+    """A job.
+
+    Attributes:
+        id: its name in the federation.
+        name: of the experiment.
+        digest: of the experiment.
+        operator: who submitted it.
+        submitted: when, in UTC.
+        asked: the sites to which it is offered; empty: all.
+        state: where it is.
+        reason: why it has this state; empty: nothing to say.
+        sites: the sites that take part, in the order of their numbers.
+        replies: what sites said to the offer.
+        began: when it began to run, in UTC; empty: not yet.
+        ended: when it ended, in UTC; empty: not yet.
+    """
+
+    id: str
+    name: str
+    digest: str
+    operator: str
+    submitted: str
+    asked: tuple[str, ...]
+    state: State = "queued"
+    reason: str = ""
+    sites: tuple[str, ...] = ()
+    replies: dict[str, str] = field(default_factory=dict)
+    began: str = ""
+    ended: str = ""
+
+
+class Ledger:
+    """The ledger of a federation's folder.
+
+    Args:
+        folder: of the federation.
+
+    Attributes:
+        jobs: all jobs by name, in the order in which they came.
+        open: those that are not over.
+        removed: the sites that may not take part, with the reasons.
+
+    Raises:
+        DamagedError: a line was changed, removed or moved.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / NAME
+        self._lines = JsonLines(self._path)
+        self._link = START
+        self.jobs: dict[str, Job] = {}
+        self.open: dict[str, Job] = {}
+        self.removed: dict[str, str] = {}
+        if self._path.exists():
+            for number, line in enumerate(self._lines.slots(), 1):
+                link = None if line is None else line.pop("chain", None)
+                if line is None or link != _linked(self._link, line):
+                    raise DamagedError(
+                        f"{self._path}: line {number} is not what was written after line "
+                        f"{number - 1}; restore the folder from a backup"
+                    )
+                self._link = link
+                self._take(line)
+
+    def add(self, who: str, what: str, **details: Any) -> None:
+        """Write a line, and let the jobs and sites follow it.
+
+        Args:
+            who: the operator or the site; "server" for the server itself.
+            what: one of the cases of `_take`.
+            **details: further values.
+
+        Raises:
+            RunError: it cannot be written; nothing has changed.
+        """
+        line = {"time": _now(), "who": who, "what": what, **details}
+        link = _linked(self._link, line)
+        try:
+            self._lines.append([{**line, "chain": link}])
+            self._lines.sync()
+        except OSError as error:
+            raise RunError(cannot_write(self._path, error)) from None
+        self._link = link
+        self._take(line)
+
+    def next_id(self) -> str:
+        """Return the name of the next job."""
+        return f"{len(self.jobs) + 1:06}"
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        match line["what"]:
+            case "submit":
+                self.jobs[line["job"]] = self.open[line["job"]] = Job(
+                    line["job"],
+                    line["name"],
+                    line["digest"],
+                    line["who"],
+                    line["time"],
+                    tuple(line["asked"]),
+                )
+            case "begin":
+                job = self.jobs[line["job"]]
+                job.state, job.sites, job.began = "running", tuple(line["sites"]), line["time"]
+            case "end":
+                job = self.open.pop(line["job"])
+                job.state, job.reason, job.ended = line["state"], line["reason"], line["time"]
+            case "reply":
+                job = self.jobs[line["job"]]
+                job.replies[line["who"]] = told(line["reply"], line["reason"])
+            case "remove":
+                self.removed[line["site"]] = line["reason"]
+            case "add":
+                self.removed.pop(line["site"], None)
+
+
+def told(reply: str, reason: str) -> str:
+    """Return what a site said to an offer, as a job has it."""
+    return f"{reply}: {reason}".removesuffix(": ")
+
+
+def _linked(before: str, line: Mapping[str, Any]) -> str:
+    """Return a line's link of the chain: SHA-256 (hex) of the link before and of the line."""
+    text = json.dumps(line, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

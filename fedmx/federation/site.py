@@ -1,0 +1,244 @@
+"""A site of a federation: it stays, answers offers by its policy, and starts a job's process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedmx.certificate_log import log_certificates
+from fedmx.client.policy import Policy
+from fedmx.components.text import first_line
+from fedmx.errors import FedmxError
+from fedmx.experiment import Experiment
+from fedmx.federation.messages import (
+    ACCEPTED,
+    CODEC,
+    NOT_NOW,
+    REFUSED,
+    JobEnded,
+    JobOffer,
+    JobReply,
+    JobStart,
+    JobStop,
+    Presence,
+    protocol_of,
+)
+from fedmx.federation.server import last_line
+from fedmx.fork_server import ForkedProcess, ForkServer
+from fedmx.log import Log
+from fedmx.version import __version__
+from layers.compute.errors import ComputeError
+from layers.logic.errors import LogicError
+from layers.network import (
+    CertificateExpires,
+    CertificatesRefused,
+    CertificatesRenewed,
+    ClientTLS,
+    Connected,
+    Connector,
+    Disconnected,
+    GaveUp,
+    NotConnected,
+    Received,
+    Retrying,
+)
+
+log = Log("fedmx.site")
+
+TICK_S = 0.2
+JOB = re.compile(r"[0-9]{6,12}")
+COMMAND_S = 30.0  # for the command that says whether the site is available
+
+
+@dataclass(frozen=True)
+class SiteOptions:
+    """What a site brings.
+
+    Attributes:
+        address: of the federation, HOST:PORT.
+        name: in its certificate.
+        tls: its TLS files.
+        folder: its state: the memory of hooks, what it has spent, and the logs of jobs.
+        policy: the file of its policy; None: it accepts any experiment.
+        modules: its own modules that an experiment may name.
+        available_if: a command that ends with 0 while the site is available; None: it always is.
+    """
+
+    address: str
+    name: str
+    tls: ClientTLS
+    folder: Path
+    policy: Path | None = None
+    modules: tuple[str, ...] = ()
+    available_if: str | None = None
+
+
+class Unavailable(FedmxError):
+    """The site takes part later."""
+
+
+class StayingSite:
+    """A site that takes part in job after job; run it inside a with statement.
+
+    Args:
+        options: see `SiteOptions`.
+        processes: starts the processes of jobs.
+    """
+
+    def __init__(self, options: SiteOptions, processes: ForkServer) -> None:
+        self._options = options
+        self._processes = processes
+        self._policy = Policy() if options.policy is None else Policy.of(options.policy)
+        self._running: dict[str, ForkedProcess] = {}
+        self._began_s: dict[str, float] = {}
+        (options.folder / "jobs").mkdir(parents=True, exist_ok=True)
+        self._network = Connector(options.address, options.name, CODEC, tls=options.tls)
+
+    def __enter__(self) -> StayingSite:
+        self._network.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for process in self._running.values():
+            process.terminate()
+        for process in self._running.values():
+            process.wait()
+        self._network.close()
+
+    def run(self) -> None:
+        """Stay, until an exception such as KeyboardInterrupt ends it.
+
+        Raises:
+            FedmxError: the federation refuses this site.
+        """
+        while True:
+            event = self._network.next_event(TICK_S)
+            if isinstance(event, Connected):
+                log.info("connected", "connected to {address}", address=self._network.address)
+                jobs = tuple(self._running)
+                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local))))
+            elif isinstance(event, Disconnected):
+                log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
+            elif isinstance(event, Retrying):
+                log.info(
+                    "retrying",
+                    "{reason}; trying again in {delay_s:.1f} s",
+                    reason=event.reason,
+                    delay_s=event.delay_s,
+                )
+            elif isinstance(event, CertificatesRenewed | CertificatesRefused | CertificateExpires):
+                log_certificates(log, event)
+            elif isinstance(event, GaveUp):
+                raise FedmxError(event.reason)
+            elif isinstance(event, Received):
+                self._handle(event.message)
+            self._follow()
+
+    def _handle(self, message: object) -> None:
+        job = getattr(message, "job", "")
+        if JOB.fullmatch(job) is None:  # it becomes part of a file name
+            raise FedmxError("the federation names a job by what is not a job's name")
+        if isinstance(message, JobOffer):
+            reply, reason = self._reply(message)
+            log.info(
+                "job_offered",
+                "job {job} of {operator}: {reply} {reason}",
+                job=message.job,
+                operator=message.operator,
+                reply=reply,
+                reason=reason,
+            )
+            self._send(JobReply(message.job, reply, reason))
+            if reply == ACCEPTED:
+                self._accepted_path(job).touch()
+        elif isinstance(message, JobStart) and job not in self._running:
+            if self._accepted_path(job).exists():
+                self._start(message)
+            else:
+                log.warning("job_ignored", "job {job} was not accepted here", job=job)
+        elif isinstance(message, JobStop):
+            self._accepted_path(job).unlink(missing_ok=True)
+            if job in self._running:
+                self._running[job].terminate()
+
+    def _reply(self, offer: JobOffer) -> tuple[str, str]:
+        try:
+            experiment = Experiment.parse(
+                offer.experiment, "the experiment", modules=self._options.modules
+            )
+            if experiment.digest() != offer.digest:
+                raise FedmxError("it is another experiment here; use the same version of fedmx")
+            self._policy.check(experiment)
+            self._check_available()
+        except Unavailable as error:
+            return NOT_NOW, first_line(error)
+        except (FedmxError, ComputeError, LogicError) as error:
+            return REFUSED, first_line(error)
+        return ACCEPTED, ""
+
+    def _check_available(self) -> None:
+        if self._running:
+            raise Unavailable("it takes part in another job")
+        if not self._policy.is_open():
+            raise Unavailable(f"its hours are {self._policy.hours}")
+        command = self._options.available_if
+        if command is None:
+            return
+        try:
+            done = subprocess.run(
+                command, shell=True, stdin=subprocess.DEVNULL, timeout=COMMAND_S, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise Unavailable(f"its command took more than {COMMAND_S:g} s") from None
+        if done.returncode:
+            raise Unavailable(f"its command ended with {done.returncode}")
+
+    def _start(self, start: JobStart) -> None:
+        one = self._options
+        given = {
+            "address": one.address,
+            "name": one.name,
+            "client": start.client,
+            "protocol": protocol_of(start.job),
+            "tls": [str(one.tls.certificate), str(one.tls.key), str(one.tls.ca)],
+            "memory": str(one.folder),
+            "policy": None if one.policy is None else str(one.policy),
+            "modules": list(one.modules),
+        }
+        log.info(
+            "job_begins", "job {job}: begins as client {client}", job=start.job, client=start.client
+        )
+        with self._log_of(start.job).open("ab") as to, open(os.devnull, "rb") as nothing:
+            files = nothing.fileno(), to.fileno(), to.fileno()
+            words = ["job-client", json.dumps(given)]
+            self._running[start.job] = self._processes.popen("fedmx", words, files)
+            self._began_s[start.job] = time.monotonic()
+
+    def _accepted_path(self, job: str) -> Path:
+        """Return the file that says that a job was accepted; it outlives this process."""
+        return self._options.folder / "jobs" / f"{job}.accepted"
+
+    def _log_of(self, job: str) -> Path:
+        return self._options.folder / "jobs" / f"{job}.log"
+
+    def _follow(self) -> None:
+        for job, process in list(self._running.items()):
+            most_s = self._policy.job_seconds
+            if most_s is not None and time.monotonic() - self._began_s[job] > most_s:
+                process.kill()
+            code = process.poll()
+            if code is not None:
+                del self._running[job], self._began_s[job]
+                reason = last_line(self._log_of(job), code)
+                log.info("job_over", "job {job}: {text}", job=job, text=reason)
+                self._send(JobEnded(job, code, reason))
+
+    def _send(self, message: object) -> None:
+        with contextlib.suppress(NotConnected):  # the next `Presence` says what runs here
+            self._network.send(message)
