@@ -162,7 +162,8 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 def _show_round(round: ReplayedRound) -> None:
     if round.same:
         number = round.updates
-        text = f"the same bits, {number} {'update' if number == 1 else 'updates'}"
+        updates = f"{number} {'update' if number == 1 else 'updates'}"
+        text = f"the same {'sum of masked' if round.masked else 'bits,'} {updates}"
     else:
         what = []
         if round.differing:

@@ -31,6 +31,7 @@ from layers.logic import (
     Task,
     Update,
 )
+from layers.logic.core.declaration import Trait, declared
 from layers.logic.round.pipeline import End
 from layers.network import wire_size
 
@@ -136,6 +137,7 @@ class ReplayedRound:
         record_holds: whether that is the link of the record; otherwise the record was changed.
         updates: how many updates counted here.
         differing: the clients whose updates have other hashes, or counted in one of the two only.
+        masked: whether updates were masked, so that only their sum can be compared.
     """
 
     round: int
@@ -146,6 +148,7 @@ class ReplayedRound:
     record_holds: bool
     updates: int
     differing: tuple[int, ...]
+    masked: bool = False
 
     @property
     def same(self) -> bool:
@@ -154,7 +157,8 @@ class ReplayedRound:
 
     def record(self) -> dict[str, Any]:
         """Return the round as plain values."""
-        return {**asdict(self), "differing": list(self.differing), "same": self.same}
+        found = {**asdict(self), "differing": list(self.differing), "same": self.same}
+        return found if self.masked else {key: found[key] for key in found if key != "masked"}
 
 
 def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[ReplayedRound]:
@@ -182,16 +186,21 @@ def replayed_rounds(run: RecordedRun, round: int | None = None) -> Iterator[Repl
         records.hashed(number)
         records.check_participants(number, clients)
     with rerun(run, first) as server:
+        masked = run.deployed and any(Trait.MASKED in declared(one) for one in server.logic.hooks)
         for one in server:
-            yield _compared(one, records, clients)
+            yield _compared(one, records, clients, masked)
             if one.round >= last:
                 return
 
 
-def _compared(round: Round, records: CheckedRecords, clients: ClientRecords) -> ReplayedRound:
+def _compared(
+    round: Round, records: CheckedRecords, clients: ClientRecords, masked: bool
+) -> ReplayedRound:
     number, record = round.round, records.rounds[round.round]
     found = {client: tuple(sent) for client, sent in round.update_blake3.items()}
     updates = updates_of(clients.get(number, ())).get(number, {})
+    if masked:  # the secrets of the masks are nowhere
+        found = {client: updates.get(client, hashes) for client, hashes in found.items()}
     sent = [one for hashes in found.values() for one in hashes]
     return ReplayedRound(
         round=number,
@@ -206,6 +215,7 @@ def _compared(round: Round, records: CheckedRecords, clients: ClientRecords) -> 
             for client in sorted({*found, *updates})
             if found.get(client) != updates.get(client)
         ),
+        masked=masked,
     )
 
 

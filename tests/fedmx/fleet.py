@@ -58,8 +58,17 @@ class Fleet:
         self, server: Server, client: int, memory: Path, modules: Path | None = None
     ) -> None:
         """Kill a client; when the server has seen that it is gone, start it in a new process."""
+        self.kill(client)
+        self.replace(server, client, memory, modules)
+
+    def replace(
+        self, server: Server, client: int, memory: Path, modules: Path | None = None
+    ) -> None:
+        """Start a killed client in a new process, when the server has seen that it is gone.
+
+        The server must be running: it may see that only after it has read what the client sent.
+        """
         listener = server.network.listener
-        self._running[client].kill()
         # A task that was on its way to the dead client would have been sent, and counted, twice.
         until(lambda: identity(client) not in listener.peers, lambda: f"{client} is still there")
         self._running[client] = ClientProcess(self._python)
