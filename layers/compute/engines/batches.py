@@ -108,7 +108,7 @@ class Batches:
         self.descent = Descent(
             optimiser, dimension, plan.learning_rate, plan.momentum, plan.weight_decay, kept
         )
-        self.reported = ReportedLoss(feed.objective.loss, feed.y)
+        self.reported = ReportedLoss(feed.objective.reported, feed.y)
 
     def __len__(self) -> int:
         return self._steps

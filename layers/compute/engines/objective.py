@@ -24,6 +24,8 @@ class Objective:
         classes: how many classes, labels or values there are, or different tokens.
         arrays: the names of the loss's arrays.
         bind: returns the training graph of a batch size.
+        reported: returns each sample's loss, float64 (n,), from the value of a graph's head and the
+            labels.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class Objective:
         classes: int,
         arrays: Sequence[str],
         bind: Callable[[Objective, int], Step],
+        reported: Callable[[np.ndarray, np.ndarray], np.ndarray],
     ):
         self.loss = loss
+        self.reported = reported
         self.steps: GraphCache[Step] = GraphCache(lambda batch: bind(self, batch), STEP_ROWS)
         self._own = own
         self._classes = classes
@@ -43,14 +47,16 @@ class Objective:
     def head(
         self, F: Any, outputs: Sequence[Any], label: Any, inputs: Mapping[str, Any], batch: int
     ) -> Any:
-        """Return the loss's head.
+        """Return the loss's head; the arguments are those of `given`, and the number of samples."""
+        return self.loss.head(F, self.given(outputs, label, inputs), batch)
+
+    def given(self, outputs: Sequence[Any], label: Any, inputs: Mapping[str, Any]) -> Given:
+        """Return what the loss gets.
 
         Args:
-            F: `mx.sym` or `mx.nd`.
             outputs: the model's output, then those of the loss's layers.
             label: the labels.
             inputs: the other inputs, named by `reference_name` and `array_name`.
-            batch: the number of samples.
         """
         layers = self.loss.layers
         references = {
@@ -62,8 +68,7 @@ class Objective:
         }
         arrays = {name: inputs[array_name(name)] for name in self._arrays}
         own = Outputs(outputs[0], dict(zip(layers, outputs[1:], strict=True)))
-        given = Given(own, label, references, arrays, self._classes, self._own)
-        return self.loss.head(F, given, batch)
+        return Given(own, label, references, arrays, self._classes, self._own)
 
 
 def array_name(name: str) -> str:
