@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fedmx.components.engines import start_mxnet_quietly
-from fedmx.components.section import Count, Executor, Section
+from fedmx.components.section import Count, Executor, NotNegative, Section
 
 
 class RaySection(Section):
@@ -16,6 +16,10 @@ class RaySection(Section):
     """Address of a cluster; null starts one on this machine."""
     workers: Count | None = None
     """Actors; null: one for each processor."""
+    clients: Count | None = None
+    """Clients that an actor trains at once, as `cohort` does; null: one."""
+    gpus: NotNegative = 0
+    """GPUs of each actor."""
 
 
 def _override(address: str) -> str:
@@ -26,7 +30,7 @@ def _start(section: RaySection) -> Any:
     from fedmx.simulation.executors.ray import RayBackend
 
     start_mxnet_quietly()  # Ray forks
-    return RayBackend(section.workers, section.address)
+    return RayBackend(section.workers, section.address, section.gpus)
 
 
 EXECUTOR = Executor(

@@ -84,6 +84,9 @@ def reference_name(reference: str, *layer: str) -> str:
 class Feed:
     """What the training graphs of an objective read: samples, and the inputs of the loss.
 
+    Attributes:
+        labels: the targets, float32.
+
     Args:
         objective: the objective.
         x: the inputs, (n, ...).
@@ -104,9 +107,9 @@ class Feed:
     ):
         self.objective = objective
         self.x, self.y = x, y
-        self._labels = y.astype(np.float32)
+        self.labels = y.astype(np.float32)
         self._same_dtype = x.dtype == dtype
-        self._fixed, self._by_row = fixed, by_row
+        self.fixed, self.by_row = fixed, by_row
 
     def run(self, rows: np.ndarray) -> Step:
         """Compute the gradient of some rows at the current weights; return the graph."""
@@ -115,11 +118,11 @@ class Feed:
             self.x.take(rows, axis=0, out=step.x, mode="clip")
         else:
             step.x[...] = self.x[rows]
-        self._labels.take(rows, axis=0, out=step.y, mode="clip")
+        self.labels.take(rows, axis=0, out=step.y, mode="clip")
         for name, into in step.inputs.items():
-            if name in self._fixed:
-                into[...] = self._fixed[name]
+            if name in self.fixed:
+                into[...] = self.fixed[name]
             else:
-                self._by_row[name].take(rows, axis=0, out=into, mode="clip")
+                self.by_row[name].take(rows, axis=0, out=into, mode="clip")
         step.run()
         return step
