@@ -110,6 +110,7 @@ class TorchEngine(Engine):
         self._device = device_of(device)
         if self._device.type == "cuda":  # read when CUDA starts; cuBLAS is deterministic with it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as on the CPU
         one = one_thread("warn" if self._device.type == "cuda" else "error")
         with one:
             self._module, self._drawn, dtype = self._built(seed, tuple(example_shape))
@@ -225,7 +226,10 @@ class TorchEngine(Engine):
         Layers(self._module, layers)
 
     def _draw_from(self, seed: int) -> None:
-        torch.manual_seed(_seed(seed))
+        # As `torch.manual_seed`, which notes the call stack for devices that are not used.
+        torch.default_generator.manual_seed(_seed(seed))
+        if self._device.type == "cuda":
+            torch.cuda.manual_seed(_seed(seed))
 
 
 def _seed(seed: int) -> int:
