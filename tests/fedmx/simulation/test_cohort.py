@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fedmx
 from fedmx import Experiment, ExperimentError, simulate
 from fedmx.history.recorded import facts_here, other_versions
 from fedmx.history.replay import replay
@@ -140,3 +141,17 @@ def test_an_error_names_its_client(folder: Path, workers: int) -> None:
 def test_another_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"compute\.engine: torch"):
         simulate(experiment(tmp_path, executor="cohort"))
+
+
+def test_on_ray_a_worker_that_is_lost_repeats_its_clients(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason='needs Ray: pip install "fedmx[ray]"')
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    monkeypatch.setenv("PYTHONPATH", str(Path(fedmx.__file__).parents[1]))
+    killed = tmp_path / "killed"
+    hooks = [{"name": "kind_parts:Kills", "file": str(killed)}]
+    logic = {"preset": {"name": "fedavg", "fraction": 1.0}, "hooks": hooks}
+    on_ray = outcome(of_torch(folder, {"ray": {"workers": 2, "clients": 2}}, logic=logic))
+    assert killed.exists()
+    assert outcome(of_torch(folder, {"cohort": {"clients": 2}}, logic=logic)) == on_ray
