@@ -471,11 +471,13 @@ class Assembly:
         start = {} if self.start is None else {"start": self.start.facts}
         on_cpu = self.experiment.compute.device == CPU
         device = {} if on_cpu else {"device": self.engine.device}
+        at_once = self.experiment.executor.at_once
+        cohort = {} if at_once is None else {"cohort": at_once}
         metrics = [
             {"key": one.key, "label": one.label or one.key, "unit": one.unit, "better": one.better}
             for one in self.evaluator.metrics
         ]
-        return {**self.data.facts(), "metrics": metrics, **start, **device}
+        return {**self.data.facts(), "metrics": metrics, **start, **device, **cohort}
 
     def kept(self) -> dict[str, bytes]:
         """Return the files that a run folder needs to build the model again, by name."""

@@ -236,6 +236,8 @@ def _told_by(
 def _executor(experiment: Experiment) -> str:
     """Return the executor for this machine: it ignores the pack's number of processes and
     cluster."""
+    if experiment.executor.at_once is not None:  # its bits are its own
+        return f"{{cohort: {{clients: {experiment.executor.at_once}}}}}"
     return "serial" if experiment.executor.name == "serial" else "processes"
 
 

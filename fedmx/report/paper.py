@@ -191,8 +191,8 @@ def write_figures(
         The files.
 
     Raises:
-        FedmxError: no run has two evaluated rounds, a file exists that fedmx did not write, or writing
-            fails.
+        FedmxError: no run has two evaluated rounds, a file exists that fedmx did not write, or
+            writing fails.
     """
     files: dict[Path, bytes] = {}
     for measure in measures_of([run for group in groups for run in group.runs]):

@@ -19,7 +19,7 @@ IMPORTS = [node for node in STUB.body if isinstance(node, ast.ImportFrom)]
 MODULES = {alias.name: str(node.module) for node in IMPORTS for alias in node.names}
 WRITTEN_WITH = {
     "hooks": "Hook ServerSide ClientSide Context ServerContext ClientContext Task Update Training "
-    "Stage Asset Rejected",
+    "GradientTerm Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
     "codecs": "Codec CodecHook",
     "selectors": "Selector OpenRound Run Offer Verdict Question ClientReport",
