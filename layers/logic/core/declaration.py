@@ -35,6 +35,7 @@ class Need(Enum):
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
+    SAME_TASKS = "needs the same model and training for all clients of a round"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
     SGD = "computes with local steps of SGD, whose momentum starts at zero in each round"
     DECAY_IN_GRADIENT = "keeps tensors still by gradients that cancel weight decay"
@@ -49,6 +50,7 @@ class Trait(Enum):
     ASYNCHRONOUS = "lets tasks outlive the round (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
     ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
+    OTHER_TASKS = "lets some clients of a round train otherwise"
     BY_SAMPLES = "weighs updates by samples"
     OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
     BY_SLICES = "reads updates slice by slice, so that they may be on disk"
@@ -288,6 +290,9 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Trait.MASKED, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "
     "the updates, but {other} works with single ones; set logic.aggregator to mean, or leave "
     "{one} out",
+    (Need.SAME_TASKS, Trait.OTHER_TASKS): "{one} needs the same task for all clients, since a "
+    "server that gave others one without effect would read the update of one in the sum, but "
+    "{other} lets some train otherwise; leave it out, or set server: honest in privacy",
     (Trait.ONE_SUM, Trait.SUMS): "{one} lets the server read only the sum of the updates, but "
     "{other} sums what clients send beside them; leave one of them out",
     (Trait.MASKED, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "

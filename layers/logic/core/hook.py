@@ -211,7 +211,7 @@ class ClientContext(Context):
         assets: the assets that this hook declares, by name (`Hook.assets`).
         initial: float32 (d,), the model that the run starts from, for a trainer; empty if a client
             does not know it.
-        own: bool (d,), which weights stay on this client, for a trainer; empty if all are sent.
+        own: bool (d,), which weights stay on this client; empty if all are sent.
         round_memory: named arrays, numbers and texts that the trainer and the client sides of all
             hooks share within the round: what one puts into it, those that are called later find
             there, from the first `answer` to the last. It begins empty, also if the server repeats

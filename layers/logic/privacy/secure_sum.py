@@ -5,6 +5,7 @@ Source: Bonawitz et al. 2017 for up to 100 clients, Bell et al. 2020 (SecAgg+) f
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
-from layers.logic.core.declaration import Trait
+from layers.logic.core.declaration import Need, Trait
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -31,6 +32,7 @@ from layers.logic.errors import Rejected
 from layers.logic.privacy.central import with_hook
 from layers.logic.secrets import Secret
 from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust, degree_for
+from layers.logic.secure_sum.keys import BLOCK_BYTES, START
 from layers.logic.secure_sum.opening import CannotOpen, Opening, accused
 from layers.logic.secure_sum.peer import SEALED_BYTES, SIGNATURE_BYTES, Peer
 from layers.logic.secure_sum.roster import PUBLIC_BYTES, Roster, SumRefused
@@ -55,6 +57,7 @@ KEPT = "secure sum"
 """The name of a client's end among what its process keeps."""
 NOT_OPENED = "nobody was left to open the sum"
 NO_KEYS = "sent no keys"
+OTHER_TASK = "its masks are for another task than those of most clients"
 TOO_FEW = f"a sum needs {LEAST_CLIENTS} clients"
 REFUSED = "most of its neighbours refuse its keys, which its certificate has not signed"
 UNREADABLE = "others cannot read the shares that it has sent, or it says so of theirs"
@@ -117,7 +120,7 @@ class End(Protocol):
     def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
         """Take what neighbours have sealed; return those that it cannot read."""
 
-    def masked(self, words: np.ndarray) -> np.ndarray:
+    def masked(self, words: np.ndarray, task: bytes) -> np.ndarray:
         """Return the words with the masks of this client."""
 
     def confirm(self, survivors: Sequence[int]) -> bytes:
@@ -146,7 +149,7 @@ class Unmasked(End):
     def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
         return []
 
-    def masked(self, words: np.ndarray) -> np.ndarray:
+    def masked(self, words: np.ndarray, task: bytes) -> np.ndarray:
         return words
 
     def confirm(self, survivors: Sequence[int]) -> bytes:
@@ -177,11 +180,15 @@ class MaskedSum(Hook):
     rounding: str
     trust: Trust
     by_samples: bool
-
     sums: tuple[tuple[str, str], ...] = ()
     sums_clip: float = 1.0
 
     provides = frozenset({Trait.ENCODES_UPDATE})
+
+    @property
+    def requires(self) -> frozenset[Need]:
+        """The same task for all, which clients compare if the server may be malicious."""
+        return frozenset({Need.SAME_TASKS} if self.trust == "malicious" else ())
 
     @property
     def follows(self) -> frozenset[Trait]:
@@ -200,7 +207,7 @@ class MaskedSum(Hook):
             end, shared = self._end(context), context.round_memory
             if phase == "cohort":
                 roster = _roster_in(question, context.round, self.hook.trust)
-                shared["clients"], shared["most"] = len(roster.clients), question.get("most")
+                shared["clients"], shared["most"] = len(roster.clients), roster.most
                 sealed, refused = end.share(roster)
                 return {"sealed": sealed, "refused": listed(refused)}
             survivors = numbers_in(question, "survivors")
@@ -228,7 +235,7 @@ class MaskedSum(Hook):
         def receive(self, task: Task, context: ClientContext) -> Task:
             sealed = by_client(context.slot, "senders", "sealed", SEALED_BYTES)
             self._unreadable = self._end(context).receive(sealed)
-            self._buffers = task.buffers
+            self._buffers, self._slots = task.buffers, task.slots
             return task
 
         def send(self, update: Update, context: ClientContext) -> Update:
@@ -250,10 +257,25 @@ class MaskedSum(Hook):
                 for one, clip, drawn in zip(values, clips, uniforms, strict=False)
             ]
             counted = np.array(divmod(update.samples, 1 << VALUE_BITS), np.uint32)
-            words = self._end(context).masked(np.concatenate([*whole, counted]))
+            task = START if self.hook.trust == "honest" else self._task(context)
+            words = self._end(context).masked(np.concatenate([*whole, counted]), task)
             context.slot["words"] = packed(words, word_bits(clients))
-            context.slot["unreadable"] = listed(self._unreadable)
+            context.slot |= {"unreadable": listed(self._unreadable), "task": task}
             return replace(update, delta=EMPTY, buffers=EMPTY, metrics={}, slots=slots)
+
+        def _task(self, context: ClientContext) -> bytes:
+            """Return the digest of what is the same in the tasks of all clients of a round."""
+            found = hashlib.sha256(repr(context.training).encode())
+            shared = [context.start if not context.own.size else context.start[~context.own]]
+            shared += [] if context.own.size else [self._buffers]
+            for of, _ in self.hook.sums:
+                for name, value in sorted(_slot_in(self._slots, of).items()):
+                    found.update(name.encode())
+                    shared.append(np.asarray(value))
+            for array in shared:
+                found.update(f"{array.dtype.str}{array.shape}".encode())
+                found.update(np.ascontiguousarray(array).tobytes())
+            return found.digest()[:BLOCK_BYTES]
 
     class Server(ServerSide["MaskedSum"]):
         asks = frozenset({"cohort", "returned"})
@@ -261,11 +283,11 @@ class MaskedSum(Hook):
         def __init__(self, hook: MaskedSum) -> None:
             super().__init__(hook)
             self._roster: Roster | None = None
-            self._most = 1  # samples of a client
             self._masked = True
             self._out: dict[int, str] = {}  # the clients that are left out, each with the reason
             self._boxes: dict[int, dict[int, bytes]] = {}  # what is sealed, by sender and receiver
             self._unreadable: dict[int, set[int]] = {}
+            self._tasks: dict[int, bytes] = {}
             self._signatures: dict[int, bytes] = {}
             self._opening: Opening | None = None
             self._secrets: dict[int, bytes] = {}
@@ -276,8 +298,9 @@ class MaskedSum(Hook):
 
         def ask(self, phase: Phase, clients: Sequence[int], context: ServerContext) -> Slot | None:
             if phase == "cohort":
-                return {} if self._roster is None else _slot_of(self._roster, self._most)
+                return {} if self._roster is None else _slot_of(self._roster)
             if self._opening is None:
+                self._out |= self._of_other_tasks(clients)
                 self._opening = self._opening_of(clients)
             try:
                 self._opening.check(clients)
@@ -316,9 +339,9 @@ class MaskedSum(Hook):
                     proofs[client] = proof
             self._out |= dict.fromkeys(answers.keys() - proofs.keys(), NO_KEYS)
             if len(proofs) >= LEAST_CLIENTS:
-                self._most = max(context.samples.get(client, 1) for client in proofs)
+                most = max(context.samples.get(client, 1) for client in proofs)
                 keys = {client: public[client] for client in proofs}
-                self._roster = Roster(context.round, self.hook.trust, keys, proofs)
+                self._roster = Roster(context.round, self.hook.trust, keys, proofs, most)
 
         def _take_shares(self, answers: Mapping[int, Slot]) -> None:
             refusals: Counter[int] = Counter()
@@ -351,6 +374,12 @@ class MaskedSum(Hook):
                 for client in self._boxes
             }
             return Opening(self._roster, edges, frozenset(clients) - self._out.keys())
+
+        def _of_other_tasks(self, clients: Sequence[int]) -> dict[int, str]:
+            """Return those whose task was another one than that of most, with the reason."""
+            tasks = Counter(self._tasks[client] for client in clients)
+            ((usual, _),) = tasks.most_common(1)
+            return dict.fromkeys((one for one in clients if self._tasks[one] != usual), OTHER_TASK)
 
         def _take_opened(self, answers: Mapping[int, Slot]) -> None:
             assert self._opening is not None
@@ -400,6 +429,7 @@ class MaskedSum(Hook):
             if not unreadable.issubset(self._exchanged(update.client)):
                 raise Rejected("an update that cannot read shares of clients that sent it none")
             self._unreadable[update.client] = unreadable
+            (self._tasks[update.client],) = rows_in(context.slot, "task", [BLOCK_BYTES])
             return update
 
         def _size(self, context: ServerContext) -> int:
@@ -419,7 +449,9 @@ class MaskedSum(Hook):
             self, state: ServerState, context: ServerContext
         ) -> tuple[np.ndarray, np.ndarray]:
             assert self._opening is not None
-            opened = self._opening.unmasked(self._total, self._secrets)
+            assert self._roster is not None
+            task = self._tasks[min(self._opening.survivors)]
+            opened = self._opening.unmasked(self._total, self._secrets, task)
             whole = (opened & np.uint32(2**self._bits - 1)).astype(np.int64)
             number, d = len(self._opening.survivors), state.weights.size
             end = d + self._buffers
@@ -427,7 +459,7 @@ class MaskedSum(Hook):
             further = dequantised(whole[end:-2], number, self.hook.sums_clip)
             self._further = further.reshape(len(self.hook.sums), d)
             samples = int(whole[-2] << VALUE_BITS) + int(whole[-1])
-            parts = max(samples, 1) / self._most
+            parts = max(samples, 1) / self._roster.most
             delta = values[:d] / (parts if self.hook.by_samples else number)
             buffers = state.buffers + values[d:] / parts
             return delta.astype(np.float32), buffers.astype(np.float32)
@@ -441,16 +473,16 @@ class MaskedSum(Hook):
 
 
 def _slot_in(slots: Mapping[str, Slot], of: str) -> Slot:
-    """Return the slot of the hook of a class."""
-    return next(slot for key, slot in slots.items() if key.partition(":")[2] == of)
+    """Return the slot of the hook of a class; empty: it has none."""
+    return next((slot for key, slot in slots.items() if key.partition(":")[2] == of), {})
 
 
-def _slot_of(roster: Roster, most: int) -> Slot:
+def _slot_of(roster: Roster) -> Slot:
     return {
         **of_clients(roster.public, "clients", "public"),
         "proofs": b"".join(roster.proofs.values()),
         "lengths": listed(map(len, roster.proofs.values())),
-        "most": most,
+        "most": roster.most,
     }
 
 
@@ -463,9 +495,10 @@ def _roster_in(question: Slot, round: int, server: Trust) -> Roster:
     """
     public = by_client(question, "clients", "public", PUBLIC_BYTES)
     proofs = rows_in(question, "proofs", numbers_in(question, "lengths"))
-    if len(proofs) != len(public) or not isinstance(question.get("most"), int):
+    most = question.get("most")
+    if len(proofs) != len(public) or not isinstance(most, int):
         raise Rejected("a question that does not tell all clients of a sum")
-    return Roster(round, server, public, dict(zip(public, proofs, strict=True)))
+    return Roster(round, server, public, dict(zip(public, proofs, strict=True)), most)
 
 
 def _texts(answers: Mapping[int, Slot], name: str, size: Callable[[int], int]) -> dict[int, bytes]:

@@ -179,8 +179,6 @@ def _trainer_context(pipeline: ClientPipeline, logic: Logic) -> ClientContext:
     context = pipeline.context_of(TRAINER)
     if logic.initial is not None:
         context.initial = logic.initial[0]
-    if logic.local_tensors is not None:
-        context.own = ~logic.local_tensors.travels
     return context
 
 

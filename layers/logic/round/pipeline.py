@@ -319,6 +319,8 @@ class ClientPipeline:
         }
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         own = secret or Secret.of_seed(logic.seed, "client", task.client)
+        local = logic.local_tensors
+        stays = np.zeros(0, bool) if local is None else ~local.travels
         shared = {} if round_memory is None else round_memory
         self._contexts = {
             key: ClientContext(
@@ -332,6 +334,7 @@ class ClientPipeline:
                 slot=dict(task.slots.get(key, {})),
                 assets=given.get(key, {}),
                 clients=logic.clients or 0,
+                own=stays,
                 round_memory=shared,
                 own_secret=own.part(key, task.round, task.pass_number),
                 process=process,

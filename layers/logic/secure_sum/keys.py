@@ -38,9 +38,20 @@ def derived(secret: bytes, purpose: bytes, salt: bytes = b"", size: int = KEY_BY
     return HKDF(SHA256(), size, salt, purpose).derive(secret)
 
 
-def mask(key: bytes, size: int, dtype: str = "<u4") -> np.ndarray:
-    """Return the mask of a key, (size,): a stream of words, little-endian."""
+BLOCK_BYTES = 16
+START = bytes(BLOCK_BYTES)
+
+
+def mask(key: bytes, size: int, dtype: str = "<u4", start: bytes = START) -> np.ndarray:
+    """Return the mask of a key, (size,): a stream of words, little-endian.
+
+    Args:
+        key: 32 bytes.
+        size: the number of words.
+        dtype: their type.
+        start: the block from which the cipher counts; another one makes another mask.
+    """
     words = np.zeros(size, dtype)
-    stream = Cipher(AES256(key), CTR(bytes(16))).encryptor()
+    stream = Cipher(AES256(key), CTR(start)).encryptor()
     stream.update_into(words.data.cast("B"), words.data.cast("B"))
     return words

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from layers.logic.secure_sum.keys import KEY_BYTES, mask, public_of
+from layers.logic.secure_sum.keys import KEY_BYTES, START, mask, public_of
 from layers.logic.secure_sum.peer import add_pair_mask
 from layers.logic.secure_sum.roster import COMMITMENT, MASKING, Roster, commitment_to
 from layers.logic.secure_sum.shamir import SHARE_BYTES, secret_of
@@ -107,13 +107,21 @@ class Opening:
                     return found
         raise CannotOpen(f"clients have told shares that are not of {self._what(client)}")
 
-    def unmasked(self, total: np.ndarray, secrets: Mapping[int, bytes]) -> np.ndarray:
-        """Return the sum of the survivors' words without masks, modulo 2^32; it changes `total`."""
+    def unmasked(
+        self, total: np.ndarray, secrets: Mapping[int, bytes], task: bytes = START
+    ) -> np.ndarray:
+        """Return the sum of the survivors' words without masks, modulo 2^32.
+
+        Args:
+            total: uint32 (m,), the sum of the masked words, changed in place.
+            secrets: see `secrets`.
+            task: as in `Peer.masked`.
+        """
         for client, secret in secrets.items():
             if client in self.survivors:
                 total -= mask(secret, total.size)
                 continue
             for other in self.survivors.intersection(self.edges[client]):
                 # The survivor has counted the opposite of what this client would have counted.
-                add_pair_mask(total, self.roster, client, secret, other)
+                add_pair_mask(total, self.roster, client, secret, other, task)
         return total

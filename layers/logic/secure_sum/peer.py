@@ -19,7 +19,15 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from layers.logic.core.hook import Identity
 from layers.logic.secure_sum.graph import Trust
-from layers.logic.secure_sum.keys import KEY_BYTES, PAIR_MASK, agreed, derived, mask, public_of
+from layers.logic.secure_sum.keys import (
+    KEY_BYTES,
+    PAIR_MASK,
+    START,
+    agreed,
+    derived,
+    mask,
+    public_of,
+)
 from layers.logic.secure_sum.roster import (
     MASKING,
     SEALING,
@@ -169,16 +177,22 @@ class Peer:
         self._known = known
         return unreadable
 
-    def masked(self, words: np.ndarray) -> np.ndarray:
+    def masked(self, words: np.ndarray, task: bytes = START) -> np.ndarray:
         """Return the words, uint32 (m,), plus all masks of this client, modulo 2^32.
+
+        Args:
+            words: the words.
+            task: 16 bytes of a digest of what they were computed from. The masks of two clients
+                with other tasks do not cancel: a server that gave others a task without effect
+                would read the words of one client in the sum.
 
         Raises:
             SumRefused: other words were masked already.
         """
-        self._once("words", hashlib.sha256(words.tobytes()).digest(), lambda: None)
+        self._once("words", hashlib.sha256(task + words.tobytes()).digest(), lambda: None)
         total: np.ndarray = words + mask(self._seed, words.size)
         for other in self._known:
-            add_pair_mask(total, self._roster, self._client, self._masking, other)
+            add_pair_mask(total, self._roster, self._client, self._masking, other, task)
         return total
 
     def confirm(self, survivors: Sequence[int]) -> bytes:
@@ -256,7 +270,7 @@ class Peer:
 
 
 def add_pair_mask(
-    total: np.ndarray, roster: Roster, client: int, masking: bytes, other: int
+    total: np.ndarray, roster: Roster, client: int, masking: bytes, other: int, task: bytes = START
 ) -> None:
     """Add the mask that a client has in common with another one, as the client counts it.
 
@@ -266,8 +280,10 @@ def add_pair_mask(
         client: whose masking key `masking` is.
         masking: the private key.
         other: the other client.
+        task: as in `Peer.masked`.
     """
-    words = mask(derived(agreed(masking, roster.key(other, MASKING)), PAIR_MASK), total.size)
+    key = derived(agreed(masking, roster.key(other, MASKING)), PAIR_MASK)
+    words = mask(key, total.size, start=task)
     if client < other:
         total += words
     else:

@@ -31,6 +31,7 @@ class Roster:
         server: what the server may do.
         public: what each client has published, `PUBLIC_BYTES`, by client, ascending.
         proofs: who has signed that, by client; empty: nobody can.
+        most: the number of samples by which those of each client are divided.
 
     Raises:
         SumRefused: there are too few clients, or one has published something else.
@@ -40,6 +41,7 @@ class Roster:
     server: Trust
     public: Mapping[int, bytes]
     proofs: Mapping[int, bytes]
+    most: int = 1
 
     def __post_init__(self) -> None:
         if any(len(one) != PUBLIC_BYTES for one in self.public.values()):
@@ -60,7 +62,8 @@ class Roster:
     @cached_property
     def digest(self) -> bytes:
         """What two clients have in common only if they see the same roster, 32 bytes."""
-        found = hashlib.sha256(f"fedmx secure sum, round {self.round}".encode())
+        about = f"fedmx secure sum, round {self.round}, most samples {self.most}"
+        found = hashlib.sha256(about.encode())
         found.update(np.array(self.clients, "<i8").tobytes())
         found.update(b"".join(self.public.values()))
         return found.digest()

@@ -168,9 +168,8 @@ def test_a_server_that_swaps_the_keys_of_a_client_is_refused_by_its_neighbours(
 ) -> None:
     other = Peer(2, 1, "malicious")
 
-    def swapped(roster, most):
-        public = {**roster.public, 2: other.public}
-        return slot_of(replace(roster, public=public), most)
+    def swapped(roster):
+        return slot_of(replace(roster, public={**roster.public, 2: other.public}))
 
     slot_of = secure_sum._slot_of
     monkeypatch.setattr(secure_sum, "_slot_of", swapped)

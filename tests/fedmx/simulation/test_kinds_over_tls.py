@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 # What is algorithm, test_every_algorithm.py has over sockets.
 KINDS_HERE = (
     *("dropout", "batch norm", "loss", "loss with a reference"),
-    *("secure sum", "masked", "numpy", "asked", "kept state"),
+    *("secure sum", "numpy", "asked", "kept state"),
 )
 
 

@@ -32,14 +32,28 @@ from layers.logic.core.preset import Preset
 from layers.logic.hooks.compressors import Quantise, Stc
 from layers.logic.hooks.local_gradients import FedProx
 from layers.logic.hooks.server_optimisers import FedAdam, FedAvgM
-from layers.logic.privacy.secure_sum import TOO_FEW, UNREADABLE, SecureSum
+from layers.logic.hooks.stragglers import Stragglers
+from layers.logic.privacy.secure_sum import (
+    OTHER_TASK,
+    TOO_FEW,
+    UNREADABLE,
+    MaskedSum,
+    SecureSum,
+)
 from layers.logic.round.pipeline import answer_hooks
 from layers.logic.secrets import Secret
 from layers.logic.secure_sum.peer import Peer
 from layers.logic.secure_sum.whole_numbers import dequantised, quantised
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import Uniform
-from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, run_rounds, same_bits
+from tests.logic.memory_carrier import (
+    MemoryCarrier,
+    a_logic,
+    a_state,
+    lying,
+    run_rounds,
+    same_bits,
+)
 from tests.logic.quadratic import bowls
 
 NUMBER = 9
@@ -166,8 +180,10 @@ def test_masked_and_simulated_rounds_end_in_the_exact_mean_of_whole_numbers(
     ],
 )
 def test_a_third_of_the_clients_is_lost_in_each_phase(given, counted, masked) -> None:
-    state, report, _ = a_round(masked, **given)
+    state, report, peers = a_round(masked, **given)
     assert report.of("accepted") == counted
+    unasked = {one for number in (KEYS, SHARES) for one in given.get("dead", {}).get(number, ())}
+    assert not unasked & {task.client for task in peers.tasks}
     start = np.array([0.5, -1.0, 0.25], np.float32)
     of = [one for one in EVERYBODY if one not in given.get("dead", {}).get(KEYS, ())]
     np.testing.assert_array_equal(state.weights, start + mean_of(counted, of=of))
@@ -230,6 +246,15 @@ def test_the_variates_of_scaffold_are_a_second_sum() -> None:
     np.testing.assert_allclose(masked.weights, exact.weights, atol=1e-3)
     np.testing.assert_allclose(kept[0]["sum"], kept[2]["sum"], atol=1e-2)
     assert np.abs(kept[2]["sum"]).max() > 0.1
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_a_server_optimiser_works_on_the_mean(rate) -> None:
+    logic = private(Preset(Uniform(count=NUMBER), Mean(), (FedAvgM(rate, 0.0),)))
+    state, _, _ = a_round(True, logic)
+    start = np.array([0.5, -1.0, 0.25], np.float32)
+    moved = np.float32(rate) * mean_of(EVERYBODY)
+    np.testing.assert_allclose(state.weights, start + moved, rtol=0, atol=6e-8)  # one rounding
 
 
 def test_stochastic_rounding_draws_the_same_in_simulation_and_deployment() -> None:
@@ -314,6 +339,7 @@ def test_a_client_that_seals_rubbish_is_left_out_and_the_others_go_on() -> None:
     assert report.of("accepted") == others
     (out,) = [one for one in report.clients if one.client == 2]
     assert out.reason == UNREADABLE
+    assert 2 not in state.last_accepted, "its memory is that before the round"
     start = np.array([0.5, -1.0, 0.25], np.float32)
     np.testing.assert_array_equal(state.weights, start + mean_of(others))
 
@@ -348,6 +374,7 @@ def words(change):
         (words(lambda slot: {**slot, "unreadable": np.array([77])}), "sent it none"),
         (words(lambda slot: {"words": slot["words"]}), "unreadable"),
         (words(lambda slot: {}), "bytes"),
+        (lying(2, delta=np.zeros(3, np.float32)), "can be read"),
         (
             lambda one: [replace(one, metrics={"loss": 1.0})] if one.client == 2 else [one],
             "metrics",
@@ -384,6 +411,7 @@ def test_an_update_of_another_form_is_rejected_and_the_others_go_on(forge, says)
         (Preset(CsFedAvg(), Mean(), (Divergence(),)), "MaskedSum .* sum of the updates"),
         (Preset(OnlineKP(), Mean()), "each client tells of its data"),
         (Preset(Concurrent(), Mean()), "whole cohort"),
+        (Preset(Uniform(), Mean(), (Stragglers(0.5),)), "server: honest"),
     ],
 )
 def test_parts_that_use_what_one_client_sends_are_refused_with_the_reason(preset, says) -> None:
@@ -421,6 +449,40 @@ def test_a_server_that_tells_some_that_a_client_dropped_out_opens_nothing() -> N
     assert {one for one, why in peers.reasons.items() if "signed the same list" in why} == {
         *(0, 1, 2, 3, 4, 5, 6, 7, 8)
     }
+
+
+class Unequal(Lossy):
+    """All clients but 1 get a task that has no effect."""
+
+    def _train(self, task):
+        if task.client != 1:
+            task = replace(task, training=replace(task.training, learning_rate=0.0))
+        return super()._train(task)
+
+
+def test_a_server_that_gives_others_a_task_without_effect_reads_nothing(monkeypatch) -> None:
+    start = np.array([0.5, -1.0, 0.25], np.float32)
+    logic, given = private(), {"processes": processes()}
+    state, report = run_round(a_state(logic, start), Unequal(logic, CLIENTS, **given), logic)
+    (out,) = [one for one in report.clients if one.client == 1]
+    assert out.reason == OTHER_TASK
+    alone = updates()[1] * CLIENTS[1].n / sum(one.n for one in CLIENTS.values())
+    monkeypatch.setattr(MaskedSum.Server, "_of_other_tasks", lambda self, clients: {})
+    for server in ("malicious", "honest"):  # which believes what it should not
+        logic = private(server=server)
+        state, _ = run_round(a_state(logic, start), Unequal(logic, CLIENTS, **given), logic)
+        near = np.allclose(state.weights - start, alone, atol=1e-3)
+        assert near is (server == "honest")
+
+
+def test_a_server_that_tells_others_another_weight_cannot_open_the_sum_with_them() -> None:
+    def asks(number, question, client):
+        if number == SHARES and client != 1:
+            return told(question, most=2**40)
+        return question
+
+    _, report, _ = a_round(True, asks=asks)
+    assert 1 not in report.of("accepted"), "others cannot read what it has sealed"
 
 
 def test_a_server_that_asks_for_both_shares_gets_one() -> None:
