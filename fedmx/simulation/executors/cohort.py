@@ -146,8 +146,9 @@ class SerialGroups(SerialExecutor):
             reason = self._reason(first)
         if reason:
             if not self._told:
-                text = "clients train one after the other: {reason}"
-                log.warning("cohort_alone", text, reason=reason)
+                log.warning(
+                    "cohort_alone", "clients train one after the other: {reason}", reason=reason
+                )
                 self._told = True
             return [self._train(task, ledger) for task, ledger in group]
         begun = [first, *(self._begin(*one) for one in group[1:])]
