@@ -245,6 +245,11 @@ class Assembly:
         asked = ClientEvaluation(clients.every, clients.fraction, most, self.experiment.rounds)
         return dataclasses.replace(logic, evaluation=asked)
 
+    @property
+    def at_once(self) -> int | None:
+        """The most clients that train at once in one process; None: one, as in a deployment."""
+        return None if self.deployed else self.experiment.executor.at_once
+
     @cached_property
     def account(self) -> Account | None:
         """What the run spends of its privacy; None: it has no account.
@@ -471,8 +476,7 @@ class Assembly:
         start = {} if self.start is None else {"start": self.start.facts}
         on_cpu = self.experiment.compute.device == CPU
         device = {} if on_cpu else {"device": self.engine.device}
-        at_once = self.experiment.executor.at_once
-        cohort = {} if at_once is None else {"cohort": at_once}
+        cohort = {} if self.at_once is None else {"cohort": self.at_once}
         metrics = [
             {"key": one.key, "label": one.label or one.key, "unit": one.unit, "better": one.better}
             for one in self.evaluator.metrics

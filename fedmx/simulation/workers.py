@@ -30,16 +30,17 @@ def workers_of(
     Raises:
         ExperimentError: a component cannot be made by workers.
     """
-    executor = assembly.experiment.executor
+    executor, at_once = assembly.experiment.executor, assembly.at_once
     own = None
     if backend is None:
         backend = own = executor.start()
     if backend is None:
-        if executor.at_once is None:
-            yield _colluding(SerialExecutor.of(assembly), assembly), None
+        one: Executor
+        if at_once is None:
+            one = SerialExecutor.of(assembly)
         else:
-            groups = CohortExecutor(groups_of(assembly), executor.at_once)
-            yield _colluding(groups, assembly), None
+            one = CohortExecutor(groups_of(assembly), at_once)
+        yield _colluding(one, assembly), None
         return
     try:
         require_portable(assembly.experiment)
@@ -47,7 +48,7 @@ def workers_of(
         use_arrays(assembly, contents, backend.open(build_of(assembly, contents), arrays))
         rows = len(assembly.evaluated_samples)
         pool = ParallelExecutor(backend, assembly.sizes(), rows, own is not None)
-        many = pool if executor.at_once is None else CohortExecutor(pool, executor.at_once)
+        many = pool if at_once is None else CohortExecutor(pool, at_once)
         yield _colluding(many, assembly), pool.scores
     except BaseException:
         if own is not None:

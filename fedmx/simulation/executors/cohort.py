@@ -203,7 +203,7 @@ def groups_of(assembly: Assembly) -> SerialGroups:
     made, engine = SerialGroups.of(assembly), assembly.engine
     assert isinstance(made, SerialGroups)
     assert isinstance(engine, TorchEngine)
-    made.cohort = Cohort(engine, experiment.executor.at_once or 1, _tell)
+    made.cohort = Cohort(engine, assembly.at_once or 1, _tell)
     return made
 
 

@@ -146,10 +146,11 @@ class RayBackend:
     def _start(self) -> Any:
         options: dict[str, Any] = {
             "num_cpus": 1,
-            "num_gpus": self._gpus,
             "max_restarts": 0,
             "scheduling_strategy": "SPREAD",
         }
+        if self._gpus:
+            options["num_gpus"] = self._gpus
         if is_portable():  # actors run on the same instructions as this process
             variables = {**PORTABLE_ENVIRONMENT, "PYTHONWARNINGS": NUMPYS_NOTICE}
             options["runtime_env"] = {"env_vars": variables}

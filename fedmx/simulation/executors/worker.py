@@ -362,7 +362,7 @@ class Worker:
         gc.collect()  # the data of the previous experiment
         try:
             assembly = _assembly_of(JOBS.decode(build), arrays)
-            one = assembly.experiment.executor.at_once is None
+            one = assembly.at_once is None
             self._parts = assembly, SerialExecutor.of(assembly) if one else groups_of(assembly)
         except BaseException as error:  # noqa: BLE001 - the simulation reports it
             self._failure = _failure_of(error)

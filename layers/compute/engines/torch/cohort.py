@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 
 import numpy as np
@@ -19,6 +19,7 @@ from layers.compute.engines.torch.engine import TorchEngine
 from layers.compute.engines.torch.modules import Layers
 from layers.compute.engines.torch.operators import losses_of
 from layers.compute.errors import one_line
+from layers.compute.losses import Loss
 from layers.compute.optimisers.optimiser import Descent
 
 SHARE_OF_FREE = 0.8  # of a device's free memory that is planned for
@@ -38,7 +39,7 @@ class Cohort:
 
     def __init__(self, engine: TorchEngine, most: int, tell: Callable[[str], None]) -> None:
         self._engine, self._most, self._tell = engine, most, tell
-        self._tried: dict[Hashable, str] = {}
+        self._tried: dict[Loss, str] = {}  # by loss, how a trial step failed
         self._step_bytes = 0
 
     def refusal(self, training: Training) -> str:
@@ -52,10 +53,10 @@ class Cohort:
             return "compute.train.accumulate is above 1"
         if optimiser.state == "keep":
             return f"the optimiser {optimiser.name} keeps its state"
-        objective = training.batches.feed.objective
-        if objective not in self._tried and len(training.batches):
-            self._tried[objective] = self._trial(training)
-        return self._tried.get(objective, "")
+        loss = training.batches.feed.objective.loss
+        if loss not in self._tried and len(training.batches):
+            self._tried[loss] = self._trial(training)
+        return self._tried.get(loss, "")
 
     def train(self, trainings: Sequence[Training]) -> list[np.ndarray]:
         """Train clients; return the weights of each, float32 (d,)."""
