@@ -32,8 +32,9 @@ from fedmx import Experiment, join, serve
 from fedmx.deployment.names import identity
 from fedmx.monitoring.monitor import resident_bytes
 from layers.logic.secure_sum.graph import Degree, degree_for
+from layers.logic.secure_sum.keys import SIGNATURE_BYTES
 from layers.logic.secure_sum.opening import Opening
-from layers.logic.secure_sum.peer import SEALED_BYTES, SIGNATURE_BYTES, Peer
+from layers.logic.secure_sum.peer import SEALED_BYTES, Peer
 from layers.logic.secure_sum.roster import PUBLIC_BYTES, Roster
 from layers.logic.secure_sum.shamir import SHARE_BYTES
 from layers.logic.secure_sum.whole_numbers import packed, packed_bytes, quantised, word_bits

@@ -32,9 +32,9 @@ from layers.logic.errors import Rejected
 from layers.logic.privacy.central import with_hook
 from layers.logic.secrets import Secret
 from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust, degree_for
-from layers.logic.secure_sum.keys import BLOCK_BYTES, START
+from layers.logic.secure_sum.keys import BLOCK_BYTES, SIGNATURE_BYTES, START
 from layers.logic.secure_sum.opening import CannotOpen, Opening, accused
-from layers.logic.secure_sum.peer import SEALED_BYTES, SIGNATURE_BYTES, Peer
+from layers.logic.secure_sum.peer import SEALED_BYTES, Peer
 from layers.logic.secure_sum.roster import PUBLIC_BYTES, Roster, SumRefused
 from layers.logic.secure_sum.shamir import SHARE_BYTES
 from layers.logic.secure_sum.slots import by_client, listed, numbers_in, of_clients, rows_in
@@ -117,7 +117,7 @@ class End(Protocol):
     def share(self, roster: Roster) -> tuple[bytes, list[int]]:
         """Return what is sealed for each neighbour, and those that get nothing."""
 
-    def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
+    def receive(self, boxes: Mapping[int, bytes]) -> list[int]:
         """Take what neighbours have sealed; return those that it cannot read."""
 
     def masked(self, words: np.ndarray, task: bytes) -> np.ndarray:
@@ -146,7 +146,7 @@ class Unmasked(End):
     def share(self, roster: Roster) -> tuple[bytes, list[int]]:
         return bytes(roster.degree.neighbours * SEALED_BYTES), []
 
-    def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
+    def receive(self, boxes: Mapping[int, bytes]) -> list[int]:
         return []
 
     def masked(self, words: np.ndarray, task: bytes) -> np.ndarray:
@@ -357,7 +357,7 @@ class MaskedSum(Hook):
                 sealed = zip(around, boxes, strict=True)
                 self._boxes[client] = {one: box for one, box in sealed if one not in refused}
             for client, number in refusals.items():
-                if 2 * number >= len(self._around(client)):
+                if 2 * number > len(self._around(client)):
                     self._out.setdefault(client, REFUSED)
             for client in self._out:
                 self._boxes.pop(client, None)

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from layers.logic.secure_sum.keys import KEY_BYTES, START, mask, public_of
+from layers.logic.secure_sum.keys import KEY_BYTES, START, mask, pair_key, public_of
 from layers.logic.secure_sum.peer import add_pair_mask
 from layers.logic.secure_sum.roster import COMMITMENT, MASKING, Roster, commitment_to
 from layers.logic.secure_sum.shamir import SHARE_BYTES, secret_of
@@ -123,5 +123,6 @@ class Opening:
                 continue
             for other in self.survivors.intersection(self.edges[client]):
                 # The survivor has counted the opposite of what this client would have counted.
-                add_pair_mask(total, self.roster, client, secret, other, task)
+                key = pair_key(secret, self.roster.key(other, MASKING))
+                add_pair_mask(total, key, client, other, task)
         return total

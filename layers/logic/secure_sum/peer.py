@@ -10,23 +10,27 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from cryptography.exceptions import InvalidSignature, InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from layers.logic.core.hook import Identity
 from layers.logic.secure_sum.graph import Trust
 from layers.logic.secure_sum.keys import (
     KEY_BYTES,
-    PAIR_MASK,
     START,
+    TAG_BYTES,
     agreed,
     derived,
+    is_signed,
     mask,
+    pair_key,
     public_of,
+    sealed,
+    signed,
+    unsealed,
+    verifying_key,
 )
 from layers.logic.secure_sum.roster import (
     MASKING,
@@ -41,8 +45,7 @@ from layers.logic.secure_sum.roster import (
 from layers.logic.secure_sum.shamir import PRIME, SHARE_BYTES, shares
 
 T = TypeVar("T")
-SIGNATURE_BYTES = 64
-SEALED_BYTES = 2 * SHARE_BYTES + 16
+SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 """Of what one client seals for another: a share of each secret, and the tag."""
 
 
@@ -72,15 +75,14 @@ class Peer:
     ) -> None:
         self.round, self._client, self._server = round, client, server
         self._identity, self._secret_bytes = identity, secret_bytes
-        self._masking, self._sealing, signing, self._seed = (
+        self._masking, self._sealing, self._signing, self._seed = (
             secret_bytes(KEY_BYTES) for _ in range(4)
         )
-        self._signing = Ed25519PrivateKey.from_private_bytes(signing)
         self.public = b"".join(
             [
                 public_of(self._masking),
                 public_of(self._sealing),
-                self._signing.public_key().public_bytes_raw(),
+                verifying_key(self._signing),
                 commitment_to(self._seed),
             ]
         )
@@ -88,6 +90,7 @@ class Peer:
         if identity is not None:
             self.proof = identity.sign(published(round, client, self.public))
         self._taken: dict[str, tuple[object, Any]] = {}  # the steps, each with values and result
+        self._keys: dict[int, tuple[bytes, bytes]] = {}  # of boxes and masks, by neighbour
         self._known: dict[int, tuple[bytes, bytes]] = {}  # shares of both secrets, by neighbour
 
     def share(self, roster: Roster) -> tuple[bytes, list[int]]:
@@ -95,7 +98,7 @@ class Peer:
 
         Returns:
             `SEALED_BYTES` for each neighbour, ascending, zero for one that gets none; and the
-            neighbours whose keys are not signed as they must be.
+            neighbours whose keys are not signed as they must be, or no keys.
 
         Raises:
             SumRefused: the roster is not for this client, or too few neighbours are who they say.
@@ -107,31 +110,36 @@ class Peer:
             raise SumRefused(f"the server lists other keys than those of client {self._client}")
         self._roster = roster
         around = roster.neighbours[self._client]
-        refused = self._refused(around)
+        self._keys = self._keys_with(around)
+        refused = [one for one in around if one not in self._keys]
         self._check_number(len(around) - len(refused), "have signed their keys")
         places = [roster.places[one] for one in around]
         parts = [self._parts(secret, places) for secret in (self._masking, self._seed)]
-        sealed = [
+        boxes = [
             bytes(SEALED_BYTES)
             if other in refused
-            else self._box(other).encrypt(*self._label(self._client, other, b"".join(both)))
+            else sealed(
+                self._keys[other][0], nonce(self._client), b"".join(both), self._label(other)
+            )
             for other, *both in zip(around, *parts, strict=True)
         ]
-        self._trusted = frozenset(around) - frozenset(refused)
-        return b"".join(sealed), refused
+        return b"".join(boxes), refused
 
-    def _refused(self, around: Sequence[int]) -> list[int]:
-        """Return the neighbours that have not signed their keys with their certificates."""
-        if self._identity is None or self._server == "honest":
-            return []
-        refused = []
+    def _keys_with(self, around: Sequence[int]) -> dict[int, tuple[bytes, bytes]]:
+        """Return the keys of boxes and masks with each neighbour, of those whose own are right.
+
+        They must have signed their keys with their certificates, and the keys must be some.
+        """
+        found = {}
         for client in around:
             content = published(self.round, client, self._roster.public[client])
-            try:
-                self._identity.verify(client, self._roster.proofs[client], content)
-            except ValueError:
-                refused.append(client)
-        return refused
+            with suppress(ValueError):
+                if self._identity is not None and self._server == "malicious":
+                    self._identity.verify(client, self._roster.proofs[client], content)
+                sealing = agreed(self._sealing, self._roster.key(client, SEALING))
+                masking = pair_key(self._masking, self._roster.key(client, MASKING))
+                found[client] = derived(sealing, b"fedmx shares"), masking
+        return found
 
     def _parts(self, secret: bytes, places: Sequence[int]) -> list[bytes]:
         """Return the share of a secret at each place, with coefficients that nobody can know."""
@@ -143,33 +151,26 @@ class Peer:
         made = shares(int.from_bytes(secret, "little"), coefficients, places)
         return [one.to_bytes(SHARE_BYTES, "little") for one in made]
 
-    def _box(self, other: int) -> ChaCha20Poly1305:
-        """Return what seals for a neighbour, and opens what it has sealed."""
-        common = agreed(self._sealing, self._roster.key(other, SEALING))
-        return ChaCha20Poly1305(derived(common, b"fedmx shares"))
+    def _label(self, receiver: int) -> bytes:
+        """Return what both ends must agree on: whom it is for, and the same roster."""
+        return self._roster.digest + receiver.to_bytes(8, "big")
 
-    def _label(self, sender: int, receiver: int, content: bytes) -> tuple[bytes, bytes, bytes]:
-        """Return nonce, content and the label that both ends must agree on: the same roster."""
-        nonce = sender.to_bytes(12, "big")  # the key is of this round and pair alone
-        return nonce, content, self._roster.digest + receiver.to_bytes(8, "big")
-
-    def receive(self, sealed: Mapping[int, bytes]) -> list[int]:
+    def receive(self, boxes: Mapping[int, bytes]) -> list[int]:
         """Take what neighbours have sealed for this client; return those that it cannot read.
 
         Raises:
             SumRefused: too few can be read, so that the others could not open this client's masks.
         """
-        content = tuple(sorted(sealed.items()))
-        return self._once("boxes", content, lambda: self._receive(sealed))
+        content = tuple(sorted(boxes.items()))
+        return self._once("boxes", content, lambda: self._receive(boxes))
 
-    def _receive(self, sealed: Mapping[int, bytes]) -> list[int]:
+    def _receive(self, boxes: Mapping[int, bytes]) -> list[int]:
         known, unreadable = {}, []
-        for other, box in sorted(sealed.items()):
-            if other not in self._trusted:
+        for other, box in sorted(boxes.items()):
+            if other not in self._keys:
                 raise SumRefused(f"shares of client {other}, which is not a neighbour")
-            try:
-                both = self._box(other).decrypt(*self._label(other, self._client, box))
-            except (InvalidTag, ValueError):
+            both = unsealed(self._keys[other][0], nonce(other), box, self._label(self._client))
+            if both is None:
                 unreadable.append(other)
                 continue
             known[other] = both[:SHARE_BYTES], both[SHARE_BYTES:]
@@ -192,7 +193,7 @@ class Peer:
         self._once("words", hashlib.sha256(task + words.tobytes()).digest(), lambda: None)
         total: np.ndarray = words + mask(self._seed, words.size)
         for other in self._known:
-            add_pair_mask(total, self._roster, self._client, self._masking, other, task)
+            add_pair_mask(total, self._keys[other][1], self._client, other, task)
         return total
 
     def confirm(self, survivors: Sequence[int]) -> bytes:
@@ -205,7 +206,7 @@ class Peer:
 
     def _confirm(self, survivors: Sequence[int]) -> bytes:
         self._check(survivors)
-        return self._signing.sign(list_of_survivors(self._roster, survivors))
+        return signed(self._signing, list_of_survivors(self._roster, survivors))
 
     def open(self, survivors: Sequence[int], signatures: Mapping[int, bytes]) -> bytes:
         """Return a share of each neighbour, of either secret and never of both.
@@ -247,12 +248,8 @@ class Peer:
     def _check_signed(self, survivors: Sequence[int], signatures: Mapping[int, bytes]) -> None:
         content, valid = list_of_survivors(self._roster, survivors), 0
         for other in self._known:
-            key = Ed25519PublicKey.from_public_bytes(self._roster.key(other, SIGNING))
-            try:
-                key.verify(signatures.get(other, b""), content)
-            except InvalidSignature:
-                continue
-            valid += 1
+            key = self._roster.key(other, SIGNING)
+            valid += is_signed(key, signatures.get(other, b""), content)
         self._check_number(valid, "have signed the same list of survivors")
 
     def _once(self, step: str, given: object, take: Callable[[], T]) -> T:
@@ -269,20 +266,23 @@ class Peer:
         return cast(T, result)
 
 
+def nonce(sender: int) -> bytes:
+    """Return the nonce of what a client seals: the key is of one pair, which seals twice."""
+    return sender.to_bytes(12, "big")
+
+
 def add_pair_mask(
-    total: np.ndarray, roster: Roster, client: int, masking: bytes, other: int, task: bytes = START
+    total: np.ndarray, key: bytes, client: int, other: int, task: bytes = START
 ) -> None:
     """Add the mask that a client has in common with another one, as the client counts it.
 
     Args:
         total: uint32 (m,), changed in place.
-        roster: the clients with their keys.
-        client: whose masking key `masking` is.
-        masking: the private key.
-        other: the other client.
+        key: their key.
+        client: the client.
+        other: the other one.
         task: as in `Peer.masked`.
     """
-    key = derived(agreed(masking, roster.key(other, MASKING)), PAIR_MASK)
     words = mask(key, total.size, start=task)
     if client < other:
         total += words

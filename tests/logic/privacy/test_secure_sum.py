@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 
 from layers.logic import (
     Answer,
@@ -39,10 +43,12 @@ from layers.logic.privacy.secure_sum import (
     UNREADABLE,
     MaskedSum,
     SecureSum,
+    _slot_of,
 )
 from layers.logic.round.pipeline import answer_hooks
 from layers.logic.secrets import Secret
 from layers.logic.secure_sum.peer import Peer
+from layers.logic.secure_sum.roster import Roster
 from layers.logic.secure_sum.whole_numbers import dequantised, quantised
 from layers.logic.selectors.power_of_choice import PowerOfChoice
 from layers.logic.selectors.uniform import Uniform
@@ -61,8 +67,8 @@ CLIENTS = bowls(NUMBER, noise=0.2)
 EVERYBODY = tuple(range(NUMBER))
 KEY = "0:MaskedSum"
 OTHERS = "other keys than those"
-KEYS, SHARES, CONFIRMING, OPENING = range(1, 5)
-"""The numbers of the questions of a round."""
+TASK, KEYS, SHARES, CONFIRMING, OPENING = range(5)
+"""The steps of a round: the task, and the numbers of its questions."""
 
 
 def private(preset: Preset | None = None, deadline_s: float | None = None, **settings):
@@ -538,3 +544,70 @@ def test_no_secret_is_in_the_memory_that_a_client_writes() -> None:
         kept = ledger.tree()["within"]
         for memory in (kept["before"], kept["after"]):
             assert memory == {"clients": NUMBER, "most": max(one.n for one in CLIENTS.values())}
+
+
+ANY = st.one_of(
+    st.none(),
+    st.integers(-(2**63), 2**63 - 1),
+    st.binary(max_size=300),
+    st.text(max_size=5),
+    st.lists(st.integers(-2, NUMBER + 1), max_size=9).map(lambda one: np.array(one, np.int64)),
+    st.lists(st.floats(), max_size=3).map(np.array),
+)
+ENTRIES = {
+    KEYS: ("public", "proof"),
+    SHARES: ("sealed", "refused"),
+    CONFIRMING: ("signature",),
+    OPENING: ("told",),
+    TASK: ("words", "unreadable", "task"),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@drawn(st.sampled_from([(step, name) for step in ENTRIES for name in ENTRIES[step]]), ANY)
+def test_whatever_one_client_sends_the_others_sum_is_that_of_those_that_are_accepted(
+    at, value
+) -> None:
+    step, name = at
+    forged = {"forge_answer": forged_answers(step, 2, **{name: value})}
+    if step == TASK:
+        forged = {"forge": words(lambda slot: {**slot, name: value})}
+    state, report, _ = a_round(True, **forged)
+    accepted = report.of("accepted")
+    assert set(accepted) >= set(EVERYBODY) - {2}
+    of = accepted if step == KEYS else EVERYBODY
+    start = np.array([0.5, -1.0, 0.25], np.float32)
+    np.testing.assert_array_equal(state.weights, start + mean_of(accepted, of=of))
+
+
+@settings(max_examples=100, deadline=None)
+@drawn(
+    st.sampled_from([SHARES, CONFIRMING, OPENING]),
+    st.dictionaries(
+        st.sampled_from(
+            ["clients", "public", "proofs", "lengths", "most", "survivors", "signers", "signatures"]
+        ),
+        ANY,
+        min_size=1,
+    ),
+)
+def test_whatever_a_server_asks_a_client_answers_or_refuses_with_a_reason(step, values) -> None:
+    process, logic = Process(), private()
+
+    def asked(name, number, slot, memory):
+        question = Question(name, round=1, slots={KEY: slot}, number=number)
+        return answer_hooks(0, question, logic, memory, None, process).slots[KEY]
+
+    memory: dict = {}
+    peers = {client: Peer(client, 1, "malicious") for client in range(1, 5)}
+    own = asked("hooks cohort", 1, {}, memory)
+    public = {0: own["public"], **{client: peer.public for client, peer in peers.items()}}
+    roster = Roster(1, "malicious", public, dict.fromkeys(public, b""), 10)
+    slot = _slot_of(roster)
+    with suppress(LogicError):
+        if step == SHARES:
+            asked("hooks cohort", 2, {**slot, **values}, memory)
+        else:
+            asked("hooks cohort", 2, slot, memory)
+            number = 1 if step == CONFIRMING else 2
+            asked("hooks returned", number, {"survivors": np.arange(5), **values}, memory)

@@ -250,6 +250,16 @@ def test_a_neighbour_whose_keys_are_not_signed_gets_no_shares() -> None:
     )
 
 
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_neighbour_whose_key_is_none_gets_no_shares(which) -> None:
+    one = a_sum()
+    public = one.peers[3].public
+    start = 32 * which
+    one.peers[3].public = public[:start] + bytes(32) + public[start + 32 :]
+    _, refused = one.peers[0].share(one.roster)
+    assert refused == [3]
+
+
 def test_with_too_few_signed_keys_a_client_shares_with_nobody() -> None:
     identities = {client: Signed(0) for client in range(6)}
     one = Sum(peers(range(6), identities=identities))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from layers.logic.errors import LogicError
 from layers.logic.secure_sum.graph import Degree, degree_for, neighbours_on_ring, sparse_degree
-from layers.logic.secure_sum.keys import PAIR_MASK, agreed, derived, mask, public_of
+from layers.logic.secure_sum.keys import PAIR_MASK, agreed, derived, mask, pair_key, public_of
 from layers.logic.secure_sum.shamir import PRIME, secret_of, shares, value_at
 from layers.logic.secure_sum.whole_numbers import (
     dequantised,
@@ -48,6 +48,7 @@ def test_two_clients_agree_on_the_key_of_their_mask() -> None:
     assert common == agreed(b, public_of(a)) == bytes_of(row["x25519"])
     assert row["pair_key_hkdf"]["info"] == PAIR_MASK.hex()
     assert derived(common, PAIR_MASK).hex() == row["pair_key_hkdf"]["key"]
+    assert pair_key(a, public_of(b)).hex() == row["pair_key_hkdf"]["key"]
 
 
 def test_shares_tell_the_secret_and_one_too_few_tell_another() -> None:
