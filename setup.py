@@ -61,6 +61,7 @@ setup(
     package_data={
         "": ["py.typed", "*.pyi", "*.html", "*.css", "*.js", "*.svg", "*.yaml", "*.json"],
         "fedmx.new": ["templates/*/*.template"],
+        "fedmx.federation": ["templates/*.template"],
     },
     python_requires=">=3.10,<3.14",
     install_requires=[

@@ -17,7 +17,7 @@ from fedmx.errors import FedmxError
 if TYPE_CHECKING:
     from layers.network import ClientTLS
 
-app = typer.Typer(help="Serve a federation, in which sites stay and experiments come and go.")
+app = typer.Typer(help="Serve a federation: sites stay, experiments come and go.")
 
 To = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", help="The address of the federation.")
@@ -162,7 +162,10 @@ def fetch(
     certificates: Certificates,
     name: As = "operator",
 ) -> None:
-    """Receive the run folder of a job that is over; what was interrupted goes on."""
+    """Receive the run folder of a job that is over.
+
+    A transfer that was interrupted goes on where it ended.
+    """
     from fedmx.federation.operator import connected
 
     archives = folder.parent / ".fetched"
