@@ -98,7 +98,7 @@ def startup_kit(
         ),
     ] = False,
 ) -> None:
-    """Write the startup kit of a federation's site: one archive for its machine."""
+    """Write the startup kit of a site: one archive for its machine."""
     from fedmx.federation.kit import write_kit
 
     path = write_kit(folder, site, address, request=request)

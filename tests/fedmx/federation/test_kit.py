@@ -16,12 +16,13 @@ import yaml
 from fedmx.client.policy import Policy
 from fedmx.errors import FedmxError
 from fedmx.federation.kit import write_kit
-from layers.network import Listener, NetworkError, ServerTLS, make_server_certificate
+from layers.network import Listener, NetworkError, ServerTLS, make_ca, make_server_certificate
 from layers.network.enrolment import request_client, sign_client
 from tests.examples.free_port import free_port
 from tests.fedmx.fork_server import write_program
 from tests.fedmx.standing import Standing, experiment
 from tests.network.conftest import Certificates
+from tests.network.connect_proxy import ConnectProxy
 from tests.network.test_certificates import valid_on
 from tests.network.wire_messages import CODEC
 
@@ -67,16 +68,22 @@ def checked(kit: Path, program: Path, **variables: str) -> tuple[int, dict[str, 
     return done.returncode, {about: text for state, about, text in lines if state == "WRONG"}
 
 
-def test_a_site_connects_and_takes_part_with_its_kit_alone(tmp_path: Path, program: Path) -> None:
-    with Standing(tmp_path) as standing:
+def test_a_site_takes_part_with_its_kit_alone_or_by_a_proxy(tmp_path: Path, program: Path) -> None:
+    far = "fl.example.org:443"
+    make_ca(tmp_path / "pki")
+    make_server_certificate(tmp_path / "pki", ["127.0.0.1", "fl.example.org"])
+    with Standing(tmp_path) as standing, ConnectProxy({}) as proxy:
         standing.serve()
+        proxy.names = {far: standing.address}
         pki = standing.certificates
         kits = [unpacked(pki, "bonn", standing.address, tmp_path / "a")]
-        kits.append(unpacked(pki, "ulm", standing.address, tmp_path / "b", request=True))
+        kits.append(unpacked(pki, "ulm", far, tmp_path / "b", request=True))
         assert {one.name for one in (kits[1] / "certs").iterdir()} == {"ca.pem"}
         asked = request_client(kits[1] / "certs", "ulm")
         shutil.copy(sign_client(pki.folder, asked.request, "ulm").certificate, kits[1] / "certs")
+        assert checked(kits[1], program, HTTPS_PROXY=f"http://{proxy.address}") == (0, {})
         environment = {"PATH": "/usr/bin:/bin", "FEDMX": str(program), "HOME": str(tmp_path)}
+        environment["HTTPS_PROXY"] = f"http://{proxy.address}"
         sites = []
         for kit in kits:
             with (kit / "log").open("wb") as log:
@@ -171,6 +178,9 @@ def test_check_says_what_is_wrong_on_the_way_and_there(
     assert "cannot be reached" in wrong_at(closed)["port"]
     assert "unknown" in wrong_at("nowhere.invalid:7070")["name"]
     assert closed in wrong_at("127.0.0.1:7070", HTTPS_PROXY=f"http://{closed}")["proxy"]
+    with ConnectProxy({}, b"HTTP/1.1 403 Forbidden\r\n\r\n") as proxy:
+        found = wrong_at("fl.example.org:443", HTTPS_PROXY=f"http://{proxy.address}")
+        assert "403" in found["proxy"]
     other = make_server_certificate(pki.folder, ["fl.example.org"], file_name="other")
     named = ServerTLS(other.certificate, other.key, pki.server.ca)
     strangers = Certificates(tmp_path / "strangers").server
