@@ -66,6 +66,9 @@ class Asker:
 class ForkServer(Asker):
     """A fork server for processes of one environment; they end with it, or with this process.
 
+    Where this process has that environment and may fork, it imports the modules itself, and the
+    fork server is a copy of it: both share their memory. Otherwise Python starts anew.
+
     Args:
         modules: what it imports first.
         environment: of its processes.
@@ -75,14 +78,34 @@ class ForkServer(Asker):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(ours)
         self._told = False
+        self._wait: Callable[[], int]
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "fedmx.fork_server", str(theirs.fileno()), *modules],
-                env=environment,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
+            if dict(environment) != dict(os.environ) or not self._fork(theirs, modules):
+                words = [str(theirs.fileno()), *modules]
+                self._wait = subprocess.Popen(
+                    [sys.executable, "-m", "fedmx.fork_server", *words],
+                    env=environment,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                ).wait
+
+    def _fork(self, theirs: socket.socket, modules: Sequence[str]) -> bool:
+        """Fork the fork server from this process; return whether that was possible."""
+        if why_unsafe() is not None:
+            return False
+        import_all(modules)
+        if why_unsafe() is not None:
+            return False
+        pid = os.fork()
+        if pid == 0:
+            self._socket.close()
+            for number in (signal.SIGTERM, signal.SIGALRM):
+                signal.signal(number, signal.SIG_DFL)
+            serve(theirs)
+            os._exit(0)
+        self._wait = lambda: os.waitpid(pid, 0)[1]
+        return True
 
     def popen(
         self, module: str, words: Sequence[str], files: Sequence[int], passed: Sequence[int] = ()
@@ -105,7 +128,7 @@ class ForkServer(Asker):
     def close(self) -> None:
         """End its processes by SIGTERM, and wait for them."""
         self._socket.close()
-        self._process.wait()
+        self._wait()
 
     def __enter__(self) -> ForkServer:
         return self
@@ -201,12 +224,20 @@ def reply(connection: socket.socket, request: Mapping[str, Any], found: Any) -> 
         connection.send(json.dumps([request.get("number"), found]).encode())
 
 
+def import_all(modules: Sequence[str]) -> None:
+    """Import modules; what is not installed is left out, since processes say what they miss."""
+    for name in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
 def serve(connection: socket.socket) -> None:
     """Start processes as they are asked for, until nobody can ask; then end them.
 
     Args:
         connection: to the one who asks.
     """
+    gc.freeze()
     unsafe, children = why_unsafe(), Children()
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all
     while True:
@@ -306,9 +337,6 @@ def _open_streams() -> None:
 
 if __name__ == "__main__":
     with socket.socket(fileno=int(sys.argv[1])) as asking:
-        for name in sys.argv[2:]:
-            with contextlib.suppress(ImportError):  # its processes say what is missing
-                importlib.import_module(name)
-        gc.freeze()
+        import_all(sys.argv[2:])
         serve(asking)
     os._exit(0)

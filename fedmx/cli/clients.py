@@ -43,12 +43,16 @@ def clients(
         ),
     ] = None,
     insecure: Insecure = False,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Stay at a federation, as the sites client-0 to N - 1.")
+    ] = False,
 ) -> None:
     """Take part in a run as N clients, all of them on this machine.
 
     Each client is a process of its own, as `fedmx client` starts it: client I uses part I of N of
     the data, the certificate client-I.pem, and writes to client-I.log.
     """
+    os.environ["OMP_NUM_THREADS"] = "1"  # before the imports that read it
     from fedmx.components.engines import MODULES, MXNET
     from fedmx.fork_server import COMMAND, ForkServer
 
@@ -59,10 +63,9 @@ def clients(
     folder.mkdir(parents=True, exist_ok=True)
     given = ["--insecure"] if insecure else []
     given += [word for name in module or () for word in ("--module", name)]
-    given += ["--memory", str(folder / "memory")]
+    given += ["--stay"] if stay else []
     imported = [*COMMAND, "fedmx.deployment.join", *MODULES[MXNET]]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with ForkServer(imported, environment) as server:
+    with ForkServer(imported, dict(os.environ)) as server:
         try:
             code = _run(server, count, address, certificates, folder, given)
         except KeyboardInterrupt:
@@ -83,7 +86,9 @@ def _run(
     """Start the clients and wait for them; return the first exit code that is not 0."""
     running = {}
     for number in range(count):
-        words = ["client", address, "--partition", f"{number}/{count}", *given]
+        memory = folder / "memory" / f"{number}" if "--stay" in given else folder / "memory"
+        words = ["client", address, "--memory", str(memory), *given]
+        words += [] if "--stay" in given else ["--partition", f"{number}/{count}"]
         if certificates is not None:
             files = {"ca": "ca.pem", "cert": f"client-{number}.pem", "key": f"client-{number}.key"}
             for option, file in files.items():

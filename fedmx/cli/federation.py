@@ -56,6 +56,7 @@ def serve(
     module: Modules = None,
 ) -> None:
     """Keep a queue of jobs, and run them at the sites that stay."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # before the imports that read it
     from fedmx.components.engines import MODULES, MXNET
     from fedmx.federation.server import Federation, Options
     from fedmx.fork_server import COMMAND, ForkServer
@@ -71,12 +72,11 @@ def serve(
         at_once=at_once,
     )
     begin_log()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     imported = [*COMMAND, "fedmx.deployment.serve", *MODULES[MXNET]]
     try:
         with (
+            ForkServer(imported, dict(os.environ)) as processes,
             LogLines(),
-            ForkServer(imported, environment) as processes,
             Federation(folder.resolve(), options, processes) as federation,
         ):
             federation.run()
@@ -138,6 +138,10 @@ def jobs(
         taking_part = ", ".join(one["sites"])
         table.add_row(one["id"], one["name"], state, taking_part, one["operator"], one["submitted"])
     show_table(table)
+    for one in found["jobs"]:
+        for site, reply in one["replies"].items():
+            if reply != "accepted":
+                typer.echo(f"  {one['id']}  {site} {reply}")
     table = Table("site", "state", "fedmx", "data", box=None)
     for one in sites:
         state = f"in job {one['job']}" if one["job"] else "free" if one["address"] else "away"
@@ -223,6 +227,7 @@ def stay(
     Raises:
         FedmxError: an option is wrong, or the federation refuses this site.
     """
+    os.environ["OMP_NUM_THREADS"] = "1"  # before the imports that read it
     from fedmx.components.engines import MODULES, MXNET
     from fedmx.federation.site import SiteOptions, StayingSite
     from fedmx.fork_server import COMMAND, ForkServer
@@ -245,11 +250,10 @@ def stay(
     )
     begin_log()
     imported = [*COMMAND, "fedmx.deployment.join", *MODULES[MXNET]]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     try:
         with (
+            ForkServer(imported, dict(os.environ)) as processes,
             LogLines(),
-            ForkServer(imported, environment) as processes,
             StayingSite(options, processes) as site,
         ):
             site.run()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import socket
 import uuid
+from functools import partial
 from pathlib import Path
 
 
@@ -30,6 +31,7 @@ def serve(folder: Path, descriptor: int) -> None:
     from fedmx.run import RunFolder
     from fedmx.run.durable import read_document
     from fedmx.run.folder import kept_start
+    from fedmx.server.survey import normalised
 
     facts = read_document(folder / "process.json").values
     overrides = [f"network.tls.{key}={json.dumps(path)}" for key, path in facts["tls"].items()]
@@ -48,9 +50,11 @@ def serve(folder: Path, descriptor: int) -> None:
         run_deployed(server, run)
         return
     path = folder / "experiment.yaml"
-    experiment = Experiment.read(path, [*overrides, f"clients={len(sites)}"])
+    experiment = Experiment.read(path, overrides)
     experiment = permitted(experiment, facts["modules"], False)
-    assembly = Assembly(experiment)
+    # Clients are asked for statistics in a run of its own, before that of the job.
+    asking = partial(served, run=uuid.uuid4().hex, sites=sites, taking=taking.dup())
+    assembly = normalised(Assembly(experiment), asking)
     name = uuid.uuid4().hex
     server = served(assembly, name, sites=sites, taking=taking)
     address = str(facts["address"])
@@ -79,7 +83,7 @@ def take_part(words: str) -> None:
     joined = join(
         given["address"],
         given["client"],
-        OwnPart(local=None if policy is None else policy.local, modules=tuple(given["modules"])),
+        OwnPart(local={} if policy is None else policy.local, modules=tuple(given["modules"])),
         name=given["name"],
         tls=ClientTLS(certificate, key, ca, given["protocol"]),
         memory=Path(given["memory"]),

@@ -47,9 +47,10 @@ class Policy(Section):
     """The most that all runs together spend, by `privacy: {name: local}`."""
     delta: Share = 1e-5
     """The delta at which `epsilon` counts."""
-    data: Names | dict[str, Path] | None = None
-    """Names of the data sets (`compute.data`); or of this machine's own files, by the names that
-    `compute.data.local` has for them, and then no other data."""
+    data: Names | dict[str, Path | None] | None = None
+    """Names of the data sets (`compute.data`). As a mapping, a name with a file is one of this
+    machine's own, which an experiment names by `compute.data.local`; a name with null is that of a
+    data set."""
     modules: Names | None = None
     """Modules of this machine that an experiment may name, with their submodules."""
     rounds: Count | None = None
@@ -87,13 +88,14 @@ class Policy(Section):
             found = cls.model_validate(tree, context={"source": source})
         except ValidationError as error:
             raise experiment_error(error, cls, source) from None
-        if path is None or found.local is None:
+        if path is None or not found.local:
             return found
+        assert isinstance(found.data, dict)
         local = {name: (path.parent / file).resolve() for name, file in found.local.items()}
         for name, file in local.items():
             if not file.is_file():
                 raise FedmxError(f"{path}: data.{name}: there is no file {file}")
-        return found.model_copy(update={"data": local})
+        return found.model_copy(update={"data": {**found.data, **local}})
 
     def check(self, experiment: Experiment) -> None:
         """Check an experiment, without an import of what it names, but for what it spends.
@@ -104,10 +106,11 @@ class Policy(Section):
         name, data = experiment.name, experiment.compute.data.name
         if self.experiments is not None and not {name, experiment.digest()} & {*self.experiments}:
             raise refused("experiments", f"the experiment {shown(name)} is not listed")
-        if self.local is not None:
-            data = experiment.compute.data.settings.get("local") or f"{data}, which is not local"
-        if self.data is not None and data not in self.data:
-            raise refused("data", f"the data set {shown(data)} is not listed")
+        own = experiment.compute.data.settings.get("local")
+        if self.data is not None:
+            listed = data in self.data and data not in self.local
+            if not (own in self.local if own is not None else listed):
+                raise refused("data", f"the data set {shown(own or data)} is not listed")
         if self.rounds is not None and experiment.rounds > self.rounds:
             raise refused("rounds", f"the experiment has {experiment.rounds}, not {self.rounds}")
         for code in named_code(experiment.components):
@@ -143,9 +146,10 @@ class Policy(Section):
             raise refused("statistics", text)
 
     @property
-    def local(self) -> dict[str, Path] | None:
-        """The files of this machine by their local names; None: the policy names none."""
-        return self.data if isinstance(self.data, dict) else None
+    def local(self) -> dict[str, Path]:
+        """The files of this machine, by their local names."""
+        found = self.data if isinstance(self.data, dict) else {}
+        return {name: path for name, path in found.items() if path is not None}
 
     def is_open(self, now: time | None = None) -> bool:
         """Return whether a time of the day is within `hours`.

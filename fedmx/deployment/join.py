@@ -32,8 +32,7 @@ class OwnPart:
 
     Attributes:
         data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
-        local: files by their local names, for an experiment that names its data so; None: it
-            does not matter what an experiment calls its data.
+        local: files by their local names, for an experiment that names its data so.
         part: (i, n), as `--partition i/n` gives it. With `data`, the client uses the i-th of n
             parts of it; without, the experiment must have n clients. None: all of `data`, and
             any number of clients.
@@ -43,7 +42,7 @@ class OwnPart:
     """
 
     data: Path | None = None
-    local: Mapping[str, Path] | None = None
+    local: Mapping[str, Path] = field(default_factory=dict)
     part: tuple[int, int] | None = None
     modules: Collection[str] = ()
     folder: Path | None = None
@@ -90,7 +89,7 @@ class OwnPart:
             FedmxError: there is no such file here.
         """
         name = experiment.compute.data.settings.get("local")
-        if self.local is None or not isinstance(name, str):
+        if not isinstance(name, str) or self.data is not None:
             return self.data
         if name not in self.local:
             raise FedmxError(f"compute.data.local: there are no data {shown(name)} here")

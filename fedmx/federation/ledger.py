@@ -66,6 +66,7 @@ class Ledger:
 
     Attributes:
         jobs: all jobs by name, in the order in which they came.
+        open: those that are not over.
         removed: the sites that may not take part, with the reasons.
 
     Raises:
@@ -77,6 +78,7 @@ class Ledger:
         self._lines = JsonLines(self._path)
         self._link = START
         self.jobs: dict[str, Job] = {}
+        self.open: dict[str, Job] = {}
         self.removed: dict[str, str] = {}
         if self._path.exists():
             for number, line in enumerate(self._lines.slots(), 1):
@@ -117,7 +119,7 @@ class Ledger:
     def _take(self, line: Mapping[str, Any]) -> None:
         match line["what"]:
             case "submit":
-                self.jobs[line["job"]] = Job(
+                self.jobs[line["job"]] = self.open[line["job"]] = Job(
                     line["job"],
                     line["name"],
                     line["digest"],
@@ -129,15 +131,20 @@ class Ledger:
                 job = self.jobs[line["job"]]
                 job.state, job.sites, job.began = "running", tuple(line["sites"]), line["time"]
             case "end":
-                job = self.jobs[line["job"]]
+                job = self.open.pop(line["job"])
                 job.state, job.reason, job.ended = line["state"], line["reason"], line["time"]
             case "reply":
                 job = self.jobs[line["job"]]
-                job.replies[line["who"]] = f"{line['reply']}: {line['reason']}".removesuffix(": ")
+                job.replies[line["who"]] = told(line["reply"], line["reason"])
             case "remove":
                 self.removed[line["site"]] = line["reason"]
             case "add":
                 self.removed.pop(line["site"], None)
+
+
+def told(reply: str, reason: str) -> str:
+    """Return what a site said to an offer, as a job has it."""
+    return f"{reply}: {reason}".removesuffix(": ")
 
 
 def _linked(before: str, line: Mapping[str, Any]) -> str:

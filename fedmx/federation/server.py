@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -14,9 +15,20 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.certificate_log import log_certificates
+from fedmx.deployment.operator_socket import ask
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
-from fedmx.federation.ledger import CANCELLED, DONE, FAILED, OVER, QUEUED, RUNNING, Job, Ledger
+from fedmx.federation.ledger import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    OVER,
+    QUEUED,
+    RUNNING,
+    Job,
+    Ledger,
+    told,
+)
 from fedmx.federation.messages import (
     ACCEPTED,
     CODEC,
@@ -53,15 +65,20 @@ from layers.network import (
     ServerTLS,
 )
 from layers.network.handed import pair
+from layers.network.limits import check_identity
 
 log = Log("fedmx.federation")
 
 OPERATOR, READER = "operator", "reader"
 TICK_S = 0.2
 OFFER_S = 15.0  # for a site's reply, before the offer counts as not answered
+DISK_S = 1.0  # before it is tried again to write
 AGAIN_S = 30.0  # after "not now", before a site is asked again
 MOST_LOG_BYTES = 1 << 20  # of one answer
 SHOWN = 100  # the most jobs in an answer
+LOOKS_AHEAD = 8  # the jobs that wait and are offered; the others wait for them
+MOST_BYTES = 500  # of a text of a site
+MOST_DATA = 100  # names of a site's data
 
 
 @dataclass
@@ -156,6 +173,7 @@ class Federation:
         self._resources = contextlib.ExitStack()
         self._experiments: dict[str, Experiment] = {}
         self._roles: dict[str, str | None] = {}
+        self._stopped = ""  # why the queue waits
         self._nobody, closed = pair()
         closed.close()
         self.listener = Listener(
@@ -186,16 +204,20 @@ class Federation:
     def run(self) -> None:
         """Serve, until an exception such as KeyboardInterrupt ends it."""
         log.info("listening", "listening on {address}", address=self.listener.address)
-        for job in self.ledger.jobs.values():
-            if job.state == RUNNING:
-                self._start_process(job)
         while True:
             event = self.listener.next_event(TICK_S)
-            while event is not None:
-                self._handle(event)
-                event = self.listener.next_event(0.0)
-            self._follow()
-            self._schedule()
+            try:
+                while event is not None:
+                    self._handle(event)
+                    event = self.listener.next_event(0.0)
+                self._follow()
+                self._schedule()
+                self._stopped = ""
+            except RunError as error:  # the disk is full: the queue waits until it is not
+                if str(error) != self._stopped:
+                    log.warning("queue_waits", "{reason}; the queue waits", reason=error)
+                self._stopped = str(error)
+                time.sleep(DISK_S)
 
     # --- jobs --------------------------------------------------------------------------------
 
@@ -214,14 +236,17 @@ class Federation:
 
     def _schedule(self) -> None:
         """Offer the jobs that wait to free sites, and start each that enough sites accept."""
-        for job in self.ledger.jobs.values():
+        for job in self.ledger.open.values():
+            if job.state == RUNNING and job.id not in self.active:
+                self._start_process(job)
+        waiting = (job for job in self.ledger.open.values() if job.state == QUEUED)
+        for job in list(itertools.islice(waiting, LOOKS_AHEAD)):
             if len(self.active) >= self.options.at_once:
                 return
-            if job.state == QUEUED:
-                self._offer(job)
-                chosen = self._chosen(job)
-                if chosen:
-                    self._begin(job, chosen)
+            self._offer(job)
+            chosen = self._chosen(job)
+            if chosen:
+                self._begin(job, chosen)
 
     def _may_take_part(self, job: Job, site: Site) -> bool:
         asked = not job.asked or site.name in job.asked
@@ -289,14 +314,14 @@ class Federation:
             code = active.process.poll()
             if code is None:
                 continue
-            del self.active[name]
-            active.giving.close()
             if active.cancelled:
                 self._end(name, active.cancelled, CANCELLED, "cancelled")
             elif code == 0:
                 self._end(name, "server", DONE, "")
             else:
                 self._end(name, "server", FAILED, last_line(self.job_folder(name) / "log", code))
+            del self.active[name]
+            active.giving.close()
 
     def _end(self, name: str, who: str, state: str, reason: str) -> None:
         self.ledger.add(who, "end", job=name, state=state, reason=reason)
@@ -308,6 +333,12 @@ class Federation:
             if site.job == name:
                 site.job = None
                 self._send(site.name, JobStop(name))
+
+    def leave_out(self, job: Job, site: str) -> None:
+        """Tell the server of a job to ask a site no more."""
+        for run in (self.job_folder(job.id) / "runs").glob("[!.]*"):
+            with contextlib.suppress(FedmxError):  # it has ended
+                ask(run, {"command": "exclude", "client": job.sites.index(site)})
 
     def _route(self, protocol: str) -> socket.socket | None:
         """Return the process that serves a protocol; called in the listener's thread."""
@@ -348,7 +379,8 @@ class Federation:
     def _handle_site(self, site: Site, message: object) -> None:
         site.seen_s = time.time()
         if isinstance(message, Presence):
-            site.version, site.data = message.version, message.data
+            site.version = message.version[:MOST_BYTES]
+            site.data = tuple(one[:MOST_BYTES] for one in message.data[:MOST_DATA])
             log.info(
                 "site_joined",
                 "{site} joined with fedmx {version}",
@@ -359,11 +391,12 @@ class Federation:
         elif isinstance(message, JobReply) and message.reply in REPLIES:
             asked = self.asked.get(message.job, {}).get(site.name)
             if asked is not None and asked.reply is None:
+                job, reason = self.ledger.jobs[message.job], message.reason[:MOST_BYTES]
+                if job.replies.get(site.name) != told(message.reply, reason):
+                    said = {"reply": message.reply, "reason": reason}
+                    self.ledger.add(site.name, "reply", job=job.id, **said)
                 asked.reply = message
-                self.ledger.add(
-                    site.name, "reply", job=message.job, reply=message.reply, reason=message.reason
-                )
-                self._fail_if_refused(self.ledger.jobs[message.job])
+                self._fail_if_refused(job)
         elif isinstance(message, JobEnded):
             if site.job == message.job and message.code:
                 log.warning(
@@ -371,14 +404,14 @@ class Federation:
                     "{site}, job {job}: {reason}",
                     site=site.name,
                     job=message.job,
-                    reason=message.reason,
+                    reason=message.reason[:MOST_BYTES],
                 )
         else:
             self.listener.disconnect(site.name, "a message that a site does not send", final=True)
 
     def _resume_at(self, site: Site, jobs: tuple[str, ...]) -> None:
         """Let a site that is back take part again in the job that it belongs to."""
-        for name in jobs:
+        for name in jobs[:SHOWN]:
             job = self.ledger.jobs.get(name)
             if job is None or job.state != RUNNING or site.name not in job.sites:
                 self._send(site.name, JobStop(name))
@@ -534,7 +567,12 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 
 
 def _remove(federation: Federation, peer: str, order: Order) -> Any:
+    check_identity(order.about)
     federation.ledger.add(peer, "remove", site=order.about, reason=f"by {peer}")
+    for name in federation.active:
+        job = federation.ledger.jobs[name]
+        if order.about in job.sites:
+            federation.leave_out(job, order.about)
     site = federation.sites.get(order.about)
     if site is not None and site.job is not None:
         federation._send(site.name, JobStop(site.job))

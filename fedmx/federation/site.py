@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import time
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ from fedmx.federation.server import last_line
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
 from fedmx.version import __version__
+from layers.compute.errors import ComputeError
+from layers.logic.errors import LogicError
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,
@@ -49,6 +52,7 @@ from layers.network import (
 log = Log("fedmx.site")
 
 TICK_S = 0.2
+JOB = re.compile(r"[0-9]{6,12}")
 COMMAND_S = 30.0  # for the command that says whether the site is available
 
 
@@ -93,6 +97,7 @@ class StayingSite:
         self._policy = Policy() if options.policy is None else Policy.of(options.policy)
         self._running: dict[str, ForkedProcess] = {}
         self._began_s: dict[str, float] = {}
+        (options.folder / "jobs").mkdir(parents=True, exist_ok=True)
         self._network = Connector(options.address, options.name, CODEC, tls=options.tls)
 
     def __enter__(self) -> StayingSite:
@@ -117,7 +122,7 @@ class StayingSite:
             if isinstance(event, Connected):
                 log.info("connected", "connected to {address}", address=self._network.address)
                 jobs = tuple(self._running)
-                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local or ()))))
+                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local))))
             elif isinstance(event, Disconnected):
                 log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
             elif isinstance(event, Retrying):
@@ -136,6 +141,9 @@ class StayingSite:
             self._follow()
 
     def _handle(self, message: object) -> None:
+        job = getattr(message, "job", "")
+        if JOB.fullmatch(job) is None:  # it becomes part of a file name
+            raise FedmxError("the federation names a job by what is not a job's name")
         if isinstance(message, JobOffer):
             reply, reason = self._reply(message)
             log.info(
@@ -147,12 +155,17 @@ class StayingSite:
                 reason=reason,
             )
             self._send(JobReply(message.job, reply, reason))
-        elif isinstance(message, JobStart) and message.job not in self._running:
-            self._start(message)
+            if reply == ACCEPTED:
+                self._accepted_path(job).touch()
+        elif isinstance(message, JobStart) and job not in self._running:
+            if self._accepted_path(job).exists():
+                self._start(message)
+            else:
+                log.warning("job_ignored", "job {job} was not accepted here", job=job)
         elif isinstance(message, JobStop):
-            process = self._running.get(message.job)
-            if process is not None:
-                process.terminate()
+            self._accepted_path(job).unlink(missing_ok=True)
+            if job in self._running:
+                self._running[job].terminate()
 
     def _reply(self, offer: JobOffer) -> tuple[str, str]:
         try:
@@ -165,7 +178,7 @@ class StayingSite:
             self._check_available()
         except Unavailable as error:
             return NOT_NOW, first_line(error)
-        except FedmxError as error:
+        except (FedmxError, ComputeError, LogicError) as error:
             return REFUSED, first_line(error)
         return ACCEPTED, ""
 
@@ -188,8 +201,6 @@ class StayingSite:
 
     def _start(self, start: JobStart) -> None:
         one = self._options
-        logs = one.folder / "jobs"
-        logs.mkdir(parents=True, exist_ok=True)
         given = {
             "address": one.address,
             "name": one.name,
@@ -208,6 +219,10 @@ class StayingSite:
             words = ["job-client", json.dumps(given)]
             self._running[start.job] = self._processes.popen("fedmx", words, files)
             self._began_s[start.job] = time.monotonic()
+
+    def _accepted_path(self, job: str) -> Path:
+        """Return the file that says that a job was accepted; it outlives this process."""
+        return self._options.folder / "jobs" / f"{job}.accepted"
 
     def _log_of(self, job: str) -> Path:
         return self._options.folder / "jobs" / f"{job}.log"
