@@ -7,12 +7,12 @@ from datetime import datetime, timezone
 from typing import Any
 
 from fedmx.federation.ledger import DONE, FAILED, QUEUED, RUNNING
-from fedmx.federation.messages import ACCEPTED
 from fedmx.report.html import Child, Html, card, document, element, join, table
 from fedmx.version import __version__
 
 RELOADED_S = 5
 LATE_S = 60.0  # without news from the server
+_NAMED = 8  # sites in a cell; of more, the number
 _LOOKS = {DONE: "done", FAILED: "failed", RUNNING: "running"}  # classes of the report's style
 
 
@@ -101,7 +101,7 @@ def _job_row(job: Mapping[str, Any], has_report: bool) -> list[Child]:
         job["name"],
         job["operator"],
         join(state, reason),
-        ", ".join(job["sites"]),
+        _names(job["sites"]),
         _moment_of(job["began"]),
         _moment_of(job["ended"]),
         _replies(job),
@@ -110,10 +110,14 @@ def _job_row(job: Mapping[str, Any], has_report: bool) -> list[Child]:
 
 
 def _replies(job: Mapping[str, Any]) -> str:
-    replies = job["replies"]
-    accepted = sum(said == ACCEPTED for said in replies.values())
-    others = [f"{site} {said}" for site, said in replies.items() if said != ACCEPTED]
-    return "; ".join([f"{accepted} accepted"] * bool(accepted) + others)
+    sites: dict[str, list[str]] = {}
+    for site, said in job["replies"].items():
+        sites.setdefault(said, []).append(site)
+    return "; ".join(f"{_names(who)} {said}" for said, who in sites.items())
+
+
+def _names(sites: Sequence[str]) -> str:
+    return ", ".join(sites) if len(sites) <= _NAMED else f"{len(sites)} sites"
 
 
 def _event_row(line: Mapping[str, Any]) -> list[Child]:

@@ -173,6 +173,17 @@ def test_each_text_is_escaped(tmp_path: Path) -> None:
     assert "".join(page.words).count(text) >= 12
 
 
+def test_many_sites_are_counted(tmp_path: Path) -> None:
+    names = [f"site-{number}" for number in range(200)]
+    replies = dict.fromkeys(names, "refused: rounds") | {"bonn": "accepted"}
+    jobs = [
+        vars(Job("000001", "x", "", "anna", "", (), "done", sites=tuple(names), replies=replies))
+    ]
+    (_, row) = Page(page_of(told(tmp_path, jobs=jobs), [], 1.0)).rows["Jobs"]
+    assert "200 sites" in row
+    assert "200 sites refused: rounds; bonn accepted" in row
+
+
 def test_the_page_says_when_the_server_is_silent_or_its_queue_waits(tmp_path: Path) -> None:
     said = "has told nothing"
     assert said not in page_of(told(tmp_path), [], 1.0 + LATE_S)
