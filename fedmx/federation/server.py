@@ -166,6 +166,10 @@ class Federation:
         folder: its ledger, its jobs and their runs.
         options: see `Options`.
         processes: starts the processes of jobs.
+
+    Attributes:
+        publish: is called at each turn, and may show what there is; None: nothing is.
+        stopped: why the queue waits; empty: it does not.
     """
 
     folder: Path
@@ -174,13 +178,14 @@ class Federation:
     sites: dict[str, Site] = field(default_factory=dict)
     active: dict[str, Active] = field(default_factory=dict)
     asked: dict[str, dict[str, Asked]] = field(default_factory=dict)
+    publish: Callable[[Federation], None] | None = None
 
     def __post_init__(self) -> None:
         one = self.options
         self._resources = contextlib.ExitStack()
         self._experiments: dict[str, Experiment] = {}
         self._roles: dict[str, str | None] = {}
-        self._stopped = ""  # why the queue waits
+        self.stopped = ""
         self._nobody, closed = pair()
         closed.close()
         self.listener = Listener(
@@ -219,12 +224,14 @@ class Federation:
                     event = self.listener.next_event(0.0)
                 self._follow()
                 self._schedule()
-                self._stopped = ""
+                self.stopped = ""
             except RunError as error:  # the disk is full: the queue waits until it is not
-                if str(error) != self._stopped:
+                if str(error) != self.stopped:
                     log.warning("queue_waits", "{reason}; the queue waits", reason=error)
-                self._stopped = str(error)
+                self.stopped = str(error)
                 time.sleep(DISK_S)
+            if self.publish is not None:
+                self.publish(self)
 
     # --- jobs --------------------------------------------------------------------------------
 
@@ -526,9 +533,18 @@ def _jobs(federation: Federation, peer: str, order: Order) -> Any:
     return {"jobs": [asdict(one) for one in newest], "all": len(federation.ledger.jobs)}
 
 
+def states_of_sites(federation: Federation) -> list[dict[str, Any]]:
+    """Return the sites with what each does now, as JSON can hold them."""
+    found = []
+    for one in federation.sites.values():
+        removed = federation.ledger.removed.get(one.name)
+        state = f"in job {one.job}" if one.job else "free" if one.address else "away"
+        found.append({**asdict(one), "removed": removed, "state": "removed" if removed else state})
+    return found
+
+
 def _sites(federation: Federation, peer: str, order: Order) -> Any:
-    removed = federation.ledger.removed
-    return [{**asdict(one), "removed": removed.get(one.name)} for one in federation.sites.values()]
+    return states_of_sites(federation)
 
 
 def _cancel(federation: Federation, peer: str, order: Order) -> Any:

@@ -197,7 +197,8 @@ def test_help_fits_80_columns_and_says_what_to_type_next() -> None:
 
     commands = ["new", "run", "resume", "server", "client", "report", "list", "data", "certs"]
     inner = [["data", one] for one in ("show", "list", "get")]
-    certs = ("ca", "request", "sign", "server", "client", "crl", "revoke", "all", "show")
+    certs = ("ca", "request", "sign", "server", "client", "site", "kit", "operator", "crl")
+    certs += ("revoke", "all", "show")
     inner += [["certs", one] for one in certs]
     for words in ([], *[[one] for one in commands], *inner):
         out, err = shown(*words, "--help")
