@@ -131,13 +131,9 @@ def submit(
         if follow:
             for text in operator.follow(job):
                 typer.echo(text, nl=False, err=True)
-            _check_done(operator.order("jobs")["jobs"], job)
-
-
-def _check_done(jobs: list[dict[str, str]], job: str) -> None:
-    for one in jobs:
-        if one["id"] == job and one["state"] != "done":
-            raise FedmxError(f"job {job} is {one['state']}: {one['reason']}")
+            found = operator.order("job", job)
+            if found["state"] != "done":
+                raise FedmxError(f"job {job} is {found['state']}: {found['reason']}")
 
 
 def jobs(

@@ -543,6 +543,10 @@ def states_of_sites(federation: Federation) -> list[dict[str, Any]]:
     return found
 
 
+def _one_job(federation: Federation, peer: str, order: Order) -> Any:
+    return asdict(_job(federation, order.about))
+
+
 def _sites(federation: Federation, peer: str, order: Order) -> Any:
     return states_of_sites(federation)
 
@@ -628,6 +632,7 @@ def _add(federation: Federation, peer: str, order: Order) -> Any:
 
 ORDERS: Mapping[str, tuple[bool, Callable[[Federation, str, Order], Any]]] = {
     "jobs": (False, _jobs),
+    "job": (False, _one_job),
     "sites": (False, _sites),
     "log": (False, _read_log),
     "archive": (False, _archive),

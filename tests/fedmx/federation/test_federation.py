@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,6 +122,26 @@ def test_a_killed_server_loses_no_job_and_no_update(standing: Standing) -> None:
             assert standing.over(operator, job)["state"] == "done"
             (run,) = (standing.folder / "fed" / "jobs" / job / "runs").glob("[!.]*")
             assert models(run) == alone(one)
+
+
+def test_a_copy_of_the_folder_goes_on_with_its_jobs(standing: Standing) -> None:
+    server = standing.serve()
+    for name in ("bonn", "ulm"):
+        standing.site(name)
+    text = experiment("long", rounds=8)
+    with standing.operator() as operator:
+        job = operator.submit(text)
+        log = standing.folder / "fed" / "jobs" / job / "log"
+        until(lambda: log.exists() and "round 2/8" in log.read_text(), lambda: "no round 2")
+        server.kill()
+    no_sockets = shutil.ignore_patterns("*.sock")
+    shutil.copytree(standing.folder / "fed", standing.folder / "elsewhere", ignore=no_sockets)
+    shutil.rmtree(standing.folder / "fed")
+    standing.serve(folder="elsewhere")
+    with standing.operator() as operator:
+        assert standing.over(operator, job)["state"] == "done"
+    (run,) = (standing.folder / "elsewhere" / "jobs" / job / "runs").glob("[!.]*")
+    assert models(run) == alone(text)
 
 
 def test_a_killed_job_and_a_killed_site_are_of_this_job_alone(standing: Standing) -> None:
