@@ -193,6 +193,7 @@ from layers.logic.hooks.stragglers import Stragglers as Stragglers
 from layers.logic.privacy.central import Central as Central
 from layers.logic.privacy.dp_ftrl import DpFtrl as DpFtrl
 from layers.logic.privacy.local import Local as Local
+from layers.logic.privacy.secure_sum import SecureSum as SecureSum
 from layers.logic.selectors.clustered import Clustered as Clustered
 from layers.logic.selectors.cyclic import Cyclic as Cyclic
 from layers.logic.selectors.poisson import Poisson as Poisson

@@ -181,7 +181,7 @@ def modules_after_loading(package: str, absent: set[str]) -> set[str]:
 @pytest.mark.parametrize(
     ("layer", "absent"),
     [
-        ("logic", {"mxnet", "gluoncv", "torch", "msgpack", "cryptography", "fedmx"}),
+        ("logic", {"mxnet", "gluoncv", "torch", "msgpack", "fedmx"}),
         ("network", {"mxnet", "gluoncv", "sklearn", "scipy", "fedmx"}),
         ("compute", {"msgpack", "cryptography", "fedmx"}),
     ],

@@ -21,7 +21,7 @@ PARTS = ("fedmx", "layers")
 # What each layer may import from outside, besides Python's own library.
 OUTSIDE = {
     "layers/network": {"cryptography", "msgpack", "numpy"},
-    "layers/logic": {"annotated_types", "numpy", "sklearn"},
+    "layers/logic": {"annotated_types", "cryptography", "numpy", "sklearn"},
     "layers/compute": {
         "PIL",
         "annotated_types",

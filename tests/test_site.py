@@ -142,9 +142,9 @@ def test_the_diagrams_are_those_of_the_script_and_fit_light_and_dark_pages(
     drawn = dict(diagrams.drawings())
     kept = {path.name: path.read_text() for path in diagrams.FOLDER.glob("*.svg")}
     assert kept == drawn, "run: python .ci/site/diagrams.py"
-    pages = "".join(path.read_text() for path in (ROOT / "docs").glob("*.md"))
+    pages = "".join(path.read_text() for path in (ROOT / "docs").rglob("*.md"))
     for name, picture in kept.items():
-        assert f"](diagrams/{name})" in pages
+        assert f"diagrams/{name})" in pages
         assert "prefers-color-scheme: dark" in picture
 
 

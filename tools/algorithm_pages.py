@@ -14,7 +14,7 @@ from typing import Any
 
 from fedmx.components.catalogue import KINDS, components, read_catalogue
 from fedmx.components.settings import Setting, signature_of, spelled
-from layers.logic.core.declaration import Need, Trait, exclusions
+from layers.logic.core.declaration import Need, Part, Trait, exclusions
 from layers.logic.core.preset import Preset, kinds_of, split_docstring
 
 ROOT = Path(__file__).parents[1]
@@ -110,7 +110,7 @@ def _parts(names: list[str]) -> Iterator[str]:
             yield from _component(make, shared)
             if all(not one.required for one in signature_of(make).settings.values()):
                 part = make()
-                if not isinstance(part, Preset):
+                if isinstance(part, Part):
                     parts.append((name, noun, part))
     own_names = [name for name, _, _ in parts]
     shown = [

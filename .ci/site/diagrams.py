@@ -208,9 +208,33 @@ def replay() -> Drawing:
     return drawing
 
 
+def secure_sum() -> Drawing:
+    """A secure sum: what the questions and the task of a round bring, and what they hide."""
+    drawing = Drawing(760, 440, "The questions and the task of a round with a secure sum")
+    places = {"server": 120, "client": 640}
+    for (name, x), kind in zip(places.items(), ("server", "client"), strict=True):
+        drawing.box(x - 60, 10, 120, 30, name, kind)
+        drawing.line((x, 40), (x, 430), kind="dashed", tip=False)
+    steps = (
+        ("1. keys", "", "three public keys, a commitment, signed with the certificate"),
+        ("2. shares", "the keys of all", "a sealed share of each secret for each neighbour"),
+        ("task", "the model; what neighbours have sealed", "masked whole numbers"),
+        ("3. consistency", "whose numbers have arrived", "the signature of that list"),
+        ("4. opening", "all signatures", "of each neighbour one share: of its seed, or of its key"),
+    )
+    for number, (name, down, up) in enumerate(steps):
+        y = 62 + 76 * number
+        drawing.box(10, y, 90, 52, name, "box")
+        drawing.line((120, y + 14), (640, y + 14))
+        drawing.text(380, y + 4, down or "a question", "small")
+        drawing.line((640, y + 46), (120, y + 46))
+        drawing.text(380, y + 36, up, "small")
+    return drawing
+
+
 def drawings() -> Iterator[tuple[str, str]]:
     """Yield the file name and the text of each picture."""
-    for draw in (hooks, lanes, clock, round_, replay):
+    for draw in (hooks, lanes, clock, round_, replay, secure_sum):
         yield f"{draw.__name__.strip('_')}.svg", draw().svg()
 
 

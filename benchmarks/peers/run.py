@@ -15,6 +15,7 @@ import os
 import signal
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -50,6 +51,8 @@ CONTENDERS = {
     "pfl-2": Contender("pfl", "pfl", "with_pfl.py", ("--processes", "2")),
     "fedjax": Contender("fedjax", "fedjax", "with_fedjax.py"),
     "fedjax-0.4.30": Contender("fedjax", "fedjax-0.4.30", "with_fedjax.py"),
+    "fluke-1": Contender("fluke", "fluke", "with_fluke.py", ("--threads", "1")),
+    "fluke-2": Contender("fluke", "fluke", "with_fluke.py", ("--threads", "2")),
     "torch-1": Contender("torch", "torch", "bare_torch.py", ("--threads", "1")),
     "torch-2": Contender("torch", "torch", "bare_torch.py", ("--threads", "2")),
 }
@@ -154,11 +157,13 @@ def measure(name: str, model: str, options: argparse.Namespace) -> dict:
     if "XLA_FLAGS" in environment and contender.environment in OLD_XLA:
         environment["XLA_FLAGS"] = OLD_XLA[contender.environment]
     environment["PYTHONPATH"] = str(ROOT if contender is FEDMX else HERE)
-    family = Family(command, environment)
-    try:
-        code = family.wait(TIMEOUT_S)
-    finally:
-        family.end()
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+        environment["RAY_TMPDIR"] = folder  # Ray hangs at the session of a killed run
+        family = Family(command, environment)
+        try:
+            code = family.wait(TIMEOUT_S)
+        finally:
+            family.end()
     if code is None:
         raise Failed(f"took longer than {TIMEOUT_S} s and was ended")
     if code:

@@ -48,6 +48,7 @@ from layers.logic.core.declaration import (
     held_out_by,
     refusal,
 )
+from layers.logic.core.privacy import DifferentialPrivacy
 from layers.logic.round.evaluation import ClientEvaluation
 from layers.logic.seeds import derive
 
@@ -244,15 +245,20 @@ class Assembly:
         asked = ClientEvaluation(clients.every, clients.fraction, most, self.experiment.rounds)
         return dataclasses.replace(logic, evaluation=asked)
 
+    @property
+    def at_once(self) -> int | None:
+        """The most clients that train at once in one process; None: one, as in a deployment."""
+        return None if self.deployed else self.experiment.executor.at_once
+
     @cached_property
     def account(self) -> Account | None:
-        """What the run spends of its privacy; None: it is not private.
+        """What the run spends of its privacy; None: it has no account.
 
         Raises:
             FedmxError: dp-accounting is not installed, or no noise keeps the budget.
         """
         privacy = privacy_of(self.experiment)
-        if privacy is None:
+        if not isinstance(privacy, DifferentialPrivacy):
             return None
         mechanism = privacy.mechanism(self.preset)
         return Account.of(privacy.budget, mechanism, self.experiment.rounds, privacy.once())
@@ -263,7 +269,7 @@ class Assembly:
         the noise of a private run."""
         logic, facilities = self.logic, Facilities()
         privacy = privacy_of(self.experiment)
-        if privacy is not None and self.account is not None:
+        if isinstance(privacy, DifferentialPrivacy) and self.account is not None:
             private = privacy.with_noise(self.preset, self.account.noise)
             logic = dataclasses.replace(logic, aggregator=private.aggregator)
         if not logic.assets and not logic.held_out:
@@ -470,11 +476,12 @@ class Assembly:
         start = {} if self.start is None else {"start": self.start.facts}
         on_cpu = self.experiment.compute.device == CPU
         device = {} if on_cpu else {"device": self.engine.device}
+        cohort = {} if self.at_once is None else {"cohort": self.at_once}
         metrics = [
             {"key": one.key, "label": one.label or one.key, "unit": one.unit, "better": one.better}
             for one in self.evaluator.metrics
         ]
-        return {**self.data.facts(), "metrics": metrics, **start, **device}
+        return {**self.data.facts(), "metrics": metrics, **start, **device, **cohort}
 
     def kept(self) -> dict[str, bytes]:
         """Return the files that a run folder needs to build the model again, by name."""

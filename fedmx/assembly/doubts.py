@@ -6,10 +6,12 @@ Nothing here is an error: data may lack a class on purpose, and a partition may 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.components.engines import MXNET, TORCH
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import Dataset
 from layers.compute.losses.cross_entropy import Softmax
@@ -105,6 +107,12 @@ def _settings(assembly: Assembly) -> Iterator[str]:
     train = experiment.compute.train
     if train.steps is not None and train.epochs != type(train).model_fields["epochs"].default:
         yield f"compute.train: steps {train.steps} decides, and epochs {train.epochs} has no effect"
+    if experiment.compute.model.name == "lstm" and experiment.compute.engine == MXNET:
+        install = "" if find_spec(TORCH) else " (in fedmx's checkout: pip install -e '.[torch]')"
+        yield (
+            "compute.model: lstm takes up to 1.4 times as long in MXNet as in PyTorch; a PyTorch "
+            f"module of your own with compute.engine: torch{install} trains faster"
+        )
     clients = experiment.clients - len(experiment.without)
     if isinstance(selector, Concurrent) and selector.concurrency > clients:
         yield (

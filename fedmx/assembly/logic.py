@@ -171,18 +171,19 @@ def _check_private(experiment: Experiment, preset: Preset, engine: Engine) -> No
     Raises:
         ExperimentError: it has something that privacy excludes.
     """
-    needs = {need for hook in preset.hooks for need in declared(hook)}
+    found = {one for hook in preset.hooks for one in declared(hook)}
     evaluate = experiment.compute.evaluate
     sums = evaluate.clients is not None
     buffers = any(tensor.stop > tensor.start for tensor in engine.buffers_layout)
-    for need, condition, holds in (
+    for one, condition, holds in (
         (Need.BOUNDED, Condition.BUFFERS, buffers),
         (Need.HIDDEN, Condition.BUFFERS, buffers),
         (Need.BOUNDED, Condition.OWN_ACCURACY, evaluate.per_client or evaluate.personal or sums),
         (Need.HIDDEN, Condition.OWN_ACCURACY, sums),
+        (Trait.MASKED, Condition.OWN_ACCURACY, sums),
     ):
-        if need in needs and holds:
-            raise ExperimentError(f"privacy: {refusal(need, condition, '', '')}")
+        if one in found and holds:
+            raise ExperimentError(f"privacy: {refusal(one, condition, '', '')}")
 
 
 def _check_optimiser(train: TrainSection, logic: Logic, optimiser: Optimiser) -> None:

@@ -89,7 +89,7 @@ def show(
         if names:
             typer.echo(", ".join(f"{number}: {one}" for number, one in enumerate(names)))
     if figure is not None:
-        from fedmx.report.partition import figure as draw
+        from fedmx.report.partition_figure import figure as draw
 
         title = f"{experiment.compute.data.name}: samples by label and client"
         drawn = draw(counts, figure, title=title)

@@ -320,25 +320,22 @@ def client(
 
 def take_part(joined: Client) -> None:
     """Take part in all rounds; print a line for each, and the reason for the end."""
-    from fedmx.protocol.messages import CODEC
     from fedmx.report.formats import mebibytes
-    from layers.network import wire_size
 
     rounds = 0
     for update in joined.updates():
         rounds += 1
         loss = update.metrics.get("loss")
-        size_bytes = wire_size(CODEC.encode(update).size)
         parts = [f"round {update.round}: {update.steps} steps on {update.samples:,} samples"]
         parts += [f"loss {loss:.4f}"] if loss is not None else []
         say(
             "round",
-            ", ".join([*parts, f"update of {mebibytes(size_bytes)}"]),
+            ", ".join([*parts, f"update of {mebibytes(joined.update_bytes)}"]),
             round=update.round,
             steps=update.steps,
             samples=update.samples,
             loss=loss,
-            update_bytes=size_bytes,
+            update_bytes=joined.update_bytes,
         )
     updates = "1 update" if rounds == 1 else f"{rounds} updates"
     traffic = joined.network.traffic()

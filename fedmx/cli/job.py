@@ -78,8 +78,6 @@ def take_part(words: str) -> None:
 
     given = json.loads(words)
     policy = None if given["policy"] is None else Policy.of(Path(given["policy"]))
-    if policy is not None:
-        policy.limit_memory()
     certificate, key, ca = map(Path, given["tls"])
     joined = join(
         given["address"],

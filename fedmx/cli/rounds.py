@@ -32,7 +32,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.quantities import Quantity, metrics_in
 from fedmx.report.formats import SHOW, duration, finite, mebibytes, plain
-from fedmx.report.summary import document_of
+from fedmx.report.summary import document_of, read_settings
 from fedmx.run import RunFolder
 from fedmx.run.records import plain as plain_record
 from fedmx.server.recorder import recorded
@@ -126,7 +126,7 @@ def print_document(result: Result) -> None:
     """Print the result of a run as a JSON document."""
     folder = result.folder
     files = {"model": str(folder.model_path), "report": str(folder.report_path)}
-    found = {**document_of(folder), **files}
+    found = {**document_of(folder, read_settings(folder.experiment_yaml)), **files}
     typer.echo(json.dumps(plain_record(found, "the result")))
 
 
@@ -214,7 +214,7 @@ def _print_result(result: Result) -> None:
             f"{folder.reason}: {text}",
             *more,
             f"model:  {folder.model_path}",
-            f"report: {folder.report_path}",
+            *([f"report: {folder.report_path}"] if folder.report_path.exists() else ()),
         )
     )
 

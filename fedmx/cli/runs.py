@@ -89,10 +89,10 @@ def _of_run(path: Path) -> dict[str, Any]:
 
     try:
         folder = RunFolder.open(path, salvage=True)
-        document = document_of(folder)
+        settings = read_settings(folder.experiment_yaml)
+        document = document_of(folder, settings)
     except RunError as error:
         return _row(state="damaged", reason=str(error))
-    settings = read_settings(folder.experiment_yaml)
     return _row(
         **document,
         experiment=settings.get("name"),
@@ -361,7 +361,6 @@ def report(
 ) -> None:
     """Write a page with figures about one run, or several together."""
     from fedmx.cli.output import LogLines
-    from fedmx.cli.sweep_output import show_result
     from fedmx.report import Comparison, write_page
     from fedmx.run import RunFolder
 
@@ -396,6 +395,8 @@ def report(
     if swept is None:
         show_table(compared.text())
     else:
+        from fedmx.cli.sweep_output import show_result
+
         show_result(swept)
     typer.echo(f"report: {path}")
     if written:

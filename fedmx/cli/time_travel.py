@@ -250,7 +250,7 @@ def fork(
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import run_loop
     from fedmx.history import fork as make
-    from fedmx.report.summary import document_of
+    from fedmx.report.summary import document_of, read_settings
     from fedmx.run.records import plain
 
     with files_with_progress() as files:
@@ -260,7 +260,8 @@ def fork(
     say("fork", text, **origin.record())
 
     def print_json(result: Result) -> None:
-        found = {**document_of(result.folder), "fork": made.origin.record()}
+        settings = read_settings(result.folder.experiment_yaml)
+        found = {**document_of(result.folder, settings), "fork": made.origin.record()}
         typer.echo(json.dumps(plain(found, "the result")))  # a loss may be NaN
 
     run_loop(made.server, made.folder, print_json if as_json else None)

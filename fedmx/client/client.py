@@ -32,6 +32,7 @@ from fedmx.protocol.messages import (
 from layers.compute.bits import OtherInstructionsError, one_blas_thread
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic, Question, Task, Update, Verdict, offer_of
+from layers.logic.core.hook import Process
 from layers.logic.core.survey import EVALUATE
 from layers.logic.errors import reason_of
 from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
@@ -75,8 +76,10 @@ class Client:
         assets: receives assets; None: this client cannot receive any.
         releases: what this client has sent, and its own limits.
         kept_model: keeps the models that it evaluates; None: nothing does.
+        process: what hooks keep in this process alone, and its certificate.
         reason: why the run has ended; empty: it has not.
         failed: the number of tasks and questions at which this client failed.
+        update_bytes: the size of the last update on the wire; 0: there is none.
     """
 
     network: Connector
@@ -87,8 +90,10 @@ class Client:
     assets: AssetReceiver | None = None
     releases: Releases = field(default_factory=Releases)
     kept_model: KeptModel | None = None
+    process: Process = field(default_factory=Process)
     reason: str = ""
     failed: int = 0
+    update_bytes: int = 0
 
     def __post_init__(self) -> None:
         self._learns = self.logic is None or self.compute is None
@@ -267,7 +272,7 @@ class Client:
         if RUN.fullmatch(setup.run) is None:  # it becomes part of a file name
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
         check_announced(setup)
-        self.releases.begin(setup)
+        self.releases.begin(setup.run, setup.experiment)
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
             assert self.learn is not None  # checked in __post_init__
@@ -280,7 +285,13 @@ class Client:
             )
         self._memory = memory = ClientMemory(self.memory, setup.run, setup.client)
         return Participant(
-            setup.client, logic, compute, memory.load(), memory.keep, secret=memory.secret
+            setup.client,
+            logic,
+            compute,
+            memory.load(),
+            memory.keep,
+            secret=memory.secret,
+            process=self.process,
         )
 
     def _handle_question(self, participant: Participant, question: Question) -> None:
@@ -317,7 +328,8 @@ class Client:
                 with one_blas_thread(), self.releases.limited():
                     result = (task, participant.train(task))
                 self._speed.trained(*result, time.monotonic() - began)
-                CODEC.encode(result[1])  # an update that cannot be sent is this client's failure
+                # An update that cannot be sent is this client's failure.
+                self.update_bytes = wire_size(CODEC.encode(result[1]).size)
                 self.releases.keep(digest, *result, participant.logic)
         except RefusedByPolicy as error:
             reason = first_line(error)
@@ -394,7 +406,7 @@ class Client:
             return event
 
     def _send_update(self, update: Update) -> None:
-        self._speed.sending(wire_size(CODEC.encode(update).size))
+        self._speed.sending(self.update_bytes)
         self._send(update)
 
     def _send(self, message: object) -> None:

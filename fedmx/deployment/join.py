@@ -13,6 +13,7 @@ from fedmx.client.kept_model import KeptModel
 from fedmx.client.policy import Policy
 from fedmx.client.releases import Releases
 from fedmx.components.text import shown
+from fedmx.deployment.certified import Certified
 from fedmx.deployment.names import identity
 from fedmx.errors import ExperimentError, FedmxError
 from fedmx.experiment import Experiment
@@ -21,6 +22,7 @@ from fedmx.version import FEATURE
 from layers.compute.data.datasets import Files
 from layers.compute.engines.engine import Compute
 from layers.logic import Logic
+from layers.logic.core.hook import Process
 from layers.network import ClientTLS, Connector
 
 MOST_ROUNDS = 1_000_000
@@ -165,15 +167,20 @@ def join(
         FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
     """
 
+    certified = None if tls is None or tls.key is None else Certified(tls, name)
+
     def learn(setup: Setup) -> tuple[Logic, Compute]:
         if setup.client != client:  # else it would train on another client's part
             raise FedmxError(f"this is client {client}, and the server says client {setup.client}")
+        if certified is not None:
+            certified.run = setup.run
         return (own or OwnPart()).learn(setup)
 
+    own_name = identity(client) if name is None else name
     assets = AssetReceiver(memory)
     connector = Connector(
         address,
-        identity(client) if name is None else name,
+        own_name,
         CODEC,
         tls=tls,
         token=token,
@@ -187,6 +194,7 @@ def join(
         learn=learn,
         memory=memory,
         assets=assets,
-        releases=Releases(memory, client, policy),
+        releases=Releases(memory, own_name, policy),
         kept_model=None if keep_model is None else KeptModel(keep_model),
+        process=Process(identity=certified),
     )

@@ -101,7 +101,8 @@ class Experiment(Section):
         Rules("unless default", "the rounds before it were counted with it"),
     ] = None
     """Differential privacy, as `{name: central, clip: 0.4, delta: 1e-6, epsilon: 2}`
-    ([more](algorithms/privacy.md)). null: none."""
+    ([more](algorithms/privacy.md)), or `{name: secure-sum}` ([more](algorithms/secure-sum.md)).
+    null: none."""
     stop: StopSection = StopSection()
     compute: ComputeSection
     logic: LogicSection = LogicSection()

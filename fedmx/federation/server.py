@@ -9,6 +9,7 @@ import os
 import socket
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -78,6 +79,8 @@ MOST_LOG_BYTES = 1 << 20  # of one answer
 SHOWN = 100  # the most jobs in an answer
 LOOKS_AHEAD = 8  # the jobs that wait and are offered; the others wait for them
 MOST_BYTES = 500  # of a text of a site
+MOST_RESTARTS = 3  # of a site's process for a job
+REFUSES = 2  # the exit code of a client that cannot take part
 MOST_DATA = 100  # names of a site's data
 
 
@@ -123,11 +126,15 @@ class Active:
         process: the process.
         giving: hands it the connections of its clients.
         cancelled: who has cancelled it; empty: nobody.
+        failed: why it cannot go on; empty: it can.
+        restarts: how often each site's process was started again.
     """
 
     process: ForkedProcess
     giving: socket.socket
     cancelled: str = ""
+    failed: str = ""
+    restarts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -323,6 +330,8 @@ class Federation:
                 continue
             if active.cancelled:
                 self._end(name, active.cancelled, CANCELLED, "cancelled")
+            elif active.failed:
+                self._end(name, "server", FAILED, active.failed)
             elif code == 0:
                 self._end(name, "server", DONE, "")
             else:
@@ -341,11 +350,32 @@ class Federation:
                 site.job = None
                 self._send(site.name, JobStop(name))
 
-    def leave_out(self, job: Job, site: str) -> None:
-        """Tell the server of a job to ask a site no more."""
+    def leave_out(self, job: Job, site: str, reason: str) -> None:
+        """Let a job go on without a site; if it cannot, end it."""
+        active, answer = self.active[job.id], {"error": "it had not begun"}
         for run in (self.job_folder(job.id) / "runs").glob("[!.]*"):
             with contextlib.suppress(FedmxError):  # it has ended
-                ask(run, {"command": "exclude", "client": job.sites.index(site)})
+                answer = ask(run, {"command": "exclude", "client": job.sites.index(site)})
+        if "error" in answer and not active.failed:
+            active.failed = f"{site}: {reason}"
+            active.process.terminate()
+
+    def _after_failure(self, site: Site, job: str, code: int, reason: str) -> None:
+        """Start a site's process for a job again, or let the job go on without the site."""
+        active = self.active.get(job)
+        if site.job != job or active is None or not code:
+            return
+        again = code != REFUSES and active.restarts[site.name] < MOST_RESTARTS
+        log.warning(
+            "site_failed", "{site}, job {job}: {reason}", site=site.name, job=job, reason=reason
+        )
+        if again:
+            active.restarts[site.name] += 1
+            number = self.ledger.jobs[job].sites.index(site.name)
+            self._send(site.name, JobStart(job, number))
+        else:
+            site.job = None
+            self.leave_out(self.ledger.jobs[job], site.name, reason)
 
     def _route(self, protocol: str) -> socket.socket | None:
         """Return the process that serves a protocol; called in the listener's thread."""
@@ -405,14 +435,7 @@ class Federation:
                 asked.reply = message
                 self._fail_if_refused(job)
         elif isinstance(message, JobEnded):
-            if site.job == message.job and message.code:
-                log.warning(
-                    "site_failed",
-                    "{site}, job {job}: {reason}",
-                    site=site.name,
-                    job=message.job,
-                    reason=message.reason[:MOST_BYTES],
-                )
+            self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
         else:
             self.listener.disconnect(site.name, "a message that a site does not send", final=True)
 
@@ -585,10 +608,10 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def _remove(federation: Federation, peer: str, order: Order) -> Any:
     check_identity(order.about)
     federation.ledger.add(peer, "remove", site=order.about, reason=f"by {peer}")
-    for name in federation.active:
+    for name in list(federation.active):
         job = federation.ledger.jobs[name]
         if order.about in job.sites:
-            federation.leave_out(job, order.about)
+            federation.leave_out(job, order.about, f"was removed by {peer}")
     site = federation.sites.get(order.about)
     if site is not None and site.job is not None:
         federation._send(site.name, JobStop(site.job))

@@ -15,7 +15,7 @@ from rich.text import Text
 from fedmx.display import csv_text, frame, same_keys
 from fedmx.errors import FedmxError
 from fedmx.quantities import figures
-from fedmx.report.curves import named, plot
+from fedmx.report.curves import has_values, named, plot
 from fedmx.report.groups import (
     Group,
     common_client_target,
@@ -184,16 +184,17 @@ class Comparison:
             The axes.
 
         Raises:
-            FedmxError: there is no such measure or axis, or no run has values of it.
+            FedmxError: there is no such measure or axis, or no run has two values of it.
         """
         chosen, axis = named(self.runs, measure, against)
+        if not has_values(self.groups, chosen, axis):
+            raise FedmxError(f"no run has two values of {chosen.key} against {against}")
         if axes is None:
             from matplotlib import pyplot
 
             axes = pyplot.subplots(layout="constrained")[1]
         level = chosen.level((self.target, self.client_target))
-        if not plot(axes, self.groups, chosen, axis, level, look=PAPER):
-            raise FedmxError(f"no run has values of {chosen.key} against {against}")
+        plot(axes, self.groups, chosen, axis, level, look=PAPER)
         return axes
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:

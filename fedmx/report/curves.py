@@ -236,19 +236,32 @@ _LEAST_POINTS = 10  # percentage points
 _LEAST_SHARE = 0.2  # of the largest value
 
 
+def has_values(groups: Sequence[Group], measure: Measure, axis: Axis) -> bool:
+    """Return whether a run has two points, which make a line to `plot`."""
+    runs = [run for group in groups for run in group.runs]
+    faint = measure.faint if len(runs) == 1 else None
+    return any(
+        sum(
+            axis.value(p) is not None
+            and (measure.value(p) is not None or (faint is not None and faint(p) is not None))
+            for p in run.points
+        )
+        > 1
+        for run in runs
+    )
+
+
 def draw(
     groups: Sequence[Group],
     measure: Measure,
     axis: Axis,
     target: float | None = None,
     mark: int | None = None,
-) -> Html | None:
-    """Return a figure with a line for each group; None: no run has a value. See `plot`."""
+) -> Html:
+    """Return a figure with a line for each group; see `plot`."""
     with new_figure(5.0, 3.0) as figure:
         axes = figure.add_subplot()
         spots = plot(axes, groups, measure, axis, target, mark)
-        if not spots:
-            return None
         return html_of(figure, f"{measure.name} against {axis.name}", axes, spots)
 
 
@@ -262,7 +275,7 @@ def plot(
     look: Look = PAGE,
     points: float = 8,
 ) -> list[Spot]:
-    """Draw a line for each group, and return points of the lines; none if no run has a value.
+    """Draw a line for each group that has values (`has_values`), and return points of the lines.
 
     Args:
         axes: the axes of matplotlib to draw on.
@@ -290,8 +303,6 @@ def plot(
         faint += [y for _, y in thin]
         if lines:
             ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
-    if not heights and not faint:
-        return []
     if target is not None:
         axes.axhline(target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
     at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedmx.report.curves import AXES, FEW_SEEDS, Targets, draw, measures_of
+from fedmx.report.curves import AXES, FEW_SEEDS, Targets, draw, has_values, measures_of
 from fedmx.report.fork import Branches
 from fedmx.report.formats import target_percent, target_text
 from fedmx.report.groups import Group
@@ -29,12 +29,12 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
     drawn: dict[str, list[Html]] = {}
     for axis in AXES:
         for measure in measures:
-            svg = draw(groups, measure, axis, measure.level(targets), mark)
-            if svg is not None:
+            if has_values(groups, measure, axis):
+                svg = draw(groups, measure, axis, measure.level(targets), mark)
                 figure = captioned(f"{measure.name} against {axis.name}", svg)
                 drawn.setdefault(axis.name, []).append(figure)
     if not drawn:
-        text = "No round has been evaluated yet, so there is nothing to draw."
+        text = "Fewer than two rounds have been evaluated, so there is no line to draw."
         return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
     keys = [element("li", one) for one in _keys(groups, targets, mark)]
     legend = element("ul", *keys, class_="legend")

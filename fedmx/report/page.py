@@ -113,10 +113,7 @@ def _details(
     problems: list[RunError] = []
     for run, heading in zip(runs, headings, strict=True):
         try:
-            found = timeline_of(run, round)
-            if round is None and found is not None and found.one_machine:
-                found = None  # times of this machine are not times of clients
-            details.append(timeline_section(found, heading))
+            details.append(timeline_section(timeline_of(run, round), heading))
         except RunError as error:  # one of several runs may have ended before this round
             problems.append(error)
         details += [classes_section(run, heading), over_clients_section(run, heading)]

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from fedmx.errors import FedmxError
 from fedmx.output_file import check_output
 from fedmx.quantities import Quantity
-from fedmx.report.curves import AXES, Axis, Measure, Targets, measures_of, plot
+from fedmx.report.curves import AXES, Axis, Measure, Targets, has_values, measures_of, plot
 from fedmx.report.formats import MIB, plain, target_text
 from fedmx.report.groups import Group
 from fedmx.report.metrics import BEST, Metric, Pairs, is_best, metrics_for
@@ -191,17 +191,19 @@ def write_figures(
         The files.
 
     Raises:
-        FedmxError: no round was evaluated, a file exists that fedmx did not write, or writing
-            fails.
+        FedmxError: no run has two evaluated rounds, a file exists that fedmx did not write, or
+            writing fails.
     """
     files: dict[Path, bytes] = {}
     for measure in measures_of([run for group in groups for run in group.runs]):
         for axis in AXES:
+            if not has_values(groups, measure, axis):
+                continue
             name = f"{measure.key}-{axis.name}".replace(" ", "-").replace("_", "-")
             for ending, content in _drawn(groups, measure, axis, targets).items():
                 files[folder / f"{name}.{ending}"] = content
     if not files:
-        raise FedmxError("no round has been evaluated, so there is no figure to write")
+        raise FedmxError("fewer than two rounds have been evaluated: no figure to write")
     files[folder / _CURVES] = curves.encode()
     for path in files:
         check_output(path, "figures are PDF and SVG", (path.suffix,))
@@ -217,17 +219,15 @@ def write_figures(
 def _drawn(
     groups: Sequence[Group], measure: Measure, axis: Axis, targets: Targets
 ) -> dict[str, bytes]:
-    """Return the content of the files by their ending; empty if there is nothing to draw."""
+    """Return the content of the files by their ending."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     with rc_context(_STYLE):
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.add_subplot()
-        if not plot(
-            axes, groups, measure, axis, measure.level(targets), look=PAPER, points=_FONT - 0.5
-        ):
-            return {}
+        level = measure.level(targets)
+        plot(axes, groups, measure, axis, level, look=PAPER, points=_FONT - 0.5)
         found = {}
         for ending, date in (("pdf", "CreationDate"), ("svg", "Date")):
             buffer = io.BytesIO()

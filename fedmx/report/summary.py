@@ -333,8 +333,12 @@ def curve_of(folder: RunFolder) -> Curve:
     return Curve(points_of(folder.rounds(), metrics), metrics)
 
 
-def document_of(folder: RunFolder) -> dict[str, Any]:
+def document_of(folder: RunFolder, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return what every command says of a run as JSON: its state and its quantities.
+
+    Args:
+        folder: the run folder.
+        settings: of its experiment; see `read_settings`.
 
     Raises:
         RunError: the run cannot be read.
@@ -343,7 +347,7 @@ def document_of(folder: RunFolder) -> dict[str, Any]:
         "run": str(folder.path),
         "state": folder.status,
         "reason": folder.reason,
-        "rounds": read_settings(folder.experiment_yaml).get("rounds"),
+        "rounds": settings.get("rounds"),
         **figures(curve_of(folder)),
     }
 

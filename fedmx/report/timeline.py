@@ -112,7 +112,9 @@ class Timeline:
 
 
 def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
-    """Return the times of a round; None: no round was given, and the run has no times.
+    """Return the times of a round; None: no round was given, and the run has no times of clients.
+
+    The times of the machine that simulates all clients are not times of clients.
 
     Args:
         run: the run.
@@ -121,8 +123,9 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
     Raises:
         RunError: there is no such round, or it has no times.
     """
+    one_machine = not run.virtual and run.folder.facts.get("mode") == "simulation"
     chosen = _median_round(run) if round is None else round
-    if chosen is None:
+    if chosen is None or (one_machine and round is None):
         return None
     path = run.folder.path
     records: Sequence[Mapping[str, Any]] = list(run.folder.clients(chosen))
@@ -156,7 +159,6 @@ def timeline_of(run: RunSummary, round: int | None = None) -> Timeline | None:
         _row(record, at, end_s, run.virtual, sees_training, "decided_s" in known)
         for record, at in shown
     ]
-    one_machine = not run.virtual and run.folder.facts.get("mode") == "simulation"
     # A simulation without devices has no deadline.
     keys = () if one_machine else _DEADLINES
     deadlines = (finite(run.settings.get(key)) for key in keys)

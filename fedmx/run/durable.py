@@ -163,8 +163,8 @@ def unsealed(found: object) -> Document | None:
         return None
     if CHECKSUM not in found:
         return Document(found, False)
-    values = {key: value for key, value in found.items() if key != CHECKSUM}
-    return Document(values, True) if found[CHECKSUM] == _crc(values) else None
+    values = {**found}
+    return Document(values, True) if values.pop(CHECKSUM) == _crc(values) else None
 
 
 def write_document(path: Path, values: Mapping[str, Any]) -> None:
@@ -234,6 +234,8 @@ def check_file(path: Path, recorded: str | None) -> None:
     raise RunError(f"{path}: damaged (its SHA-256 is not the recorded one); restore the file")
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def _crc(values: Mapping[str, Any]) -> str:
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return f"{zlib.crc32(text.encode('ascii')):08x}"
+    return f"{zlib.crc32(_ENCODER.encode(values).encode('ascii')):08x}"

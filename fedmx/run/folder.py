@@ -85,7 +85,7 @@ class RunFolder(RunRecords):
         assets_path: the folder of the files that a server sends to every client.
         journal_path: the journals of the rounds.
         live_path: the status file that a server rewrites while it runs.
-        report_path: the file of the report; it exists when the run has ended.
+        report_path: the file of the report; it exists when the run has ended, outside of a sweep.
         checkpoints_path: the folder of the checkpoints.
     """
 

@@ -67,13 +67,20 @@ class JsonLines:
         except OSError as error:
             raise RunError(cannot_write(self.path, error)) from None
 
-    def read(self) -> Iterator[dict[str, Any]]:
+    def read(self, key: str = "", value: Any = None) -> Iterator[dict[str, Any]]:
         """Yield the intact records, in order, without their checksums.
+
+        Args:
+            key: yield only the records that have this key with this value, and do not check the
+                lines without it; empty: all records.
+            value: of the key.
 
         Raises:
             RunError: the file cannot be read.
         """
-        return (record for record, _ in self._lines() if record is not None)
+        part = json.dumps({key: value})[1:-1].encode() if key else b""
+        records = (record for record, _ in self._lines(part) if record is not None)
+        return (one for one in records if not key or one.get(key) == value)
 
     def slots(self) -> Iterator[dict[str, Any] | None]:
         """Yield the intact records as `read` does, and None for each damaged line.
@@ -120,11 +127,13 @@ class JsonLines:
                 sync_folder(self.path.parent)
                 self._named = True
 
-    def _lines(self) -> Iterator[tuple[dict[str, Any] | None, bytes]]:
-        """Yield each line, and its record if it is intact."""
+    def _lines(self, part: bytes = b"") -> Iterator[tuple[dict[str, Any] | None, bytes]]:
+        """Yield each line that has a part, and its record if it is intact."""
         try:
             with open(self.path, "rb") as file:
                 for number, line in enumerate(file, start=1):
+                    if part not in line:
+                        continue
                     if not line.endswith(b"\n") and not _is_whole(line):
                         return
                     record = self._record(line) if line.endswith(b"\n") else None
@@ -324,9 +333,7 @@ class RunRecords:
 
     def clients(self, round: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield the records of clients, in order, of one round or of all; see also `rounds`."""
-        for record in self._clients.read():
-            if round is None or record.get("round") == round:
-                yield record
+        yield from self._clients.read() if round is None else self._clients.read("round", round)
         self._note()
 
     def evaluations(self) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
 from fedmx.privacy.published import published
 from fedmx.report import write_report
-from fedmx.report.live import LivePage
+from fedmx.report.live import LivePage, write_elsewhere
 from fedmx.run import RunError, RunFolder
 from fedmx.run.checkpoint import Keep
 from fedmx.run.events import EventLog
@@ -27,6 +27,7 @@ from fedmx.server.server import Server
 from fedmx.server.step_back import summary
 from fedmx.server.stop import after_last
 from fedmx.server.tracebacks import Tracebacks
+from fedmx.sweeps.folder import SweepFolder
 from layers.logic import BrokenModel, TooFewUpdates
 
 log = Log("fedmx.run")
@@ -159,11 +160,13 @@ def recorded(
             stack.enter_context(LiveFile(folder.live_path, server.monitor.status))
         try:
             stack.enter_context(server.calling())
-            page = LivePage(lambda: write_report([folder], folder.report_path), _page_every(server))
-            for round in server.rounds():
-                if not server.reason:
-                    page.show(round.round)
-                yield round
+            # The report of a sweep is about all of its runs.
+            has_page = not SweepFolder.is_one(folder.path.parent)
+            with LivePage(lambda: write_elsewhere(folder.path), _page_every(server)) as page:
+                for round in server.rounds():
+                    if has_page and not server.reason:
+                        page.show(round.round)
+                    yield round
             server.save_model(folder.model_path)
         except GeneratorExit:
             _end(folder, "stopped", f"its caller left the loop after round {server.state.round}")
@@ -182,7 +185,8 @@ def recorded(
         reason = server.reason or after_last(server.last_round)
         stepped = summary(server.steps_back.steps)
         folder.finish("done", f"{reason}; {stepped}" if stepped else reason)
-        write_report([folder], folder.report_path)
+        if has_page:
+            write_report([folder], folder.report_path)
 
 
 def _released(server: Server, folder: RunFolder) -> Released | None:

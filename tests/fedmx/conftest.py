@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedmx.report import write_report
+from fedmx.report.live import write_elsewhere
 from fedmx.server import recorder
 from tests.fedmx import recorded_runs
 from tests.fedmx.fork_server import start_copies
@@ -40,6 +41,7 @@ def _copies() -> Iterator[None]:
 def page(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let runs that end in this test draw their page."""
     monkeypatch.setattr(recorder, "write_report", write_report)
+    monkeypatch.setattr(recorder, "write_elsewhere", write_elsewhere)
 
 
 @pytest.fixture(scope="session")

@@ -36,10 +36,23 @@ class Fleet:
         """
         with server:
             for client in range(len(self._running)):
-                self._start(server, client, memory / f"{client}", modules)
+                self.start(server, client, memory / f"{client}", modules)
             yield from server
             for process in self._running:
                 assert process.finished() == server.reason
+
+    def start(self, server: Server, client: int, memory: Path, modules: Path | None = None) -> None:
+        """Let a client take part in a run."""
+        tls = self._certificates.client(identity(client))
+        self._running[client].start(server.address, client, memory, tls, modules)
+
+    def reason(self, client: int) -> str:
+        """Return why the run was over for a client, once it is."""
+        return self._running[client].finished()
+
+    def kill(self, client: int) -> None:
+        """Kill a client."""
+        self._running[client].kill()
 
     def start_again(
         self, server: Server, client: int, memory: Path, modules: Path | None = None
@@ -50,7 +63,7 @@ class Fleet:
         # A task that was on its way to the dead client would have been sent, and counted, twice.
         until(lambda: identity(client) not in listener.peers, lambda: f"{client} is still there")
         self._running[client] = ClientProcess(self._python)
-        self._start(server, client, memory, modules)
+        self.start(server, client, memory, modules)
 
     def __enter__(self) -> Fleet:
         return self
@@ -59,9 +72,3 @@ class Fleet:
         """Kill what still runs."""
         for process in self._running:
             process.kill()
-
-    def _start(
-        self, server: Server, client: int, memory: Path, modules: Path | None = None
-    ) -> None:
-        tls = self._certificates.client(identity(client))
-        self._running[client].start(server.address, client, memory, tls, modules)

@@ -8,7 +8,6 @@ from typing import Any
 
 from fedmx import Experiment, Server, simulate
 from fedmx.simulation.executors.parallel import Backend
-from tests.logic import secure_sum
 
 TREE: dict[str, Any] = {
     "rounds": 3,
@@ -111,7 +110,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "round memory": {
         "logic": {**SOME, "hooks": ["kind_parts:Shares"], "trainer": "kind_parts:Counts"}
     },
-    "secure sum": {"logic": {**SOME, "hooks": ["kind_secure_sum:SecureSum"]}},
+    "secure sum": {
+        "compute": {**TREE["compute"], "model": "kind_models:Normed"},
+        "privacy": {"name": "secure-sum", "rounding": "stochastic"},
+        "logic": {**SOME, "hooks": ["fedavgm"]},
+    },
 }
 MODELS = """
 from mxnet.gluon import nn
@@ -208,7 +211,6 @@ def write_models(folder: Path) -> None:
     """Write the modules with the models and parts that experiments here name."""
     (folder / "kind_models.py").write_text(MODELS)
     (folder / "kind_parts.py").write_text(PARTS)
-    (folder / "kind_secure_sum.py").write_text(Path(secure_sum.__file__).read_text())
 
 
 def experiment(folder: Path, **changed: Any) -> Experiment:

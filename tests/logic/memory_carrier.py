@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +15,7 @@ from layers.logic import (
     ClientLost,
     ClientState,
     Logic,
+    LogicError,
     Offer,
     Question,
     RoundReport,
@@ -30,6 +32,7 @@ from layers.logic import (
     offer_of,
     run_round,
 )
+from layers.logic.core.hook import Process
 from layers.logic.round.exchange import (
     Answered,
     Ask,
@@ -65,6 +68,8 @@ class MemoryCarrier:
         forge_offer: likewise of its offer.
         deadline: after so many events nothing more is yielded.
         untrusted: whether the clients count as somebody else's processes.
+        processes: the process of each client; without one it is simulated. What a client refuses
+            there loses it, with the reason.
     """
 
     logic: Logic
@@ -77,6 +82,8 @@ class MemoryCarrier:
     forge_answer: Callable[[Answer], Iterable[Answer]] = lambda answer: [answer]
     deadline: int | None = None
     untrusted: bool = False
+    processes: Mapping[int, Process] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
     ledgers: dict[int, ClientLedger] = field(default_factory=dict)
     tasks: list[Task] = field(default_factory=list)
     verdicts: list[Verdict] = field(default_factory=list)
@@ -129,16 +136,33 @@ class MemoryCarrier:
     def _ask(self, question: Question, clients: Sequence[int]) -> None:
         self.asked.append((question.name, tuple(clients)))
         for client in clients:
-            answers = (
-                [] if client in self.lost else self.forge_answer(self._answer_of(question, client))
-            )
+            answers: Iterable[Answer] = []
+            if client not in self.lost:
+                with self._refusals(client):
+                    answers = self.forge_answer(self._answer_of(question, client))
             told = [Answered(one) for one in answers]
             self._arrived.extend(told or [ClientLost(question.round, client, "no answer")])
+
+    @contextmanager
+    def _refusals(self, client: int) -> Iterator[None]:
+        """Keep why a client of a process of its own refuses what it is asked for."""
+        try:
+            yield
+        except LogicError as error:
+            if client not in self.processes:
+                raise
+            self.reasons[client] = str(error)
 
     def _answer_of(self, question: Question, client: int) -> Answer:
         ledger, data = self.ledgers.get(client, ClientLedger()), self.clients[client]
         told, within = answer_question(
-            client, question, self.engine, data, self.logic, ledger.within
+            client,
+            question,
+            self.engine,
+            data,
+            self.logic,
+            ledger.within,
+            process=self.processes.get(client),
         )
         if within.round:
             self.ledgers[client] = replace(ledger, within=within)
@@ -186,7 +210,11 @@ class MemoryCarrier:
             return []
         if isinstance(item, Update):
             return self.forge(item)
-        update = self._train(item)
+        update = None
+        with self._refusals(item.client):
+            update = self._train(item)
+        if update is None:
+            return [ClientLost(item.round, item.client, self.reasons[item.client])]
         if item.offer:
             self._offered[item.client] = update
             return self.forge_offer(offer_of(update, 0.0))
@@ -203,7 +231,13 @@ class MemoryCarrier:
         data = self.clients[task.client]
         memory = ledger.within.at(task.round, task.step)
         update, after = answer(
-            task, ledger.start, self.engine, data, self.logic, round_memory=memory
+            task,
+            ledger.start,
+            self.engine,
+            data,
+            self.logic,
+            round_memory=memory,
+            process=self.processes.get(task.client),
         )
         within = ledger.within.passed(task.round, task.step, memory)
         self.ledgers[task.client] = ledger.trained(after, within)

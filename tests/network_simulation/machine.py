@@ -74,6 +74,7 @@ def installed(world: World) -> Iterator[None]:
             (Connection, "__hash__", Numbered.__hash__),
             (Connection, "__init__", made),
             (fedmx.server.recorder, "write_report", lambda folders, path: None),
+            (fedmx.server.recorder.LivePage, "show", lambda page, round: None),
         ):
             stack.enter_context(patch.object(target, name, value))
         stack.enter_context(patch.object(Connection, "_number", None, create=True))

@@ -71,6 +71,7 @@ class Astraea(Selector):
     above: Positive | None = None
     mediator_epochs: Count = 1
 
+    requires = frozenset({Need.TOLD})
     provides = frozenset({Trait.ONLY_LABELS})
 
     most_clients = 10_000

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from layers.logic.aggregators.mean import Mean
+from layers.logic.core.declaration import Need
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training, Update
 from layers.logic.core.parts import Parts
@@ -48,6 +49,8 @@ class CsFedAvg(CohortSelector):
     candidates: PositiveShare = 0.4
     entering: PositiveShare = 0.2
     exploring: Share = 0.0
+
+    requires = frozenset({Need.TOLD})
 
     def check(self, logic: Parts) -> None:
         """Check that a hook measures the divergence of each update."""

@@ -96,6 +96,8 @@ class FedAimSplit(Selector):
     shuffle: bool = False
     reveal: Literal["histogram", "distance"] = "histogram"
 
+    requires = frozenset({Need.TOLD})
+
     @property
     def provides(self) -> frozenset[Trait]:
         return frozenset({Trait.ONLY_LABELS} if self.reveal == "histogram" else ())

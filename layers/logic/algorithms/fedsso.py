@@ -97,7 +97,7 @@ class FedSSO(Selector):
     sketch: WholeNumber = 0
     ask: Literal["drawn", "all"] = "drawn"
 
-    requires = frozenset({Need.SGD})
+    requires = frozenset({Need.SGD, Need.TOLD})
     most_clients = 15_000
     why_limited = "the distances of every two clients' first steps are in memory"
 

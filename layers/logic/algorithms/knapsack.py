@@ -78,7 +78,7 @@ class _AllTrain(Selector):
 
     ask_times: bool
 
-    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS})
+    requires = frozenset({Need.DEADLINE, Need.SERIAL_UPLOADS, Need.TOLD})
     most_clients = 10_000
     why_limited = "every client trains in every round"
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need, Trait, declarers
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -87,6 +88,7 @@ class Scaffold(Hook):
     correct: Literal["gradient", "step"] = "gradient"
 
     provides = frozenset({Trait.SUMS})
+    summed = (CHANGE,)
     counts_clients = True
     memory_fits = True
 
@@ -134,8 +136,11 @@ class Scaffold(Hook):
             return task
 
         def receive(self, update: Update, context: ServerContext) -> Update:
+            if _since(context.slot) != _since(context.memory) and context.masked:
+                raise Rejected("a control variate of another beginning in a sum")
+            if context.masked:
+                return update
             change, most = _variate(CHANGE, context), context.max_update
-            _since(context.slot)
             if most is not None:  # of an update, which is eta of what a variate is: a gradient
                 most /= context.training.learning_rate
             above = excess(change, context.start, most)
@@ -150,10 +155,15 @@ class Scaffold(Hook):
             if _since(context.slot) != _since(context.memory):
                 return  # the client says that its variate is of another beginning
             self._senders.add(update.client)
+            if context.masked:
+                return  # `on_sums` gets the changes of all
             # Applied when the round ends: the sent values must not depend on the answers so far.
             if self._changes is None:
                 self._changes = np.zeros(context.start.size)
             self._changes += _variate(CHANGE, context)
+
+        def on_sums(self, sums: Mapping[str, np.ndarray], context: ServerContext) -> None:
+            self._changes = sums[CHANGE]
 
         def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
             senders = _senders(context)
@@ -183,7 +193,6 @@ class Scaffold(Hook):
     class Client(ClientSide["Scaffold"]):
         def __init__(self, hook: Scaffold) -> None:
             super().__init__(hook)
-            self._first = True  # whether no local step was taken yet
             self._since = 0
             self._own: np.ndarray | None = None  # None: zero
             self._variate: np.ndarray | None = None
@@ -201,16 +210,10 @@ class Scaffold(Hook):
                 self._correction = -self._own
             return task
 
-        def gradient(
-            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
-        ) -> None:
-            if self._correction is None:
-                return
-            gradient += self._correction
-            if self.hook.correct == "step" and self._first:
-                # The velocity holds the correction; later steps add what momentum takes off.
-                self._correction = self._correction * np.float32(1 - context.training.momentum)
-            self._first = False
+        def term(self, context: ClientContext) -> GradientTerm:
+            # The velocity holds the correction; later steps add what momentum takes off.
+            later = 1 - context.training.momentum if self.hook.correct == "step" else 1.0
+            return GradientTerm(context.start, self._correction, later)
 
         def send(self, update: Update, context: ClientContext) -> Update:
             own = np.zeros_like(update.delta) if self._own is None else self._own

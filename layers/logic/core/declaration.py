@@ -25,6 +25,7 @@ class Need(Enum):
     RMS_LOSS = "uses the metric `rms_loss` of each update"
     STEPS = "uses the number of local steps of each update, which must not exceed the task's"
     EACH_CLIENT = "uses the updates of single clients"
+    TOLD = "uses what single clients tell of their data, such as losses, norms or answers"
     EQUAL_WEIGHTS = "draws clients by their size"
     DENSE = "compares the updates value by value"
     PLAN_WEIGHTS = "gives each client its weight in the mean"
@@ -34,6 +35,7 @@ class Need(Enum):
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
     HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
+    SAME_TASKS = "needs the same model and training for all clients of a round"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
     SGD = "computes with local steps of SGD, whose momentum starts at zero in each round"
     DECAY_IN_GRADIENT = "keeps tensors still by gradients that cancel weight decay"
@@ -48,6 +50,7 @@ class Trait(Enum):
     ASYNCHRONOUS = "lets tasks outlive the round (asynchronous rounds)"
     ASKS_COHORT = "asks the clients of a cohort, or leaves some out"
     ONLY_LABELS = "selects by the clients' labels, and asks them about nothing else"
+    OTHER_TASKS = "lets some clients of a round train otherwise"
     BY_SAMPLES = "weighs updates by samples"
     OTHER_WEIGHTS = "is a mean that ignores the plan's weights"
     BY_SLICES = "reads updates slice by slice, so that they may be on disk"
@@ -55,6 +58,7 @@ class Trait(Enum):
     ENCODES_UPDATE = "sends the update in its slot, with an empty delta"
     ENCODES_MODEL = "encodes the model"
     MASKED = "sends masked updates: the server reads only their sum"
+    ONE_SUM = "lets the server read the sum of the updates, and no other sum"
     FROM_MEAN = "needs only the mean of the updates"
     LOSSY = "encodes updates with loss"
     SPARSE = "sends less than half of an update's values"
@@ -240,6 +244,8 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "leave it out",
     (Need.BOUNDED, Trait.USES_SINGLE): "{other} uses single updates, or what clients send beside "
     "them, on the server, where they are neither clipped nor hidden by noise; leave it out",
+    (Need.BOUNDED, Trait.SUMS): "{other} sums what clients send beside their updates, which is "
+    "neither clipped nor hidden by noise; leave it out",
     (Need.BOUNDED, Trait.ASKS_COHORT): "{other} asks the clients of a cohort, or leaves some out, "
     "so that the data of one change who counts; leave it out",
     (Need.BOUNDED, Condition.DEADLINE): "a deadline of {other} s leaves out whoever is late, and "
@@ -284,6 +290,11 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     (Trait.MASKED, Trait.FROM_MEAN, "aggregator"): "{one} lets the server read only the sum of "
     "the updates, but {other} works with single ones; set logic.aggregator to mean, or leave "
     "{one} out",
+    (Need.SAME_TASKS, Trait.OTHER_TASKS): "{one} needs the same task for all clients, since a "
+    "server that gave others one without effect would read the update of one in the sum, but "
+    "{other} lets some train otherwise; leave it out, or set server: honest in privacy",
+    (Trait.ONE_SUM, Trait.SUMS): "{one} lets the server read only the sum of the updates, but "
+    "{other} sums what clients send beside them; leave one of them out",
     (Trait.MASKED, Trait.USES_SINGLE): "{one} lets the server read only the sum of the updates, "
     "but {other} uses single ones there; leave one of them out",
     (
@@ -295,8 +306,17 @@ _ROWS: Mapping[tuple[Any, ...], str] = {
     "but {other} uses those of single clients; leave one of them out",
     (Trait.MASKED, Need.PLAN_WEIGHTS): "{one} lets the server read only the sum of the updates, "
     "but {other} gives each client a weight there; leave one of them out",
-    (Trait.MASKED, Condition.LOCAL): "{one} encodes whole updates, but {other} stay on "
-    "each client; leave one of them out",
+    (Trait.MASKED, Need.TOLD): "{one} lets the server read only the sum of the updates, but "
+    "{other} uses what each client tells of its data; use a selector that does not, such as "
+    "uniform",
+    (Trait.MASKED, Need.RECEIVED_LOSS): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses the losses of single clients; leave one of them out",
+    (Trait.MASKED, Need.ASKED_LOSS): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses the losses of single clients; leave one of them out",
+    (Trait.MASKED, Need.RMS_LOSS): "{one} lets the server read only the sum of the updates, "
+    "but {other} uses the losses of single clients; leave one of them out",
+    (Trait.MASKED, Condition.OWN_ACCURACY): "the server reads only the sum of the updates, but "
+    "clients would send results on their own samples; leave out compute.evaluate.clients",
     (Trait.MASKED, Condition.SHARED_LANES): "{one} lets the server read only the sum of the "
     "updates, but {other} made lanes of several clients or passes, which go on from single ones; "
     "use a selector with lanes of one client, such as uniform",

@@ -13,6 +13,7 @@ import numpy as np
 from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.engine import Data
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
 from layers.logic.core.state import Memory, ServerState
 from layers.logic.secrets import Secret, SecretDraws
@@ -108,6 +109,33 @@ class Facilities:
     secret: Secret | None = None
 
 
+class Identity(Protocol):
+    """Signs with a client's certificate, and verifies what other clients have signed."""
+
+    def sign(self, content: bytes) -> bytes:
+        """Return a proof that the owner of the certificate has signed this."""
+
+    def verify(self, client: int, proof: bytes, content: bytes) -> None:
+        """Check that the client of this number has signed this.
+
+        Raises:
+            ValueError: it has not, or no authority of this client has certified it.
+        """
+
+
+@dataclass(frozen=True)
+class Process:
+    """The process of a deployed client.
+
+    Attributes:
+        kept: the objects of hooks, by name, that live in this process alone and are never written.
+        identity: signs with the client's certificate; None: it has none.
+    """
+
+    kept: dict[str, Any] = field(default_factory=dict)
+    identity: Identity | None = None
+
+
 @dataclass
 class Context:
     """The information that both sides of a hook have besides the task or update.
@@ -183,11 +211,13 @@ class ClientContext(Context):
         assets: the assets that this hook declares, by name (`Hook.assets`).
         initial: float32 (d,), the model that the run starts from, for a trainer; empty if a client
             does not know it.
-        own: bool (d,), which weights stay on this client, for a trainer; empty if all are sent.
+        own: bool (d,), which weights stay on this client; empty if all are sent.
         round_memory: named arrays, numbers and texts that the trainer and the client sides of all
             hooks share within the round: what one puts into it, those that are called later find
             there, from the first `answer` to the last. It begins empty, also if the server repeats
             the round, or if the client has lost its memory.
+        process: the client's process; None: the client is simulated.
+        term: the term of this side (`ClientSide.term`).
     """
 
     run_seed: int = 0
@@ -196,6 +226,8 @@ class ClientContext(Context):
     initial: np.ndarray = field(default_factory=lambda: EMPTY)
     own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     round_memory: Memory = field(default_factory=dict)
+    process: Process | None = None
+    term: GradientTerm | None = None
 
     def run_rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator that makes the same draws in every round of a client."""
@@ -222,6 +254,8 @@ class ServerContext(Context):
             no bound.
         numbers: the numbers that `record` has added to the round's record.
         aggregate: the memory of the aggregator before the round.
+        samples: the numbers of samples that clients have announced, by client.
+        masked: whether updates are masked, so that only sums can be read.
     """
 
     shared_seed: int = 0
@@ -234,6 +268,8 @@ class ServerContext(Context):
     max_update: float | None = None
     numbers: dict[str, float] = field(default_factory=dict)
     aggregate: Mapping[str, Any] = field(default_factory=dict)
+    samples: Mapping[int, int] = field(default_factory=dict)
+    masked: bool = False
 
     def shared_rng(self, purpose: str) -> np.random.Generator:
         """Return a generator whose draws do not depend on the hooks that the server has."""
@@ -335,6 +371,11 @@ class ServerSide(Generic[H]):
         """
         raise NotImplementedError
 
+    @property
+    def sums(self) -> Mapping[str, Mapping[str, np.ndarray]]:
+        """After `reveal`, the sums of what other hooks have `summed`, by their class and name."""
+        return {}
+
     def send(self, task: Task, context: ServerContext) -> Task:
         """Return an outgoing task, changed."""
         return task
@@ -361,6 +402,12 @@ class ServerSide(Generic[H]):
 
         In a lane of several clients, or if updates are masked, the update has no delta; a hook that
         needs it requires `Need.EACH_CLIENT`.
+        """
+
+    def on_sums(self, sums: Mapping[str, np.ndarray], context: ServerContext) -> None:
+        """Take the sums of what `Hook.summed` names, float64 (d,), over all accepted updates.
+
+        It is called before aggregation, and only if updates are masked (`context.masked`).
         """
 
     def conclude(self, state: ServerState, context: ServerContext) -> ServerState:
@@ -406,11 +453,21 @@ class ClientSide(Generic[H]):
         """
         return data
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        """Change the gradient of one local step in place; both are float32 (d,).
+    def term(self, context: ClientContext) -> GradientTerm | None:
+        """Return what each local step adds to its gradient; None: nothing. Called after `receive`.
 
-        It is called before weight decay and momentum, and must not change the weights.
+        A side that changes gradients in this way alone trains with many clients at once.
         """
+        return None
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
+        """Change the gradient of one local step in place, by default by the `term`.
+
+        Both are float32 (d,). It is called before weight decay and momentum, and must not change
+        the weights.
+        """
+        if context.term is not None:
+            context.term.add(gradient, weights)
 
     def send(self, update: Update, context: ClientContext) -> Update:
         """Return an outgoing update, changed."""
@@ -464,6 +521,11 @@ class Hook(Part):
         """The assets that the client's side needs, by name (`ClientContext.assets`)."""
         return {}
 
+    summed: ClassVar[tuple[str, ...]] = ()
+    """The vectors (d,) in the slots of its updates of which its server's side needs only the sum.
+
+    If updates are masked, they are in the sum, too, and `ServerSide.on_sums` gets them."""
+
     @property
     def share_sent(self) -> float:
         """Share of an update's values that travel; at the server all others are 0."""
@@ -479,19 +541,22 @@ class Hook(Part):
         )
         receives = of.receive is not ServerSide.receive
         notes = of.on_accepted is not ServerSide.on_accepted or (receives and changes_later)
-        corrects = client.gradient is not ClientSide.gradient
+        corrects = any(
+            getattr(client, one) is not getattr(ClientSide, one) for one in ("gradient", "term")
+        )
         encodes = Trait.ENCODES_UPDATE in self.provides
         masked = of.reveal is not ServerSide.reveal
         sends = client.send is not ClientSide.send
         found = {
             Trait.MASKED: masked,
+            Trait.ONE_SUM: masked and of.sums is ServerSide.sums,
             Trait.CHANGES_UPDATE: sends and self.stage is Stage.PLAIN,
             Trait.SENDS_GRADIENTS: encodes and corrects,
             Trait.SENDS_MORE: sends or client.answer is not ClientSide.answer,
             Trait.LOSSY: encodes,
             Trait.SPARSE: self.share_sent < 0.5,
             Trait.ASKS_COHORT: bool(of.asks) or leaves_out,
-            Trait.USES_SINGLE: notes and not masked,
+            Trait.USES_SINGLE: notes and not masked and not self.summed,
         }
         return frozenset(trait for trait, is_there in found.items() if is_there)
 

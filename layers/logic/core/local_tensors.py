@@ -170,6 +170,10 @@ class LocalTensors:
         """Return a vector (d,) with zeros for the tensors that stay on each client."""
         return np.where(self.travels, vector, EMPTY.dtype.type(0))
 
+    def travelling_buffers(self, buffers: np.ndarray, own: np.ndarray) -> np.ndarray:
+        """Return buffers (b,) with the values of `own` where they stay on each client."""
+        return np.where(self.buffers_travel, buffers, own) if self._own_buffers else buffers
+
     @cached_property
     def _own_buffers(self) -> bool:
         return not self.buffers_travel.all()

@@ -75,11 +75,6 @@ class Privacy(Settings, ABC):
 
     refusal = LogicError
 
-    @property
-    @abstractmethod
-    def budget(self) -> Budget:
-        """The privacy that the run may spend."""
-
     @abstractmethod
     def applied(self, preset: Preset, clients: int) -> Preset:
         """Return the parts of a logic, made private.
@@ -92,6 +87,20 @@ class Privacy(Settings, ABC):
             LogicError: a part breaks what the claim rests on.
         """
 
+    @property
+    def seen(self) -> Seen:
+        """What others see of the clients' data."""
+        return Seen(model=f"the models, made private by {type(self).__name__}")
+
+
+class DifferentialPrivacy(Privacy):
+    """A privacy whose noise has an account."""
+
+    @property
+    @abstractmethod
+    def budget(self) -> Budget:
+        """The privacy that the run may spend."""
+
     @abstractmethod
     def mechanism(self, preset: Preset) -> Mechanism:
         """Return what a round with these private parts releases."""
@@ -99,11 +108,6 @@ class Privacy(Settings, ABC):
     def once(self) -> Mechanism | None:
         """Return what clients release once, before their first round, besides; None: nothing."""
         return None
-
-    @property
-    def seen(self) -> Seen:
-        """What others see of the clients' data."""
-        return Seen(model=f"the models, made private by {type(self).__name__}")
 
     @abstractmethod
     def with_noise(self, preset: Preset, noise: float) -> Preset:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from layers.logic.core.declaration import Trait
 from layers.logic.core.hook import Hook, ServerContext, ServerSide
 from layers.logic.core.messages import Task, Training
 from layers.logic.core.state import ServerState
@@ -38,6 +39,11 @@ class Stragglers(Hook):
 
     share: Share = 0.5
     drop: bool = False
+
+    @property
+    def provides(self) -> frozenset[Trait]:
+        """Fewer steps of some clients, unless these are dropped."""
+        return frozenset() if self.drop else frozenset({Trait.OTHER_TASKS})
 
     def __post_init__(self) -> None:
         if self.drop and self.share == 1:

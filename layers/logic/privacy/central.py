@@ -23,7 +23,7 @@ from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContex
 from layers.logic.core.messages import Task, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
+from layers.logic.core.privacy import Budget, DifferentialPrivacy, Mechanism, Seen
 from layers.logic.core.selector import Selector
 from layers.logic.core.state import ServerState
 from layers.logic.errors import LogicError
@@ -49,7 +49,7 @@ Noise = Annotated[float, Ge(0.01), FINITE]
 
 
 @dataclass(frozen=True)
-class Central(Privacy):
+class Central(DifferentialPrivacy):
     """Central DP: the server adds Gaussian noise to the sum of clipped updates.
 
     w <- w + (sum_k min(1, C / ||delta_k||) delta_k + sigma C z) / (q N), over the clients that

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
+from layers.logic.core.privacy import Budget, DifferentialPrivacy, Mechanism, Seen
 from layers.logic.privacy.central import (
     ClipUpdates,
     Noise,
@@ -27,7 +27,7 @@ from layers.settings import Count, Fraction, Positive
 
 
 @dataclass(frozen=True)
-class DpFtrl(Privacy):
+class DpFtrl(DifferentialPrivacy):
     """DP-FTRL: noise that follows a tree over the rounds, so that no secret sampling is needed.
 
     w_t = w_0 + R / N (sum of the clipped updates of rounds 1 to t, with the noise of the nodes of a

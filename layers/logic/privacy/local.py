@@ -17,7 +17,7 @@ from layers.logic.core.hook import ClientContext, ClientSide, Hook
 from layers.logic.core.messages import Slot, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Budget, Mechanism, Privacy, Seen
+from layers.logic.core.privacy import Budget, DifferentialPrivacy, Mechanism, Seen
 from layers.logic.core.selector import LABELS
 from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
@@ -31,7 +31,7 @@ LabelEpsilon = Annotated[float, Gt(0), Le(30)]
 
 
 @dataclass(frozen=True)
-class Local(Privacy):
+class Local(DifferentialPrivacy):
     """Local DP: each client clips its update to norm C and adds Gaussian noise of sigma C.
 
     Whatever a client has, the server learns at most (epsilon, delta) about it: any two updates

@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from layers.logic.checks.returned import failure, guarded
 from layers.logic.core.declaration import Need
 from layers.logic.core.engine import Data, Engine
-from layers.logic.core.hook import ClientContext
+from layers.logic.core.hook import ClientContext, Process
 from layers.logic.core.local_tensors import LOCAL_TENSORS
 from layers.logic.core.messages import Offer, Task, Update, no_update
 from layers.logic.core.state import NO_ROUND, ClientState, Memory, RoundMemory
@@ -38,13 +38,38 @@ def answer(
     trace: Trace | None = None,
     round_memory: Memory | None = None,
     secret: Secret | None = None,
+    process: Process | None = None,
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory for the case that the update is accepted.
 
-    It depends on its arguments alone, and is the same in a simulation and in a deployed client.
-    Trainer and hooks may change `round_memory`.
+    The arguments are those of `prepared`. It depends on these alone, and is the same in a
+    simulation and in a deployed client. Trainer and hooks may change `round_memory`.
+    """
+    more = assets, trace, round_memory, secret, process
+    job, finish = prepared(task, memory, engine, data, logic, *more)
+    return finish(logic.trainer.train(job))
 
-    On a model with which neither losses nor updates are finite, the update says so instead
+
+Finish: TypeAlias = "Callable[[Any], tuple[Update, ClientState]]"
+"""Takes the report of the trainer; returns what `answer` does."""
+
+
+def prepared(
+    task: Task,
+    memory: ClientState,
+    engine: Engine,
+    data: Data,
+    logic: Logic,
+    assets: Mapping[str, Data] = NO_ASSETS,
+    trace: Trace | None = None,
+    round_memory: Memory | None = None,
+    secret: Secret | None = None,
+    process: Process | None = None,
+) -> tuple[Job, Finish]:
+    """Return the work of the trainer on a task, and what makes the update of it.
+
+    The engine has loaded the received model; to finish, it must hold the trained one. On a model
+    with which neither losses nor updates are finite, the update says so instead
     (`Update.cannot_train`), and the memory is unchanged.
 
     Args:
@@ -57,11 +82,12 @@ def answer(
         trace: takes the task and the update after each step; None: nothing does.
         round_memory: what trainer and hooks share within the round; None: nothing yet.
         secret: the client's secret; None: it follows the seed, as in a simulation.
+        process: the client's process; None: it is simulated.
 
     Raises:
         LogicError: a hook declares an asset that is missing.
     """
-    pipeline = ClientPipeline(logic, task, memory, assets, trace, round_memory, secret)
+    pipeline = ClientPipeline(logic, task, memory, assets, trace, round_memory, secret, process)
     if trace is not None:
         trace.append("client", "task", task)
     local = logic.local_tensors
@@ -79,41 +105,47 @@ def answer(
         pipeline.note_gradient(gradient if local is None else local.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
     at = _trainer_context(pipeline, logic)
-    report: Any = logic.trainer.train(Job(received, engine, data, correct, at))
-    if report is None:
-        what = "returned None; it must return the report of the training, as engine.train does"
-        raise failure(logic.trainer.train, what, task.round, task.client)
-    if training.loss == "running" and report.steps:
-        metrics["loss"] = report.loss
-    if logic.needs(Need.RMS_LOSS) and report.steps:
-        metrics["rms_loss"] = report.rms_loss
-    delta = engine.weights - received.weights
-    if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
-        return no_update(task, len(data)), memory
-    kept: Mapping[str, dict[str, object]] = {}
-    if local is not None:
-        delta = local.travelling(delta)
-        kept = local.kept(engine.weights, engine.buffers)
-    if task.offer:
-        metrics["norm"] = norm(delta)
-    update = Update(
-        round=task.round,
-        client=task.client,
-        samples=len(data),
-        steps=report.steps,
-        delta=delta,
-        buffers=engine.buffers.copy(),
-        metrics=metrics,
-    )
-    if trace is not None:
-        trace.append("client", "training", update)
-    update = pipeline.send(update)
-    update = replace(update, pass_number=task.pass_number)
-    if local is not None:
-        update = local.cut_update(update)
-    if trace is not None:
-        trace.append("client", "message", update)
-    return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+    job = Job(received, engine, data, correct, at, pipeline.terms)
+
+    def finish(report: Any) -> tuple[Update, ClientState]:
+        if report is None:
+            what = "returned None; it must return the report of the training, as engine.train does"
+            raise failure(logic.trainer.train, what, task.round, task.client)
+        if training.loss == "running" and report.steps:
+            metrics["loss"] = report.loss
+        if logic.needs(Need.RMS_LOSS) and report.steps:
+            metrics["rms_loss"] = report.rms_loss
+        delta = engine.weights - received.weights
+        if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
+            return no_update(task, len(data)), memory
+        kept: Mapping[str, dict[str, object]] = {}
+        buffers = engine.buffers.copy()
+        if local is not None:
+            delta = local.travelling(delta)
+            buffers = local.travelling_buffers(buffers, received.buffers)
+            kept = local.kept(engine.weights, engine.buffers)
+        if task.offer:
+            metrics["norm"] = norm(delta)
+        update = Update(
+            round=task.round,
+            client=task.client,
+            samples=len(data),
+            steps=report.steps,
+            delta=delta,
+            buffers=buffers,
+            metrics=metrics,
+        )
+        if trace is not None:
+            trace.append("client", "training", update)
+        update = pipeline.send(update)
+        update = replace(update, pass_number=task.pass_number)
+        if local is not None:
+            update = local.cut_update(update)
+        if trace is not None:
+            trace.append("client", "message", update)
+        return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+
+    return job, finish
 
 
 def personal_model(
@@ -147,8 +179,6 @@ def _trainer_context(pipeline: ClientPipeline, logic: Logic) -> ClientContext:
     context = pipeline.context_of(TRAINER)
     if logic.initial is not None:
         context.initial = logic.initial[0]
-    if logic.local_tensors is not None:
-        context.own = ~logic.local_tensors.travels
     return context
 
 
@@ -161,6 +191,7 @@ def answer_question(
     within: RoundMemory = NO_ROUND,
     secret: Secret | None = None,
     sums: Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]] | None = None,
+    process: Process | None = None,
 ) -> tuple[Answer, RoundMemory]:
     """Return a client's answer to a survey, or to a question of the server sides of hooks.
 
@@ -176,6 +207,7 @@ def answer_question(
         secret: the client's secret; None: it follows the seed, as in a simulation.
         sums: returns the sums of the results of weights and buffers on the client's samples for
             evaluation; None: it has none.
+        process: the client's process; None: it is simulated.
 
     Raises:
         LogicError: the question is to evaluate, and clients of this experiment do not.
@@ -194,7 +226,7 @@ def answer_question(
             answer = replace(answer, values=values)
         return answer, within
     round_memory = within.at(question.round, question.step)
-    answer = answer_hooks(client, question, logic, round_memory, secret)
+    answer = answer_hooks(client, question, logic, round_memory, secret, process)
     return answer, within.passed(question.round, question.step, round_memory)
 
 

@@ -325,7 +325,7 @@ class Fold:
     ) -> None:
         self._lanes, self._pipeline, self._wait, self._store = lanes, pipeline, wait, store
         self._aggregator = aggregator = logic.aggregator
-        self._layout = logic.layout
+        self._layout, self._local_tensors = logic.layout, logic.local_tensors
         if store is not None:
             check_by_slices(aggregator)
         self._round = state.round + 1
@@ -416,6 +416,9 @@ class Fold:
     def _revealed(self, state: ServerState) -> Contribution:
         """Return the mean of all updates as one contribution."""
         delta, buffers = self._pipeline.reveal()
+        if (local := self._local_tensors) is not None:
+            delta = local.travelling(delta)
+            buffers = local.travelling_buffers(buffers, state.buffers)
         return Contribution(
             lane=0,
             samples=sum(one.samples for one in self._masked),

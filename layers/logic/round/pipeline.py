@@ -19,7 +19,15 @@ from layers.logic.checks.returned import (
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import assets_of
 from layers.logic.core.engine import Data
-from layers.logic.core.hook import ClientContext, ClientSide, Phase, ServerContext, ServerSide
+from layers.logic.core.gradient_term import GradientTerm
+from layers.logic.core.hook import (
+    ClientContext,
+    ClientSide,
+    Phase,
+    Process,
+    ServerContext,
+    ServerSide,
+)
 from layers.logic.core.messages import Slot, Task, Training, Update
 from layers.logic.core.selector import SURVEY
 from layers.logic.core.state import ClientState, Memory, ServerState, reopened
@@ -65,9 +73,15 @@ class ServerPipeline:
     """
 
     def __init__(
-        self, logic: Logic, state: ServerState, clients: int, trace: Trace | None = None
+        self,
+        logic: Logic,
+        state: ServerState,
+        clients: int,
+        trace: Trace | None = None,
+        samples: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self._logic, self._state, self._clients, self._trace = logic, state, clients, trace
+        self._samples = samples
         self._sides = {key: hook.server() for key, hook in keyed(logic.hooks).items()}
         self._round = state.round + 1
         self._secret = logic.secret.part("round", self._round)
@@ -211,6 +225,10 @@ class ServerPipeline:
                     f"shape {like.shape}"
                 )
                 raise failure(side.reveal, what, self._round)
+        for key, other in self._sides.items():
+            if sums := side.sums.get(type(other.hook).__name__):
+                at = self._context(key, writable=True)
+                guarded(other.on_sums, sums, at, round=self._round)
         return delta, buffers
 
     @property
@@ -274,6 +292,8 @@ class ServerPipeline:
             max_update=logic.max_update,
             answers=state.memory.get(SURVEY, {}),
             aggregate=state.memory.get(AGGREGATE, {}),
+            samples=self._samples,
+            masked=self.masked,
         )
 
 
@@ -289,6 +309,7 @@ class ClientPipeline:
         trace: Trace | None = None,
         round_memory: Memory | None = None,
         secret: Secret | None = None,
+        process: Process | None = None,
     ) -> None:
         hooks = keyed(logic.hooks)
         self._sides = sides = {key: hook.client() for key, hook in hooks.items()}
@@ -298,6 +319,8 @@ class ClientPipeline:
         }
         given = {key: assets_of(hook, assets) for key, hook in hooks.items()}
         own = secret or Secret.of_seed(logic.seed, "client", task.client)
+        local = logic.local_tensors
+        stays = np.zeros(0, bool) if local is None else ~local.travels
         shared = {} if round_memory is None else round_memory
         self._contexts = {
             key: ClientContext(
@@ -311,8 +334,10 @@ class ClientPipeline:
                 slot=dict(task.slots.get(key, {})),
                 assets=given.get(key, {}),
                 clients=logic.clients or 0,
+                own=stays,
                 round_memory=shared,
                 own_secret=own.part(key, task.round, task.pass_number),
+                process=process,
             )
             for key in self._memory
         }
@@ -321,6 +346,7 @@ class ClientPipeline:
             (side, self._contexts[key])
             for key, side in sides.items()
             if type(side).gradient is not ClientSide.gradient
+            or type(side).term is not ClientSide.term
         ]
         self._first_step = True
 
@@ -338,6 +364,13 @@ class ClientPipeline:
         """Whether any side works on gradients."""
         return bool(self._correcting)
 
+    @property
+    def terms(self) -> list[GradientTerm | None] | None:
+        """The terms of these sides; None: one of them changes gradients in another way."""
+        if any(type(side).gradient is not ClientSide.gradient for side, _ in self._correcting):
+            return None
+        return [context.term for _, context in self._correcting]
+
     def receive(self, task: Task) -> Task:
         """Return the task as the server's first hook received it, decoded by all sides."""
         for key in reversed(list(self._sides)):
@@ -348,6 +381,8 @@ class ClientPipeline:
         for context in self._contexts.values():
             context.start = task.weights
             context.training = task.training
+        for side, context in self._correcting:
+            context.term = side.term(context)
         return task
 
     def samples(self, data: Data) -> Data:
@@ -389,6 +424,7 @@ def answer_hooks(
     logic: Logic,
     round_memory: Memory,
     secret: Secret | None = None,
+    process: Process | None = None,
 ) -> Answer:
     """Return the answer of the client sides to the server sides' question.
 
@@ -413,6 +449,7 @@ def answer_hooks(
             clients=logic.clients or 0,
             round_memory=round_memory,
             own_secret=own.part(key, question.round, phase),
+            process=process,
         )
         slots[key] = hooks[key].client().answer(phase, slot, context)
     return Answer(client, question.name, {}, question.round, slots, question.number)

@@ -186,7 +186,7 @@ class RoundMachine:
         self._algorithm = algorithm = Algorithm(logic.selector, round)
         state = yield from ask_first(algorithm, round, state, port, logic)
         self.planned = planned = planned_lanes(algorithm, round, logic, round.in_flight)
-        pipeline = ServerPipeline(logic, state, round.all_clients, self._trace)
+        pipeline = ServerPipeline(logic, state, round.all_clients, self._trace, port.samples)
         clients = [client for lane in planned for client in lane.clients]
         excluded = yield from ask_cohort(clients, state, pipeline, port, logic)
 

@@ -50,7 +50,7 @@ class PowerOfChoice(CohortSelector):
     loss: Literal["asked", "reported"] = "asked"
     samples: WholeNumber = 0
 
-    requires = frozenset({Need.EQUAL_WEIGHTS})
+    requires = frozenset({Need.EQUAL_WEIGHTS, Need.TOLD})
 
     def __post_init__(self) -> None:
         if self.count is not None and self.candidates is not None and self.candidates < self.count:

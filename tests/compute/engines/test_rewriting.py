@@ -329,7 +329,7 @@ def two(**first: Any) -> Any:
 
 @pytest.mark.parametrize(("size", "rows"), [(2, 1), (3, 1), (4, 2), (5, 2), (6, 2), (7, 3)])
 def test_the_first_kernel_has_a_third_of_the_rows(size: int, rows: int) -> None:
-    split = split_rows(two(kernel_size=size), (4, 1, 28, 28), {}, 8)
+    split = split_rows(two(kernel_size=size), (4, 1, 28, 28), {}, {}, 8)
     assert kernels(split) == [f"({rows}, {size})", "(5, 5)"]
 
 
@@ -348,7 +348,7 @@ def test_other_convolutions_are_not_split(
     what: str, first: dict[str, Any], data: tuple[int, ...], channels: int
 ) -> None:
     net = two(**first)
-    assert kernels(split_rows(net, data, {}, channels)) == kernels(net), what
+    assert kernels(split_rows(net, data, {}, {}, channels)) == kernels(net), what
 
 
 SMALL_COLOUR = (3, 12, 12)

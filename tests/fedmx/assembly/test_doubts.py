@@ -96,6 +96,17 @@ def test_a_softmax_in_the_model_is_seen_in_its_outputs(caplog: pytest.LogCapture
         assert "compute.model: the outputs of each sample add up to 1" in caplog.text
 
 
+@pytest.mark.needs_mxnet
+def test_an_lstm_is_recommended_the_engine_that_trains_it_faster(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tokens = Raw(RNG.integers(0, 9, (SAMPLES, 25), dtype=np.int32), Y % 2)
+    words = Dataset("words", tokens, tokens, Targets("classes", 2), (25,))
+    compute = {"model": {"name": "lstm", "vocabulary": 9, "dimensions": 3}, "data": words}
+    with simulate(experiment(compute={**compute, "engine": "mxnet"})):
+        assert "compute.engine: torch" in caplog.text
+
+
 def test_an_ordinary_experiment_raises_no_doubt(caplog: pytest.LogCaptureFixture) -> None:
     with simulate(experiment()):
         assert "intended" not in caplog.text

@@ -123,6 +123,8 @@ def test_a_server_that_is_not_there_is_sought_for_as_long_as_was_asked(folder: P
         ("processes", {"processes": "all"}),
         ("processes:all", {"processes": "all"}),
         ("processes:3", {"processes": 3}),
+        ("cohort", {"cohort": {"clients": 32}}),
+        ("cohort:3", {"cohort": {"clients": 3}}),
         ("ray", {"ray": {}}),
         ("ray:10.0.0.1:6379", {"ray": {"address": "10.0.0.1:6379"}}),
     ],

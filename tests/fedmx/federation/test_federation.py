@@ -141,6 +141,30 @@ def test_a_killed_job_and_a_killed_site_are_of_this_job_alone(standing: Standing
         assert standing.over(operator, again)["state"] == "done"
 
 
+def test_epsilon_counts_over_all_jobs_of_a_site_whatever_its_number(standing: Standing) -> None:
+    pytest.importorskip("dp_accounting")
+    standing.serve()
+    standing.site("ulm", "epsilon: 30\n")
+    private = experiment(clients=1) + "privacy: {name: local, clip: 1.0, noise: 1.0, delta: 1e-4}\n"
+    two = experiment(clients=2) + "privacy: {name: local, clip: 1.0, noise: 1.0, delta: 1e-4}\n"
+    with standing.operator() as operator:
+        assert standing.over(operator, operator.submit(private))["state"] == "done"
+        standing.site("bonn")  # so that ulm is client 1 next time
+        assert standing.over(operator, operator.submit(two))["sites"] == ["bonn", "ulm"]
+        spent = standing.over(operator, operator.submit(private, ("ulm",)))
+    assert "epsilon" in spent["reason"]
+    assert (standing.folder / "memory-ulm" / "releases-ulm.jsonl").exists()
+
+
+def test_a_job_whose_site_cannot_take_part_ends_with_the_reason(standing: Standing) -> None:
+    standing.serve()
+    standing.site("ulm", "job_megabytes: 1\n")
+    with standing.operator() as operator:
+        found = standing.over(operator, operator.submit(experiment(clients=1)))
+    assert (found["state"], "ulm" in found["reason"]) == ("failed", True)
+    assert "job_megabytes" in found["reason"]
+
+
 def test_orders_go_by_the_role_in_the_certificate(standing: Standing) -> None:
     standing.serve()
     with standing.operator("looks", "reader") as reader:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fedmx.report.partition import _draw, table
+from fedmx.report.partition import table
+from fedmx.report.partition_figure import _draw
 
 
 def numbers(clients: int, classes: int) -> list[str]:

@@ -274,7 +274,6 @@ def test_each_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
     for measure in MEASURES[:2]:
         for axis in AXES[:3]:
             figure = draw(summaries, measure, axis, measure.level((0.8, None)))
-            assert figure is not None
             assert set(re.findall(r"stroke: var\(--run-(\d)\)", figure)) == {"0", "1", "2"}
             assert "#0102" not in figure
     text = Reader(page_of(*runs)).text
@@ -284,7 +283,6 @@ def test_each_run_has_one_colour_in_all_figures(tmp_path: Path) -> None:
 def test_more_runs_than_colours_differ_in_their_dashes(tmp_path: Path) -> None:
     runs = [make(tmp_path, [record(1, 0.1), record(2, 0.2)]) for _ in range(9)]
     figure = draw([Group.alone(RunSummary.of(run), "") for run in runs], MEASURES[0], AXES[0])
-    assert figure is not None
     lines = re.findall(
         r'style="(fill: none; stroke[^"]*var\(--run-0\); stroke-width: 1.6[^"]*)"', figure
     )

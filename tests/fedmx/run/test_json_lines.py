@@ -104,6 +104,18 @@ def test_a_damaged_line_is_named_by_its_number_and_the_others_are_read(records: 
     assert list(records.damaged) == [3, 4, 5]
 
 
+def test_the_records_with_a_value_are_read_and_the_other_lines_are_not_checked(
+    records: JsonLines,
+) -> None:
+    records.append([{"round": 12}, {"client": 1, "round": 1}, {"client": {"round": 1}}])
+    damage = records.path.read_bytes().replace(b'{"round": 2,', b'{"round": 3,')
+    records.path.write_bytes(damage)
+    assert list(records.read("round", 1)) == [{"round": 1}, {"client": 1, "round": 1}]
+    assert not records.damaged
+    assert list(records.read("round", 3)) == []
+    assert list(records.damaged) == [2]
+
+
 def test_values_are_written_as_strict_json_holds_them() -> None:
     given = {1: np.float32(0.5), "a": np.arange(2), "b": (float("nan"), np.inf, True, None)}
     assert json.dumps(plain(given, "x")) == '{"1": 0.5, "a": [0, 1], "b": [null, null, true, null]}'

@@ -98,6 +98,7 @@ def test_a_report_of_a_sweep_has_its_paired_differences(whole: tuple[CommandResu
     assert shown.code == 0, shown
     again = fedmx("sweep", sweep.path, "--own-modules", cwd=folder).out.partition("table:")[0]
     assert shown.out == f"{again}report: {sweep.path / 'report.html'}\n"
+    assert [one.parent for one in sweep.path.rglob("report.html")] == [sweep.path], "no run has one"
     page = (sweep.path / "report.html").read_text("utf-8")
     assert f"<h1>{sweep.path.name}: 4 of 4 runs are done</h1>" in page
     (pair,) = SweepResult.of(sweep).statistics()["comparisons"][:1]

@@ -51,9 +51,10 @@ KINDS = {
     "trainer": TRAINERS,
     "uploads": UPLOADS,
 }
+NOISY = {"clip": 1.0, "delta": 1e-5, "noise": 1.0}
 # The settings without a default, by the kind of the parts or the name of one.
 NEEDED = {
-    "privacy": {"clip": 1.0, "delta": 1e-5, "noise": 1.0},
+    **{"central": NOISY, "dp-ftrl": NOISY, "local": NOISY},
     "declared": {"shape": (4,), "size": 2},
     "huggingface": {"path": "none", "features": "x", "target": "y"},
     "images": {"path": "none"},

@@ -210,7 +210,7 @@ MEANS = {"selector": Poisson(0.5), "aggregator": Mean("uniform")}
         ({"aggregator": AGGREGATORS["fedfv"]()}, "FedFV"),
         ({"aggregator": AGGREGATORS["median"]()}, "not a mean with equal weights"),
         ({"selector": Uniform()}, "poisson"),
-        ({"hooks": (HOOKS["scaffold"](),)}, "Scaffold uses single updates"),
+        ({"hooks": (HOOKS["scaffold"](),)}, "Scaffold sums what clients send"),
         ({"hooks": (HOOKS["selective-sgd"](),)}, "SelectiveSgd uses single updates"),
         ({"hooks": (GradientReply(),)}, "GradientReply encodes gradients"),
         ({"hooks": (HOOKS["divergence"](),)}, "Divergence uses single updates"),

@@ -124,7 +124,7 @@ class Pretends(Uniform):
         ({"selector": Uniform()}, "selector cyclic"),
         ({"selector": Pretends()}, "inherit from Cyclic"),
         ({"aggregator": Mean()}, "by samples"),
-        ({"hooks": (HOOKS["scaffold"](),)}, "Scaffold uses single updates"),
+        ({"hooks": (HOOKS["scaffold"](),)}, "Scaffold sums what clients send"),
     ],
 )
 def test_what_breaks_the_bound_is_refused_with_the_reason(

@@ -37,7 +37,7 @@ from layers.compute.engines.mxnet.parameters import (
     seed_mxnet,
     trainable,
 )
-from layers.compute.engines.mxnet.rewriting import Paddings, training_graph
+from layers.compute.engines.mxnet.rewriting import Paddings, Views, training_graph
 from layers.compute.engines.mxnet.runtime import one_thread
 from layers.compute.engines.mxnet.to_torch import torch_module
 from layers.compute.engines.objective import Objective
@@ -100,7 +100,7 @@ class MXNetEngine(Engine):
         if self._output is None:
             put_views(self._block, self._weights, self._buffers, self._gradient)
         self._tapped: dict[tuple[str, ...], Any] = {(): self._output}
-        self._training_graphs: dict[tuple[str, ...], tuple[Any, Paddings]] = {}
+        self._training_graphs: dict[tuple[str, ...], tuple[Any, Paddings, dict[str, Views]]] = {}
         self._checked(self.loss)
         self.load(*self.initial(seed))
 
@@ -203,13 +203,15 @@ class MXNetEngine(Engine):
                 inputs,
                 self._gradient,
             )
-        outputs, paddings = self._training_graph(layers)
+        outputs, paddings, views = self._training_graph(layers)
         variables = {name: mx.sym.var(name) for name in inputs}
         graph = objective.head(mx.sym, list(outputs), mx.sym.var(LABEL), variables, batch)
         vectors = self._weights, self._buffers, self._gradient
-        return CompiledStep(graph, self._names, x, y, inputs, vectors, self._constants, paddings)
+        return CompiledStep(
+            graph, self._names, x, y, inputs, vectors, self._constants, paddings, views
+        )
 
-    def _training_graph(self, layers: tuple[str, ...]) -> tuple[Any, Paddings]:
+    def _training_graph(self, layers: tuple[str, ...]) -> tuple[Any, Paddings, dict[str, Views]]:
         """Return the graph of the model's output and of those of layers, for training."""
         if layers not in self._training_graphs:
             known = {**self._weights.views, **self._buffers.views, **self._constants}

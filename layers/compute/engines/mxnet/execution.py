@@ -24,7 +24,7 @@ from layers.compute.engines.mxnet.parameters import (
     share,
     trainable,
 )
-from layers.compute.engines.mxnet.rewriting import Padding, Paddings
+from layers.compute.engines.mxnet.rewriting import Padding, Paddings, Place, Views
 from layers.compute.errors import ComputeError
 
 _RANDOM_OPERATORS = ("dropout", "random", "sample", "shuffle", "rnn", "leakyrelu")
@@ -78,6 +78,7 @@ class CompiledStep:
         vectors: weights, buffers and gradient.
         constants: the parameters that are in no vector, by the engine's name.
         paddings: those of the graph's parameters.
+        views: the graph's other inputs that `x` makes, by name.
     """
 
     def __init__(
@@ -90,14 +91,15 @@ class CompiledStep:
         vectors: tuple[SharedVector, SharedVector, SharedVector],
         constants: Mapping[str, Any],
         paddings: Paddings,
+        views: Mapping[str, Views],
     ):
         weights, buffers, gradient = vectors
         self.x, self.y = x, y
         known = {**weights.views, **buffers.views, **constants}
         numbers, slopes = {**weights.tensors(), **buffers.tensors()}, gradient.tensors()
         # Copies before and after the graph take less time than operators in it.
-        self._padded: list[tuple[np.ndarray, np.ndarray]] = []  # its parameters, and the model's
-        self._cut: list[tuple[np.ndarray, np.ndarray]] = []  # the model's gradients, and its own
+        self._padded: list[Place] = []  # its parameters and views, and the model's and the images
+        self._cut: list[Place] = []  # the model's gradients, and its own
         arrays = {"data": share(self.x), LABEL: share(self.y)}
         gradients: dict[str, Any] = {}
         self.inputs: dict[str, np.ndarray] = {}
@@ -105,6 +107,10 @@ class CompiledStep:
             if name in inputs:
                 self.inputs[name] = inputs[name]
                 arrays[name] = share(inputs[name])
+            elif name in views:
+                channels = aligned((len(x), *views[name].shape), x.dtype.name)
+                arrays[name] = share(channels)
+                self._padded += views[name].places(x, channels)
             elif name not in arrays:
                 own = names[name]
                 arrays[name] = known[own]
@@ -145,8 +151,8 @@ class CompiledStep:
         """Run one forward and one backward pass, and wait until MXNet has finished."""
         for part in self._absent:
             part[...] = 0
-        for inside, parameter in self._padded:
-            inside[...] = parameter
+        for place, values in self._padded:
+            place[...] = values
         # The executor's own methods create NDArrays each time, which takes a fifth of a step.
         if (
             _forward(self._handle, _YES)

@@ -27,7 +27,8 @@ def lstm(
     Word vectors, two LSTM layers of 100 units, and, on the output of the last token, a dense layer
     of 30 with ReLU and a dense layer of one unit. 244,661 parameters are trainable, with Gluon's
     two biases for each gate. The word vectors are a constant, which server and clients build and
-    never send.
+    never send. In MXNet, training of recurrent layers can take longer than in PyTorch: where that
+    matters, write them as a PyTorch module, and use ``compute.engine: torch``.
 
     Source: the setting of Li et al., "Federated Optimization in Heterogeneous Networks" (FedProx),
     2020, appendix C.1.
