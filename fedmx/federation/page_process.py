@@ -112,7 +112,7 @@ class PageProcess:
             self._process = processes.popen("fedmx", words, files, (listening.fileno(),))
             at = Address(self._address.host, listening.getsockname()[1])
         scheme = "http" if is_local else "https"
-        log.info("page", "page at {scheme}://{address}/", scheme=scheme, address=at)
+        log.info("page_listening", "page at {scheme}://{address}/", scheme=scheme, address=at)
 
     def close(self) -> None:
         """End the process."""
