@@ -12,6 +12,7 @@ import hmac
 import itertools
 import json
 import os
+import re
 import socket
 import ssl
 import time
@@ -112,7 +113,7 @@ class PageProcess:
             self._process = processes.popen("fedmx", words, files, (listening.fileno(),))
             at = Address(self._address.host, listening.getsockname()[1])
         scheme = "http" if is_local else "https"
-        log.info("page", "page at {scheme}://{address}/", scheme=scheme, address=at)
+        log.info("page_listening", "page at {scheme}://{address}/", scheme=scheme, address=at)
 
     def close(self) -> None:
         """End the process."""
@@ -177,7 +178,7 @@ def serve(folder: Path, descriptor: int, given: Mapping[str, Any]) -> None:
         http="h11",
         ws="none",
         lifespan="off",
-        log_level="warning",
+        log_level="error",  # strangers cause warnings
         access_log=False,
         proxy_headers=False,
         server_header=False,
@@ -216,7 +217,7 @@ def application(folder: Path, token: bytes | None) -> Starlette:
         return HTMLResponse(page_of(found, reports, time.time()))
 
     async def report(request: Request) -> Response:
-        path = _report_of(folder, f"{request.path_params['job']:06}")
+        path = _report_of(folder, request.path_params["job"])
         return PlainTextResponse("no report\n", 404) if path is None else FileResponse(path)
 
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -232,12 +233,14 @@ def application(folder: Path, token: bytes | None) -> Starlette:
         response.headers.update(HEADERS)
         return response
 
-    routes = [Route("/", overview), Route("/jobs/{job:int}/report.html", report)]
+    routes = [Route("/", overview), Route("/jobs/{job}/report.html", report)]
     return Starlette(routes=routes, middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)])
 
 
 def _report_of(folder: Path, job: str) -> Path | None:
-    """Return the page of a job's run, which is written while it runs; None: not yet."""
+    """Return the page of a job's run, which is written while it runs; None: there is none."""
+    if re.fullmatch(r"[0-9]{1,12}", job) is None:
+        return None
     return next((folder / "jobs" / job / "runs").glob("[!.]*/report.html"), None)
 
 

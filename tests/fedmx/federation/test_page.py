@@ -205,12 +205,11 @@ def test_without_a_token_the_page_is_for_local_names_alone(tmp_path: Path) -> No
         assert "script" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
     assert asked(tmp_path, "/", method="POST")[0] == 405
-    for path in (
-        "/jobs/../page.json",
-        "/jobs/1/../../page.json",
-        "/page.json",
-        "/jobs/x/report.html",
-    ):
+    other = tmp_path / "runs" / "other" / "report.html"  # of no job
+    other.parent.mkdir(parents=True)
+    other.touch()
+    (tmp_path / "jobs").mkdir()
+    for path in (f"/{NAME}", "/jobs/../report.html", f"/jobs/{'9' * 5000}/report.html"):
         assert asked(tmp_path, path)[0] == 404
 
 
