@@ -26,6 +26,7 @@ HUGGING_FACE = "datasets>=4"  # the first that runs no code of a data set
 PILLOW = "pillow>=9.5"
 TORCH = "torch>=2.1"
 PROMETHEUS = "prometheus-client>=0.20"
+PAGE = ["starlette>=0.40", "uvicorn>=0.30"]
 WANDB = "wandb>=0.19.11"  # the first with reinit="create_new"
 
 
@@ -61,6 +62,7 @@ setup(
     package_data={
         "": ["py.typed", "*.pyi", "*.html", "*.css", "*.js", "*.svg", "*.yaml", "*.json"],
         "fedmx.new": ["templates/*/*.template"],
+        "fedmx.federation": ["templates/*.template"],
     },
     python_requires=">=3.10,<3.14",
     install_requires=[
@@ -98,6 +100,7 @@ setup(
         "fuzz": ["atheris>=3"],
         "metrics": [PROMETHEUS],
         "mlflow": [MLFLOW],
+        "page": PAGE,
         "pandas": [PANDAS],
         "privacy": [DP_ACCOUNTING],
         "ray": [RAY],
@@ -121,6 +124,7 @@ setup(
             HUGGING_FACE,
             PILLOW,
             PROMETHEUS,
+            *PAGE,
             MLFLOW,
             WANDB,
             DP_ACCOUNTING,

@@ -1,15 +1,17 @@
 """Start-up time of commands, and of a first round, beside the import of typer and pydantic.
 
-    python benchmarks/startup.py [--times N] [--round]
+    python benchmarks/startup.py [--times N] [--runs] [--against CHECKOUT]
 
-Each command starts N times, in turns with the others, and the shortest time counts. `--round` adds
-the first round of LeNet-5 with two worker processes, which takes seconds.
+Each command starts N times, in turns with the others, and the shortest time counts. `--runs` adds
+those that train, which take seconds: a first round, a sweep and the quickstart. `--against` runs
+the same commands of another checkout in between, on this Python, and prints the ratios to it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -23,19 +25,22 @@ FIRST_ROUND = """\
 rounds: 1
 clients: 10
 compute:
-  model: lenet5
+  model: 2nn
   data: digits
   normalise: {scale: 16}
   train: {epochs: 1, batch_size: 10, learning_rate: 0.05}
 logic: {selector: {name: uniform, count: 10}}
-executor: {processes: 2}
 """
+RUN = ("-m", "fedmx", "run", "first.yaml")
+RATES = "compute.train.learning_rate=0.05,0.1"
+EIGHT = ("first.yaml", "--set", "rounds=2", "--seeds", "4", "--vary", RATES)
+SWEEP = ("-m", "fedmx", "sweep", *EIGHT)
 
 
-def seconds(arguments: tuple[str, ...], folder: str) -> float:
-    """Return the duration of a Python process, from its start to its end."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    begin = time.perf_counter()
+def seconds(arguments: tuple[str, ...], folder: str, root: Path) -> tuple[float, float]:
+    """Return the duration of a Python process, and the processor time of it and its children."""
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    used, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
@@ -45,15 +50,18 @@ def seconds(arguments: tuple[str, ...], folder: str) -> float:
         stderr=subprocess.DEVNULL,
         check=False,
     )
-    return time.perf_counter() - begin
+    wall, now = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
 
 
 def main() -> None:
-    """Print the shortest time of each command, and its ratio to the first one."""
+    """Print the shortest time of each command, its processor time, and the ratios."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--times", type=int, default=10, metavar="N")
-    parser.add_argument("--round", action="store_true", help="also a first round")
+    parser.add_argument("--runs", action="store_true", help="also commands that train")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="another checkout")
     given = parser.parse_args()
+    roots = [ROOT, *filter(None, [given.against])]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "wrong.yaml").write_text(WRONG, encoding="utf-8")
         Path(folder, "first.yaml").write_text(FIRST_ROUND, encoding="utf-8")
@@ -64,21 +72,30 @@ def main() -> None:
             "fedmx list": ("-m", "fedmx", "list"),
             "fedmx list models": ("-m", "fedmx", "list", "models"),
             "fedmx run, wrong model": ("-m", "fedmx", "run", "wrong.yaml"),
-            "import mxnet": ("-c", "import mxnet"),
+            "import mxnet": ("-c", "import fedmx, mxnet"),
             "import the engine": ("-c", "import layers.compute.engines.mxnet.engine"),
         }
-        if given.round:
-            commands["a first round"] = ("-m", "fedmx", "run", "first.yaml")
-        times: dict[str, list[float]] = {name: [] for name in commands}
+        if given.runs:
+            commands |= {"one round of 2NN": RUN, "a sweep of 8 runs": SWEEP, "the quickstart": ()}
+        times: dict[tuple[str, Path], list[tuple[float, float]]] = {}
         for turn in range(given.times + 1):
             for name, arguments in commands.items():
-                took = seconds(arguments, folder)
-                if turn:  # the first turn only fills the disk's cache
-                    times[name].append(took)
-    base = min(times["import typer, pydantic"])
-    for name, all_of_them in times.items():
-        least = min(all_of_them)
-        print(f"{name:24} {least * 1e3:7.0f} ms  {least / base:6.2f} times")
+                for root in roots:
+                    words = arguments or (str(root / "examples" / "quickstart.py"), "quick")
+                    took = seconds(words, folder, root)
+                    if turn:  # the first turn only fills the disk's cache
+                        times.setdefault((name, root), []).append(took)
+    base = min(wall for wall, _ in times["import typer, pydantic", ROOT])
+    for name in commands:
+        least = [min(times[name, root]) for root in roots]
+        (wall, cpu), *others = least
+        text = (
+            f"{name:24} {wall * 1e3:7.0f} ms  {wall / base:6.2f} times  {cpu:6.2f} s of processor"
+        )
+        for other_wall, other_cpu in others:
+            text += f"  {wall / other_wall:5.2f} and {cpu / other_cpu:5.2f} of {other_wall:.2f} s,"
+            text += f" {other_cpu:.2f} s"
+        print(text)
     print(f"load average {os.getloadavg()[0]:.1f}")
 
 

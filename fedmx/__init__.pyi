@@ -53,6 +53,7 @@ from layers.logic import ClientReport as ClientReport
 from layers.logic import ClientSide as ClientSide
 from layers.logic import Context as Context
 from layers.logic import Contribution as Contribution
+from layers.logic import GradientTerm as GradientTerm
 from layers.logic import Hook as Hook
 from layers.logic import Logic as Logic
 from layers.logic import LogicError as LogicError

@@ -22,6 +22,7 @@ KINDS = {
         "A hook has a client side and a server side; tasks and updates carry a slot for each hook.",
         (
             "layers.logic.core.hook",
+            "layers.logic.core.gradient_term",
             "layers.logic.core.messages",
             "layers.logic.core.asset",
             "layers.logic.core.attack",

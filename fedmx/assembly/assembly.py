@@ -245,6 +245,11 @@ class Assembly:
         asked = ClientEvaluation(clients.every, clients.fraction, most, self.experiment.rounds)
         return dataclasses.replace(logic, evaluation=asked)
 
+    @property
+    def at_once(self) -> int | None:
+        """The most clients that train at once in one process; None: one, as in a deployment."""
+        return None if self.deployed else self.experiment.executor.at_once
+
     @cached_property
     def account(self) -> Account | None:
         """What the run spends of its privacy; None: it has no account.
@@ -471,11 +476,12 @@ class Assembly:
         start = {} if self.start is None else {"start": self.start.facts}
         on_cpu = self.experiment.compute.device == CPU
         device = {} if on_cpu else {"device": self.engine.device}
+        cohort = {} if self.at_once is None else {"cohort": self.at_once}
         metrics = [
             {"key": one.key, "label": one.label or one.key, "unit": one.unit, "better": one.better}
             for one in self.evaluator.metrics
         ]
-        return {**self.data.facts(), "metrics": metrics, **start, **device}
+        return {**self.data.facts(), "metrics": metrics, **start, **device, **cohort}
 
     def kept(self) -> dict[str, bytes]:
         """Return the files that a run folder needs to build the model again, by name."""

@@ -84,6 +84,29 @@ def site_certificates(
         _print_line("site", f"{make_client_certificate(folder, name).certificate} and .key")
 
 
+@certs.command("kit")
+def startup_kit(
+    folder: Folder,
+    site: Annotated[str, typer.Argument(metavar="SITE", help="The name of the site.")],
+    address: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The address of the federation.")
+    ],
+    request: Annotated[
+        bool,
+        typer.Option(
+            "--request", help="Without a certificate: the site makes its key, and a request."
+        ),
+    ] = False,
+) -> None:
+    """Write the startup kit of a site: one archive for its machine."""
+    from fedmx.federation.kit import write_kit
+
+    path = write_kit(folder, site, address, request=request)
+    _print_line("kit", f"{path}: its README.md says what to do")
+    if not request:
+        _print_line("", "it has the site's key: send it so that nobody else can read it")
+
+
 @certs.command("operator")
 def operator_certificate(
     folder: Folder,
@@ -105,7 +128,11 @@ def operator_certificate(
 def request_certificate(
     folder: Folder,
     who: Annotated[
-        str, typer.Argument(metavar="ID|server", help="The client's number, or the word server.")
+        str,
+        typer.Argument(
+            metavar="ID|SITE|server",
+            help="The client's number, the site's name, or the word server.",
+        ),
     ],
     names: Names = None,
 ) -> None:
@@ -122,8 +149,10 @@ def request_certificate(
         raise FedmxError("--name is for a server's request; leave it out for a client")
     elif re.fullmatch(r"0|[1-9][0-9]{0,8}", who):
         made = request_client(folder, identity(int(who)))
+    elif who.isdigit():
+        raise FedmxError(f"{who}: give the client's number, as in 7, a site's name, or server")
     else:
-        raise FedmxError(f"{who}: give the client's number, as in 7, or the word server")
+        made = request_client(folder, who)
     _print_line("key", f"{made.key}: it stays on this machine")
     _print_line("request", f"{made.request}: fedmx certs sign signs it on the CA's machine")
     _print_line("SHA-256", made.fingerprint)
@@ -134,7 +163,10 @@ def sign_requests(
     folder: Folder,
     requests: Annotated[
         list[Path],
-        typer.Argument(metavar="CSR", help="Requests: client-7.csr for client 7, or server.csr."),
+        typer.Argument(
+            metavar="CSR",
+            help="Requests: client-7.csr for client 7, SITE.csr for a site, or server.csr.",
+        ),
     ],
     again: Annotated[
         bool, typer.Option("--again", help="Sign also if the name has a certificate already.")
@@ -149,12 +181,12 @@ def sign_requests(
     for path in requests:
         if path.name == "server.csr":
             signed = sign_server(folder, path, again=again)
-        elif re.fullmatch(r"client-(0|[1-9][0-9]{0,8})\.csr", path.name):
+        elif path.suffix == ".csr":
             signed = sign_client(folder, path, path.stem, again=again)
         else:
             raise FedmxError(
-                f"{path}: the name of a request is client-7.csr for client 7, or server.csr; "
-                "rename the file"
+                f"{path}: the name of a request is client-7.csr for client 7, SITE.csr for a "
+                "site, or server.csr; rename the file"
             )
         _print_line("signed", str(signed.certificate))
         if signed.names:

@@ -244,7 +244,7 @@ def client(
         ),
     ] = None,
 ) -> None:
-    """Take part in a run as one client; its data stay on this machine."""
+    """Take part in a run as one client; its data stay here."""
     from layers.network.address import Address
 
     if stay:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -17,7 +18,7 @@ from fedmx.errors import FedmxError
 if TYPE_CHECKING:
     from layers.network import ClientTLS
 
-app = typer.Typer(help="Serve a federation, in which sites stay and experiments come and go.")
+app = typer.Typer(help="Serve a federation: sites stay, experiments come and go.")
 
 To = Annotated[
     str, typer.Option("--to", metavar="HOST:PORT", help="The address of the federation.")
@@ -54,13 +55,24 @@ def serve(
         int, typer.Option(min=1, metavar="N", help="The most jobs at a time, at other sites each.")
     ] = 1,
     module: Modules = None,
+    page: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="The address of a web page that shows it."),
+    ] = None,
+    page_token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="File with the secret that readers of the page send."),
+    ] = None,
 ) -> None:
     """Keep a queue of jobs, and run them at the sites that stay."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the imports that read it
     from fedmx.components.engines import MODULES, MXNET
+    from fedmx.federation.page_process import PageProcess
     from fedmx.federation.server import Federation, Options
     from fedmx.fork_server import COMMAND, ForkServer
 
+    if page_token_file is not None and page is None:
+        raise FedmxError("--page-token-file needs --page")
     crl = certificates / "crl.pem"
     options = Options(
         listen,
@@ -71,6 +83,10 @@ def serve(
         modules=tuple(module or ()),
         at_once=at_once,
     )
+    shown = None
+    if page is not None:
+        tls = options.certificate.resolve(), options.key.resolve()
+        shown = PageProcess(folder.resolve(), page, page_token_file, *tls)
     begin_log()
     imported = [*COMMAND, "fedmx.deployment.serve", *MODULES[MXNET]]
     try:
@@ -78,7 +94,12 @@ def serve(
             ForkServer(imported, dict(os.environ)) as processes,
             LogLines(),
             Federation(folder.resolve(), options, processes) as federation,
+            contextlib.ExitStack() as stack,
         ):
+            if shown is not None:
+                stack.callback(shown.close)
+                shown.start(processes)
+                federation.publish = shown.publish
             federation.run()
     except KeyboardInterrupt:
         raise Interrupted("interrupted; the same command goes on with the queue") from None
@@ -110,13 +131,9 @@ def submit(
         if follow:
             for text in operator.follow(job):
                 typer.echo(text, nl=False, err=True)
-            _check_done(operator.order("jobs")["jobs"], job)
-
-
-def _check_done(jobs: list[dict[str, str]], job: str) -> None:
-    for one in jobs:
-        if one["id"] == job and one["state"] != "done":
-            raise FedmxError(f"job {job} is {one['state']}: {one['reason']}")
+            found = operator.order("job", job)
+            if found["state"] != "done":
+                raise FedmxError(f"job {job} is {found['state']}: {found['reason']}")
 
 
 def jobs(
@@ -144,9 +161,7 @@ def jobs(
                 typer.echo(f"  {one['id']}  {site} {reply}")
     table = Table("site", "state", "fedmx", "data", box=None)
     for one in sites:
-        state = f"in job {one['job']}" if one["job"] else "free" if one["address"] else "away"
-        state = "removed" if one["removed"] else state
-        table.add_row(one["name"], state, one["version"], ", ".join(one["data"]))
+        table.add_row(one["name"], one["state"], one["version"], ", ".join(one["data"]))
     show_table(table)
 
 
@@ -166,7 +181,10 @@ def fetch(
     certificates: Certificates,
     name: As = "operator",
 ) -> None:
-    """Receive the run folder of a job that is over; what was interrupted goes on."""
+    """Receive the run folder of a job that is over.
+
+    A transfer that was interrupted goes on where it ended.
+    """
     from fedmx.federation.operator import connected
 
     archives = folder.parent / ".fetched"

@@ -1,7 +1,8 @@
-"""The processes of a federation's job: its server, and the client at a site.
+"""The processes of a federation: the server of a job, the client at a site, and the page.
 
     fedmx job-server FOLDER DESCRIPTOR
     fedmx job-client JSON
+    fedmx page-server FOLDER DESCRIPTOR JSON
 
 The federation's server and its sites start them; nobody types them.
 """
@@ -77,8 +78,6 @@ def take_part(words: str) -> None:
 
     given = json.loads(words)
     policy = None if given["policy"] is None else Policy.of(Path(given["policy"]))
-    if policy is not None:
-        policy.limit_memory()
     certificate, key, ca = map(Path, given["tls"])
     joined = join(
         given["address"],
@@ -91,3 +90,16 @@ def take_part(words: str) -> None:
     )
     with joined:
         run(joined)
+
+
+def show(folder: Path, descriptor: int, words: str) -> None:
+    """Serve the page of a federation.
+
+    Args:
+        folder: the federation's.
+        descriptor: of the socket that listens.
+        words: the values that `fedmx.federation.page_process` gives, as JSON.
+    """
+    from fedmx.federation.page_process import serve as served
+
+    served(folder, descriptor, json.loads(words))

@@ -79,7 +79,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 for name, command in COMMANDS.items():
     app.command(name)(command)
-for name, command in (("job-server", job.serve), ("job-client", job.take_part)):
+for name, command in (
+    ("job-server", job.serve),
+    ("job-client", job.take_part),
+    ("page-server", job.show),
+):
     app.command(name, hidden=True)(command)
 app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")

@@ -193,7 +193,7 @@ def diff(
     own_modules: OwnModules = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where two runs first differ: settings, round, client, step."""
+    """Show where two runs first differ, down to client and step."""
     from fedmx.run import RunFolder
 
     folders = RunFolder.open(path), RunFolder.open(other)

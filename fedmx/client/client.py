@@ -272,7 +272,7 @@ class Client:
         if RUN.fullmatch(setup.run) is None:  # it becomes part of a file name
             raise FedmxError(f"the server calls its run {shown(setup.run)}, which is no run's name")
         check_announced(setup)
-        self.releases.begin(setup)
+        self.releases.begin(setup.run, setup.experiment)
         logic, compute = self.logic, self.compute
         if self._learns or logic is None or compute is None:
             assert self.learn is not None  # checked in __post_init__

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fedmx.run.checkpoint import read_checkpoint, write_checkpoint
 from fedmx.run.durable import PRIVATE_FOLDER
@@ -19,11 +20,12 @@ from layers.logic import (
     Question,
     Task,
     Update,
-    answer,
     answer_question,
 )
 from layers.logic.clock.devices import trained_samples
 from layers.logic.core.hook import Process
+from layers.logic.core.trainer import Job
+from layers.logic.round.client import prepared
 from layers.logic.round.pipeline import Trace
 from layers.logic.secrets import Secret
 
@@ -60,10 +62,18 @@ class Participant:
 
     def train(self, task: Task) -> Update:
         """Return the update for a task; keep the memory that is valid if the update is accepted."""
+        job, finish = self.prepared(task)
+        return finish(self.logic.trainer.train(job))
+
+    def prepared(self, task: Task) -> tuple[Job, Callable[[Any], Update]]:
+        """Return the trainer's work on a task, and what makes the update of the trainer's report.
+
+        See `layers.logic.round.client.prepared`.
+        """
         ledger = self.ledger.settle(task.last_accepted_round, task.pass_number)
         round_memory = ledger.within.at(task.round, task.step)
         compute = self.compute
-        update, after = answer(
+        job, finish = prepared(
             task,
             ledger.start,
             compute.engine,
@@ -75,12 +85,18 @@ class Participant:
             self.secret,
             self.process,
         )
-        if update.cannot_train:  # the server may step back to a round whose memory is still here
+
+        def keep(report: Any) -> Update:
+            update, after = finish(report)
+            if update.cannot_train:  # the server may step back to a round whose memory is here
+                return update
+            within = ledger.within.passed(task.round, task.step, round_memory)
+            trained = ledger.trained(after, within)
+            self.keep(trained)
+            self.ledger = trained
             return update
-        ledger = ledger.trained(after, ledger.within.passed(task.round, task.step, round_memory))
-        self.keep(ledger)
-        self.ledger = ledger
-        return update
+
+        return job, keep
 
     def answer(self, question: Question) -> Answer:
         """Return the answer to a question of the server; keep what hooks share in the round."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import signal
 import threading
 from collections.abc import Iterator
@@ -128,12 +127,6 @@ class Policy(Section):
             raise refused(key, f"the experiment has {kind}, and only local hides an update here")
         if self.noise is not None and given is not None and given.noise < self.noise:
             raise refused("noise", f"the experiment has {given.noise:g}, less than {self.noise:g}")
-
-    def limit_memory(self) -> None:
-        """Limit the memory of this process to `job_megabytes`."""
-        if self.job_megabytes is not None:
-            most = self.job_megabytes << 20
-            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
     def check_statistics(self, samples: int) -> None:
         """Check that statistics of this many samples may be told.

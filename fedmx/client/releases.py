@@ -19,7 +19,6 @@ from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.journal.chain import message_hash
 from fedmx.privacy.accounting import check_installed, epsilon_of
-from fedmx.protocol.messages import Setup
 from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER
 from layers.logic import Logic, Task, Update
 from layers.logic.core.declaration import Need, declared
@@ -58,7 +57,7 @@ class Releases:
 
     Args:
         folder: the folder of the file; None: this process alone remembers.
-        client: the number of the client, as its operator gives it.
+        name: the name of the client, as its operator gives it; a site has it in all jobs.
         policy: what the client accepts.
 
     Raises:
@@ -66,10 +65,10 @@ class Releases:
     """
 
     def __init__(
-        self, folder: Path | None = None, client: int = 0, policy: Policy | None = None
+        self, folder: Path | None = None, name: str = "client-0", policy: Policy | None = None
     ) -> None:
         self.policy = policy
-        self._path = None if folder is None else folder / f"releases-client-{client}.jsonl"
+        self._path = None if folder is None else folder / f"releases-{name}.jsonl"
         self._file: int | None = None
         self._known: list[Release] = []
         self._run = ""
@@ -83,19 +82,23 @@ class Releases:
             if folder is None:
                 raise FedmxError("a policy's epsilon needs a folder that survives; give memory")
 
-    def begin(self, setup: Setup) -> None:
+    def begin(self, run: str, text: str) -> None:
         """Check the experiment of a run against the policy, before anything of it is made.
+
+        Args:
+            run: name of the run.
+            text: of the experiment; empty: both ends are built in Python.
 
         Raises:
             RefusedByPolicy: the policy excludes it, or all its rounds would spend too much.
             FedmxError: the file of releases cannot be used.
         """
-        self._run, self._rounds, self._noise, self._once = setup.run, None, None, 0.0
-        if not setup.experiment:
+        self._run, self._rounds, self._noise, self._once = run, None, None, 0.0
+        if not text:
             if self.policy is not None:
                 raise RefusedByPolicy("the client's policy: the server sends no experiment")
             return
-        experiment = Experiment.parse(setup.experiment, "the server's experiment")
+        experiment = Experiment.parse(text, "the server's experiment")
         self._rounds = experiment.rounds
         self._more = REPEATS * experiment.run.checkpoint.every
         local = local_of(experiment)

@@ -179,7 +179,7 @@ class Section(BaseModel, metaclass=_SectionType):
 
 @dataclass(frozen=True)
 class Executor:
-    """An executor on workers.
+    """An executor besides ``serial``.
 
     Attributes:
         takes: the type of its key in the section ``executor``; a `Section` has keys of its own.
@@ -187,7 +187,8 @@ class Executor:
         usage: the values of the option ``--executor``, for messages.
         override: returns the value of the key, as YAML, of the text after ``--executor NAME:``;
             None: the text is wrong.
-        start: starts the workers with the value of the key; returns their `Backend`.
+        start: starts the workers with the value of the key; returns their `Backend`. None: it works
+            in this process.
         text: the purpose of the key, in Markdown; empty: the docstring of its section has it.
     """
 
@@ -195,5 +196,5 @@ class Executor:
     default: Any
     usage: str
     override: Callable[[str], str | None]
-    start: Callable[[Any], Any]
+    start: Callable[[Any], Any] | None
     text: str = ""

@@ -176,10 +176,11 @@ def join(
             certified.run = setup.run
         return (own or OwnPart()).learn(setup)
 
+    own_name = identity(client) if name is None else name
     assets = AssetReceiver(memory)
     connector = Connector(
         address,
-        identity(client) if name is None else name,
+        own_name,
         CODEC,
         tls=tls,
         token=token,
@@ -193,7 +194,7 @@ def join(
         learn=learn,
         memory=memory,
         assets=assets,
-        releases=Releases(memory, client, policy),
+        releases=Releases(memory, own_name, policy),
         kept_model=None if keep_model is None else KeptModel(keep_model),
         process=Process(identity=certified),
     )

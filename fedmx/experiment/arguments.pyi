@@ -301,9 +301,10 @@ class ExperimentKeys(TypedDict, total=False):
     """Who takes part, what happens to an update on its way, and how updates become a model."""
     clock: ClockKeys | Mapping[str, Any]
     """How long a round may take, and in a simulation how long each step of a client takes."""
-    executor: ExecutorKeys | Mapping[str, Any] | Literal["serial", "processes", "ray"]
-    """Where a simulation trains its clients: in this process one after the other (serial), in
-    worker processes, or in Ray. The result is the same bits."""
+    executor: ExecutorKeys | Mapping[str, Any] | Literal["serial", "cohort", "processes", "ray"]
+    """Where a simulation trains its clients: in this process one after the other (serial) or
+    many at once (cohort), in worker processes, or in Ray. The result is the same bits, but for
+    many at once."""
     network: NetworkKeys | Mapping[str, Any]
     """How the server and its clients reach each other in a deployment."""
     run: RunKeys | Mapping[str, Any]
@@ -480,13 +481,23 @@ class ClockKeys(TypedDict, total=False):
     """Probability that a client of a round drops out before its update arrives."""
 
 class ExecutorKeys(TypedDict, total=False):
-    """Where a simulation trains its clients: in this process one after the other (`serial`), in
-    worker processes, or in [Ray](https://docs.ray.io). The result is the same bits."""
+    """Where a simulation trains its clients: in this process one after the other (`serial`) or
+    many at once (`cohort`), in worker processes, or in [Ray](https://docs.ray.io). The result
+    is the same bits, but for many at once."""
 
+    cohort: CohortKeys | Mapping[str, Any] | None
+    """Many clients at once in this process, for engine: torch on a GPU."""
     processes: int | Literal["all"] | None
     """Worker processes; all: one for each processor."""
     ray: RayKeys | Mapping[str, Any] | None
     """Actors of a Ray cluster, one processor each; needs pip install "fedmx[ray]"."""
+
+class CohortKeys(TypedDict, total=False):
+    """Many clients at once in this process, for `engine: torch` on a GPU
+    ([more](scale.md#many-clients-at-once))."""
+
+    clients: int
+    """The most clients at once; fewer if the device lacks memory."""
 
 class RayKeys(TypedDict, total=False):
     """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
@@ -495,6 +506,10 @@ class RayKeys(TypedDict, total=False):
     """Address of a cluster; null starts one on this machine."""
     workers: int | None
     """Actors; null: one for each processor."""
+    clients: int | None
+    """Clients that an actor trains at once, as cohort does; null: one."""
+    gpus: float
+    """GPUs of each actor."""
 
 class NetworkKeys(TypedDict, total=False):
     """How the server and its clients reach each other in a deployment."""

@@ -486,8 +486,9 @@ def _with_executors(section: type[_S]) -> type[_S]:
 
 @_with_executors
 class ExecutorSection(Section):
-    """Where a simulation trains its clients: in this process one after the other (`serial`), in
-    worker processes, or in [Ray](https://docs.ray.io). The result is the same bits."""
+    """Where a simulation trains its clients: in this process one after the other (`serial`) or many
+    at once (`cohort`), in worker processes, or in [Ray](https://docs.ray.io). The result is the
+    same bits, but for many at once."""
 
     short_form: ClassVar[Any] = Literal.__getitem__(("serial", *EXECUTORS))
 
@@ -518,6 +519,15 @@ class ExecutorSection(Section):
         """The name of the executor: ``serial``, or a key of `EXECUTORS`."""
         return next(iter(self._given), "serial")
 
+    @property
+    def at_once(self) -> int | None:
+        """The most clients that train at once in one process; None: one."""
+        return getattr(getattr(self, self.name, None), "clients", None)
+
     def start(self) -> Any:
-        """Start the workers, which load while this process loads; return their `Backend`."""
-        return EXECUTORS[self.name].start(getattr(self, self.name))
+        """Start the workers, which load while this process loads; return their `Backend`.
+
+        Without workers, return None: the executor works in this process.
+        """
+        start = EXECUTORS[self.name].start if self.name in EXECUTORS else None
+        return None if start is None else start(getattr(self, self.name))

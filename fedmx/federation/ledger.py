@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,6 +21,7 @@ from fedmx.run.records import JsonLines
 
 NAME = "ledger.jsonl"
 START = ""
+NEWEST = 100  # lines in memory
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 OVER = (DONE, FAILED, CANCELLED)
@@ -68,6 +70,7 @@ class Ledger:
         jobs: all jobs by name, in the order in which they came.
         open: those that are not over.
         removed: the sites that may not take part, with the reasons.
+        newest: the last lines, without their links of the chain.
 
     Raises:
         DamagedError: a line was changed, removed or moved.
@@ -80,6 +83,7 @@ class Ledger:
         self.jobs: dict[str, Job] = {}
         self.open: dict[str, Job] = {}
         self.removed: dict[str, str] = {}
+        self.newest: deque[Mapping[str, Any]] = deque(maxlen=NEWEST)
         if self._path.exists():
             for number, line in enumerate(self._lines.slots(), 1):
                 link = None if line is None else line.pop("chain", None)
@@ -117,6 +121,7 @@ class Ledger:
         return f"{len(self.jobs) + 1:06}"
 
     def _take(self, line: Mapping[str, Any]) -> None:
+        self.newest.append(line)
         match line["what"]:
             case "submit":
                 self.jobs[line["job"]] = self.open[line["job"]] = Job(

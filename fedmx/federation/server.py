@@ -9,6 +9,7 @@ import os
 import socket
 import tarfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -78,6 +79,8 @@ MOST_LOG_BYTES = 1 << 20  # of one answer
 SHOWN = 100  # the most jobs in an answer
 LOOKS_AHEAD = 8  # the jobs that wait and are offered; the others wait for them
 MOST_BYTES = 500  # of a text of a site
+MOST_RESTARTS = 3  # of a site's process for a job
+REFUSES = 2  # the exit code of a client that cannot take part
 MOST_DATA = 100  # names of a site's data
 
 
@@ -123,11 +126,15 @@ class Active:
         process: the process.
         giving: hands it the connections of its clients.
         cancelled: who has cancelled it; empty: nobody.
+        failed: why it cannot go on; empty: it can.
+        restarts: how often each site's process was started again.
     """
 
     process: ForkedProcess
     giving: socket.socket
     cancelled: str = ""
+    failed: str = ""
+    restarts: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True)
@@ -159,6 +166,10 @@ class Federation:
         folder: its ledger, its jobs and their runs.
         options: see `Options`.
         processes: starts the processes of jobs.
+
+    Attributes:
+        publish: is called at each turn, and may show what there is; None: nothing is.
+        stopped: why the queue waits; empty: it does not.
     """
 
     folder: Path
@@ -167,13 +178,14 @@ class Federation:
     sites: dict[str, Site] = field(default_factory=dict)
     active: dict[str, Active] = field(default_factory=dict)
     asked: dict[str, dict[str, Asked]] = field(default_factory=dict)
+    publish: Callable[[Federation], None] | None = None
 
     def __post_init__(self) -> None:
         one = self.options
         self._resources = contextlib.ExitStack()
         self._experiments: dict[str, Experiment] = {}
         self._roles: dict[str, str | None] = {}
-        self._stopped = ""  # why the queue waits
+        self.stopped = ""
         self._nobody, closed = pair()
         closed.close()
         self.listener = Listener(
@@ -212,12 +224,14 @@ class Federation:
                     event = self.listener.next_event(0.0)
                 self._follow()
                 self._schedule()
-                self._stopped = ""
+                self.stopped = ""
             except RunError as error:  # the disk is full: the queue waits until it is not
-                if str(error) != self._stopped:
+                if str(error) != self.stopped:
                     log.warning("queue_waits", "{reason}; the queue waits", reason=error)
-                self._stopped = str(error)
+                self.stopped = str(error)
                 time.sleep(DISK_S)
+            if self.publish is not None:
+                self.publish(self)
 
     # --- jobs --------------------------------------------------------------------------------
 
@@ -316,6 +330,8 @@ class Federation:
                 continue
             if active.cancelled:
                 self._end(name, active.cancelled, CANCELLED, "cancelled")
+            elif active.failed:
+                self._end(name, "server", FAILED, active.failed)
             elif code == 0:
                 self._end(name, "server", DONE, "")
             else:
@@ -334,11 +350,32 @@ class Federation:
                 site.job = None
                 self._send(site.name, JobStop(name))
 
-    def leave_out(self, job: Job, site: str) -> None:
-        """Tell the server of a job to ask a site no more."""
+    def leave_out(self, job: Job, site: str, reason: str) -> None:
+        """Let a job go on without a site; if it cannot, end it."""
+        active, answer = self.active[job.id], {"error": "it had not begun"}
         for run in (self.job_folder(job.id) / "runs").glob("[!.]*"):
             with contextlib.suppress(FedmxError):  # it has ended
-                ask(run, {"command": "exclude", "client": job.sites.index(site)})
+                answer = ask(run, {"command": "exclude", "client": job.sites.index(site)})
+        if "error" in answer and not active.failed:
+            active.failed = f"{site}: {reason}"
+            active.process.terminate()
+
+    def _after_failure(self, site: Site, job: str, code: int, reason: str) -> None:
+        """Start a site's process for a job again, or let the job go on without the site."""
+        active = self.active.get(job)
+        if site.job != job or active is None or not code:
+            return
+        again = code != REFUSES and active.restarts[site.name] < MOST_RESTARTS
+        log.warning(
+            "site_failed", "{site}, job {job}: {reason}", site=site.name, job=job, reason=reason
+        )
+        if again:
+            active.restarts[site.name] += 1
+            number = self.ledger.jobs[job].sites.index(site.name)
+            self._send(site.name, JobStart(job, number))
+        else:
+            site.job = None
+            self.leave_out(self.ledger.jobs[job], site.name, reason)
 
     def _route(self, protocol: str) -> socket.socket | None:
         """Return the process that serves a protocol; called in the listener's thread."""
@@ -398,14 +435,7 @@ class Federation:
                 asked.reply = message
                 self._fail_if_refused(job)
         elif isinstance(message, JobEnded):
-            if site.job == message.job and message.code:
-                log.warning(
-                    "site_failed",
-                    "{site}, job {job}: {reason}",
-                    site=site.name,
-                    job=message.job,
-                    reason=message.reason[:MOST_BYTES],
-                )
+            self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
         else:
             self.listener.disconnect(site.name, "a message that a site does not send", final=True)
 
@@ -503,9 +533,22 @@ def _jobs(federation: Federation, peer: str, order: Order) -> Any:
     return {"jobs": [asdict(one) for one in newest], "all": len(federation.ledger.jobs)}
 
 
+def states_of_sites(federation: Federation) -> list[dict[str, Any]]:
+    """Return the sites with what each does now, as JSON can hold them."""
+    found = []
+    for one in federation.sites.values():
+        removed = federation.ledger.removed.get(one.name)
+        state = f"in job {one.job}" if one.job else "free" if one.address else "away"
+        found.append({**asdict(one), "removed": removed, "state": "removed" if removed else state})
+    return found
+
+
+def _one_job(federation: Federation, peer: str, order: Order) -> Any:
+    return asdict(_job(federation, order.about))
+
+
 def _sites(federation: Federation, peer: str, order: Order) -> Any:
-    removed = federation.ledger.removed
-    return [{**asdict(one), "removed": removed.get(one.name)} for one in federation.sites.values()]
+    return states_of_sites(federation)
 
 
 def _cancel(federation: Federation, peer: str, order: Order) -> Any:
@@ -569,10 +612,10 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
 def _remove(federation: Federation, peer: str, order: Order) -> Any:
     check_identity(order.about)
     federation.ledger.add(peer, "remove", site=order.about, reason=f"by {peer}")
-    for name in federation.active:
+    for name in list(federation.active):
         job = federation.ledger.jobs[name]
         if order.about in job.sites:
-            federation.leave_out(job, order.about)
+            federation.leave_out(job, order.about, f"was removed by {peer}")
     site = federation.sites.get(order.about)
     if site is not None and site.job is not None:
         federation._send(site.name, JobStop(site.job))
@@ -589,6 +632,7 @@ def _add(federation: Federation, peer: str, order: Order) -> Any:
 
 ORDERS: Mapping[str, tuple[bool, Callable[[Federation, str, Order], Any]]] = {
     "jobs": (False, _jobs),
+    "job": (False, _one_job),
     "sites": (False, _sites),
     "log": (False, _read_log),
     "archive": (False, _archive),

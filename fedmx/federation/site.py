@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import subprocess
 import time
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from fedmx.certificate_log import log_certificates
 from fedmx.client.policy import Policy
+from fedmx.client.releases import Releases
 from fedmx.components.text import first_line
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
@@ -52,6 +54,7 @@ from layers.network import (
 log = Log("fedmx.site")
 
 TICK_S = 0.2
+REFUSES = 2  # the exit code of a process that cannot take part
 JOB = re.compile(r"[0-9]{6,12}")
 COMMAND_S = 30.0  # for the command that says whether the site is available
 
@@ -97,6 +100,7 @@ class StayingSite:
         self._policy = Policy() if options.policy is None else Policy.of(options.policy)
         self._running: dict[str, ForkedProcess] = {}
         self._began_s: dict[str, float] = {}
+        self._killed: dict[str, str] = {}  # jobs whose process exceeded a limit, and which
         (options.folder / "jobs").mkdir(parents=True, exist_ok=True)
         self._network = Connector(options.address, options.name, CODEC, tls=options.tls)
 
@@ -174,7 +178,9 @@ class StayingSite:
             )
             if experiment.digest() != offer.digest:
                 raise FedmxError("it is another experiment here; use the same version of fedmx")
-            self._policy.check(experiment)
+            releases = Releases(self._options.folder, self._options.name, self._policy)
+            with contextlib.closing(releases):
+                releases.begin(f"job-{offer.job}", offer.experiment)
             self._check_available()
         except Unavailable as error:
             return NOT_NOW, first_line(error)
@@ -229,15 +235,29 @@ class StayingSite:
 
     def _follow(self) -> None:
         for job, process in list(self._running.items()):
-            most_s = self._policy.job_seconds
-            if most_s is not None and time.monotonic() - self._began_s[job] > most_s:
-                process.kill()
             code = process.poll()
+            if code is None and (beyond := self._beyond(job, process.pid)):
+                process.kill()
+                self._killed[job] = beyond
             if code is not None:
                 del self._running[job], self._began_s[job]
                 reason = last_line(self._log_of(job), code)
+                if job in self._killed:
+                    code, reason = REFUSES, self._killed.pop(job)
                 log.info("job_over", "job {job}: {text}", job=job, text=reason)
                 self._send(JobEnded(job, code, reason))
+
+    def _beyond(self, job: str, pid: int) -> str:
+        """Return which limit of the policy a job's process exceeds; empty: none."""
+        most_s, most_mib = self._policy.job_seconds, self._policy.job_megabytes
+        if most_s is not None and time.monotonic() - self._began_s[job] > most_s:
+            return f"its policy, job_seconds: it took more than {most_s:g} s"
+        if most_mib is not None:
+            with contextlib.suppress(OSError):  # it has just ended
+                pages = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+                if pages * resource.getpagesize() > most_mib << 20:
+                    return f"its policy, job_megabytes: it used more than {most_mib} MiB"
+        return ""
 
     def _send(self, message: object) -> None:
         with contextlib.suppress(NotConnected):  # the next `Presence` says what runs here

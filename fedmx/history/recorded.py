@@ -126,16 +126,21 @@ def other_versions(facts: Mapping[str, Any], others: Mapping[str, Any]) -> list[
     """Return what decides bits and differs, each as ``numpy 2.5.5 against 1.23.5``.
 
     A fact that one of the two does not have is left out, and the build of a package whose version
-    differs. A device that promises no bits is named even if it is the same.
+    differs. A device that promises no bits, and an executor whose bits are its own, are named even
+    if they are the same.
     """
     devices = sorted({one["device"] for one in (facts, others) if "device" in one})
+    cohorts = sorted({one["cohort"] for one in (facts, others) if "cohort" in one})
     mine, theirs = _deciding_facts(facts), _deciding_facts(others)
     differing = [name for name in mine if name in theirs and mine[name] != theirs[name]]
     return [
         f"{name} {mine[name]} against {theirs[name]}"
         for name in differing
         if name.removesuffix(BUILD) == name or name.removesuffix(BUILD) not in differing
-    ] + [f"device {device}, on which bits are not promised" for device in devices]
+    ] + [
+        *(f"device {device}, on which bits are not promised" for device in devices),
+        *(f"executor cohort:{most}, whose bits are its own" for most in cohorts),
+    ]
 
 
 def _deciding_facts(facts: Mapping[str, Any]) -> dict[str, str]:

@@ -162,7 +162,7 @@ def verify(
         if recorded.rounds < experiment.rounds:
             why = f"after {recorded.rounds} of {experiment.rounds} rounds, as the pack says because"
             found = replace(found, ended=f"{why}: {folder.reason}")
-        wanted = [f"executor={_executor(experiment)}", *overrides]
+        wanted = [f"executor={_executor(experiment, folder)}", *overrides]
         return _run_again(found, pack, folder, experiment, wanted, trust, on_round)
 
 
@@ -233,9 +233,11 @@ def _told_by(
                 process.wait()
 
 
-def _executor(experiment: Experiment) -> str:
+def _executor(experiment: Experiment, folder: RunFolder) -> str:
     """Return the executor for this machine: it ignores the pack's number of processes and
     cluster."""
+    if "cohort" in folder.facts:  # its bits are its own
+        return f"{{cohort: {{clients: {experiment.executor.at_once}}}}}"
     return "serial" if experiment.executor.name == "serial" else "processes"
 
 

@@ -126,7 +126,7 @@ class _Request(http.server.BaseHTTPRequestHandler):
         page = self.server.pages.get(path)
         if token is not None and path not in OPEN and not self._has(token):
             self.send_error(401, "send the token of network.metrics_token_file")
-        elif token is None and not _is_this_machine(self.headers.get("Host")):
+        elif token is None and not is_this_machine(self.headers.get("Host")):
             # Block web pages whose host name resolves to 127.0.0.1 (DNS rebinding).
             self.send_error(403, "use a local host name")
         elif page is None:
@@ -150,7 +150,8 @@ class _Request(http.server.BaseHTTPRequestHandler):
         pass  # requests are not logged
 
 
-def _is_this_machine(host: str | None) -> bool:
+def is_this_machine(host: str | None) -> bool:
+    """Return whether a request's header Host names this machine, or is missing."""
     if host is None:
         return True
     name, colon, port = host.rpartition(":")

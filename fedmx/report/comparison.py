@@ -184,11 +184,11 @@ class Comparison:
             The axes.
 
         Raises:
-            FedmxError: there is no such measure or axis, or no run has values of it.
+            FedmxError: there is no such measure or axis, or no run has two values of it.
         """
         chosen, axis = named(self.runs, measure, against)
         if not has_values(self.groups, chosen, axis):
-            raise FedmxError(f"no run has values of {chosen.key} against {against}")
+            raise FedmxError(f"no run has two values of {chosen.key} against {against}")
         if axes is None:
             from matplotlib import pyplot
 

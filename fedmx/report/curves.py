@@ -237,14 +237,17 @@ _LEAST_SHARE = 0.2  # of the largest value
 
 
 def has_values(groups: Sequence[Group], measure: Measure, axis: Axis) -> bool:
-    """Return whether there is anything to `plot`."""
+    """Return whether a run has two points, which make a line to `plot`."""
     runs = [run for group in groups for run in group.runs]
     faint = measure.faint if len(runs) == 1 else None
     return any(
-        axis.value(p) is not None
-        and (measure.value(p) is not None or (faint is not None and faint(p) is not None))
+        sum(
+            axis.value(p) is not None
+            and (measure.value(p) is not None or (faint is not None and faint(p) is not None))
+            for p in run.points
+        )
+        > 1
         for run in runs
-        for p in run.points
     )
 
 

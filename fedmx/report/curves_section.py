@@ -34,7 +34,7 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
                 figure = captioned(f"{measure.name} against {axis.name}", svg)
                 drawn.setdefault(axis.name, []).append(figure)
     if not drawn:
-        text = "No round has been evaluated yet, so there is nothing to draw."
+        text = "Fewer than two rounds have been evaluated, so there is no line to draw."
         return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
     keys = [element("li", one) for one in _keys(groups, targets, mark)]
     legend = element("ul", *keys, class_="legend")

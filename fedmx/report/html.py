@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
+from string import Template
 
 _VOID = ("input", "wbr")  # elements without an end
 _MOST_COLUMNS = 4  # more runs have a row each instead of a column
@@ -31,6 +33,29 @@ def element(name: str, /, *children: Child, **attributes: str | None) -> Html:
     if name in _VOID:
         return Html(f"<{name}{written}>")
     return Html(f"<{name}{written}>{join(*children)}</{name}>")
+
+
+def document(title: str, body: str, reloaded_s: int | None = None) -> str:
+    """Return a whole page; it reloads itself every `reloaded_s`, unless that is None."""
+    here = files("fedmx.report")
+    refresh = f'<meta http-equiv="refresh" content="{reloaded_s}">\n' if reloaded_s else ""
+    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+        refresh=refresh,
+        title=join(f"fedmx: {title}"),
+        style=(here / "style.css").read_text(encoding="utf-8"),
+        body=body,
+    )
+
+
+def card(label: str, value: str, more: str | None = None) -> Html:
+    """Return a tile with a value."""
+    return element(
+        "div",
+        element("div", label, class_="label"),
+        element("div", value, class_="value"),
+        element("div", more, class_="more") if more else None,
+        class_="card",
+    )
 
 
 def join(*children: Child) -> Html:

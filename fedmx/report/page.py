@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from fedmx.output_file import check_output
@@ -17,7 +15,7 @@ from fedmx.report.differences import differences_section
 from fedmx.report.fork import Branches, fork_section
 from fedmx.report.formats import finite, percent
 from fedmx.report.groups import Group
-from fedmx.report.html import Child, Html, element, join, table, turned
+from fedmx.report.html import Child, Html, document, element, table, turned
 from fedmx.report.over_clients import over_clients_section
 from fedmx.report.participation import participation_section
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
@@ -103,13 +101,8 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
             "Written by fedmx. 1 MiB is 1,048,576 bytes; bytes are those of the encoded frames.",
         ),
     ]
-    here = files("fedmx.report")
-    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
-        refresh=f'<meta http-equiv="refresh" content="{RELOADED_S}">\n' if live else "",
-        title=join(f"fedmx: {title}"),
-        style=(here / "style.css").read_text(encoding="utf-8"),
-        body="\n".join(section for section in sections if section),
-    )
+    body = "\n".join(section for section in sections if section)
+    return document(title, body, RELOADED_S if live else None)
 
 
 def _details(

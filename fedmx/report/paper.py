@@ -191,8 +191,8 @@ def write_figures(
         The files.
 
     Raises:
-        FedmxError: no round was evaluated, a file exists that fedmx did not write, or writing
-            fails.
+        FedmxError: no run has two evaluated rounds, a file exists that fedmx did not write, or
+            writing fails.
     """
     files: dict[Path, bytes] = {}
     for measure in measures_of([run for group in groups for run in group.runs]):
@@ -203,7 +203,7 @@ def write_figures(
             for ending, content in _drawn(groups, measure, axis, targets).items():
                 files[folder / f"{name}.{ending}"] = content
     if not files:
-        raise FedmxError("no round has been evaluated, so there is no figure to write")
+        raise FedmxError("fewer than two rounds have been evaluated: no figure to write")
     files[folder / _CURVES] = curves.encode()
     for path in files:
         check_output(path, "figures are PDF and SVG", (path.suffix,))

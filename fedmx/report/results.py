@@ -29,7 +29,7 @@ from fedmx.report.groups import (
     rounds_text,
     so_far,
 )
-from fedmx.report.html import Child, Html, element, join, turned
+from fedmx.report.html import Child, Html, card, element, join, turned
 from fedmx.report.summary import SIZES, Point, RunSummary
 from fedmx.report.svg import sample
 
@@ -202,33 +202,33 @@ def cards(run: RunSummary, targets: Targets) -> Html:
         is_best = text == show(run.best_value)
         if is_best:
             more += ", the best"
-        tiles.append(_card(label, text, more))
+        tiles.append(card(label, text, more))
         if best is not None and not is_best:
             label = so_far(run, f"Best {metric.words}")
-            tiles.append(_card(label, show(run.best_value), f"round {best.round}"))
+            tiles.append(card(label, show(run.best_value), f"round {best.round}"))
     if by_client is not None:
         spread = f"mean over clients; variance {number(by_client.client_accuracy_variance)}"
         label = "Final accuracy by client" if run.ended else "Accuracy by client so far"
-        tiles.append(_card(label, percent(by_client.client_accuracy_mean), spread))
+        tiles.append(card(label, percent(by_client.client_accuracy_mean), spread))
     for one in further([run]):
         if (value := run.last(one)) is not None:
             parts = run.last_parts(one).items()
             note = ", ".join(f"{name}: {SHOW[one.unit](part)}" for name, part in parts)
-            tiles.append(_card(so_far(run, one.label), SHOW[one.unit](value), note))
+            tiles.append(card(so_far(run, one.label), SHOW[one.unit](value), note))
     if run.final_loss is not None:
         label = "Final loss" if run.ended else "Loss so far"
-        tiles.append(_card(label, number(run.final_loss)))
-    tiles.append(_card("Rounds", rounds_text(run), None if run.waits else "each makes a version"))
+        tiles.append(card(label, number(run.final_loss)))
+    tiles.append(card("Rounds", rounds_text(run), None if run.waits else "each makes a version"))
     for key, size in SIZES.items():
         if run.totals[key]:
             note = "; ".join(filter(None, (size.note, str(run.compression.get(key, "")))))
-            tiles.append(_card(size.label, mebibytes(run.totals[key]), note))
+            tiles.append(card(size.label, mebibytes(run.totals[key]), note))
     if run.seconds:
         per_round = f"{duration(run.seconds / len(run.points))} a round, with evaluation"
-        tiles.append(_card("Machine time", duration(run.seconds), per_round))
+        tiles.append(card("Machine time", duration(run.seconds), per_round))
     if run.virtual:
         per_round = f"{duration((run.virtual_s or 0.0) / len(run.points))} a round"
-        tiles.append(_card("Virtual time", duration(run.virtual_s), per_round))
+        tiles.append(card("Virtual time", duration(run.virtual_s), per_round))
     if target is not None:
         label = f"To {target_text(metric, target)}"
         tiles.append(_target_card(label, run, run.reached(target)))
@@ -283,17 +283,7 @@ def _reasons(group: Group) -> Html:
 
 def _target_card(label: str, run: RunSummary, point: Point | None) -> Html:
     if point is None:
-        return _card(label, not_reached(run))
+        return card(label, not_reached(run))
     clock, seconds = ("virtual", point.virtual_s) if point.virtual else ("machine", point.time_s)
     size, time = (one.replace(" ", "\u00a0") for one in (both_ways(point.bytes), duration(seconds)))
-    return _card(label, f"round {point.round}", f"{size}, {time} of {clock} time")
-
-
-def _card(label: str, value: str, more: str | None = None) -> Html:
-    return element(
-        "div",
-        element("div", label, class_="label"),
-        element("div", value, class_="value"),
-        element("div", more, class_="more") if more else None,
-        class_="card",
-    )
+    return card(label, f"round {point.round}", f"{size}, {time} of {clock} time")

@@ -9,6 +9,7 @@ from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError
 from fedmx.experiment import Experiment
 from fedmx.server.server import Scorer
+from fedmx.simulation.executors.cohort import CohortExecutor, groups_of
 from fedmx.simulation.executors.colluding import ColludingExecutor
 from fedmx.simulation.executors.executor import Executor, SerialExecutor
 from fedmx.simulation.executors.parallel import Backend, ParallelExecutor
@@ -29,20 +30,26 @@ def workers_of(
     Raises:
         ExperimentError: a component cannot be made by workers.
     """
-    executor = assembly.experiment.executor
-    if backend is None and executor.name == "serial":
-        yield _colluding(SerialExecutor.of(assembly), assembly), None
-        return
-    require_portable(assembly.experiment)
+    executor, at_once = assembly.experiment.executor, assembly.at_once
     own = None
     if backend is None:
         backend = own = executor.start()
+    if backend is None:
+        one: Executor
+        if at_once is None:
+            one = SerialExecutor.of(assembly)
+        else:
+            one = CohortExecutor(groups_of(assembly), at_once)
+        yield _colluding(one, assembly), None
+        return
     try:
+        require_portable(assembly.experiment)
         contents, arrays = arrays_of(assembly)
         use_arrays(assembly, contents, backend.open(build_of(assembly, contents), arrays))
         rows = len(assembly.evaluated_samples)
         pool = ParallelExecutor(backend, assembly.sizes(), rows, own is not None)
-        yield _colluding(pool, assembly), pool.scores
+        many = pool if at_once is None else CohortExecutor(pool, at_once)
+        yield _colluding(many, assembly), pool.scores
     except BaseException:
         if own is not None:
             own.close()

@@ -18,6 +18,7 @@ from layers.logic.catalogue import (
 from layers.logic.core.aggregator import Aggregator, Contribution
 from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -79,6 +80,7 @@ __all__ = [
     "Contribution",
     "StateLost",
     "Facilities",
+    "GradientTerm",
     "Hook",
     "Logic",
     "LogicError",

@@ -119,8 +119,10 @@ def client_name(identity: str) -> str:
     """Return an identity if a client can have it.
 
     Raises:
-        CertificateError: it cannot.
+        CertificateError: it cannot, or the authority's folder has other files of this name.
     """
+    if identity in (CA_NAME, SERVER_NAME, CRL_NAME.removesuffix(".pem")):
+        raise CertificateError(f"{identity} is a name in the authority's folder: take another one")
     try:
         check_identity(identity)
     except AuthenticationFailed as error:

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from layers.network.address import NO_NAME, Address
 from layers.network.codec import MessageCodec
@@ -39,6 +40,7 @@ from layers.network.files import Outgoing
 from layers.network.handshake import ClientSession
 from layers.network.inbox import FEATURE
 from layers.network.limits import CLIENT_PATIENCE, Limits, check_identity
+from layers.network.proxy import Proxy
 from layers.network.tls import ClientTLS, Trust, explain, is_final
 from layers.network.transfers import ExpectedFile, PeerFiles
 
@@ -81,7 +83,8 @@ class Connector(Endpoint):
 
     All methods may be called from any thread; only `next_event` and `close` wait. It gives up when
     the server tells it to, when the certificates do not fit, or when it has not been connected for
-    `give_up_s` (None: never).
+    `give_up_s` (None: never). It goes through the proxy of the environment (HTTPS_PROXY, NO_PROXY),
+    except on this machine.
 
     Args:
         address: of the server; without `tls` only loopback, unless `insecure`.
@@ -97,7 +100,7 @@ class Connector(Endpoint):
         features: further features to name in the handshake, which the server's owner can see.
 
     Raises:
-        AddressError: an address that cannot be read or used safely.
+        AddressError: an address that cannot be read or used safely, or a proxy's.
         AuthenticationFailed: an identity that no server would accept.
     """
 
@@ -119,6 +122,7 @@ class Connector(Endpoint):
         super().__init__(codec, limits, token, files)
         self._address = Address.parse(address)
         self._address.check_safe(tls=tls is not None, insecure=insecure)
+        self._proxy = Proxy.to(self._address)
         check_identity(identity)
         self._identity = identity
         self._tls = tls
@@ -249,24 +253,18 @@ class Connector(Endpoint):
         """Connect once and return how it ended; without a session at `until` it ends then."""
         self._ended = None
         left_s = until - self._loop.time()
-        host = self._address.host
         context = None if self._trust is None else self._renewed(self._trust)
         patience_s = min(CLIENT_PATIENCE * self._limits.handshake_s, left_s)
+        by = "" if self._proxy is None else f" by the proxy {self._proxy}"
         try:
-            connecting = self._loop.create_connection(
-                lambda: self._connection(self._session),
-                host,
-                self._address.port,
-                ssl=context,
-                ssl_handshake_timeout=patience_s if context else None,
-            )
-            _, connection = await asyncio.wait_for(connecting, min(2 * patience_s, left_s))
+            connecting = self._connect(context, patience_s)
+            connection = await asyncio.wait_for(connecting, min(2 * patience_s, left_s))
         except ssl.SSLError as error:
             # A client that was connected knows the right server: another answer may be anybody's.
             final = is_final(error) and not self._was_open
-            return Ended(explain(error, self.address), CertificateError.code, final)
+            return Ended(explain(error, f"{self.address}{by}"), CertificateError.code, final)
         except asyncio.TimeoutError:
-            return Ended("no answer", "lost", final=False)
+            return Ended(f"no answer{by}", "lost", final=False)
         except socket.gaierror as error:
             return Ended(f"unknown host ({error.strerror})", "lost", final=False)
         except UnicodeError:
@@ -286,6 +284,22 @@ class Connector(Endpoint):
             hint = "a server with TLS sends nothing to a client without"
             return replace(ended, reason=f"{ended.reason}; {hint}: {BOTH_OR_NEITHER}")
         return ended
+
+    async def _connect(self, context: ssl.SSLContext | None, patience_s: float) -> Connection:
+        """Return a new connection, whose TLS handshake takes at most `patience_s`."""
+        host = self._address.host
+        if self._proxy is None:
+            where: dict[str, Any] = {"host": host, "port": self._address.port}
+        else:
+            where = {"sock": await self._proxy.connect(self._address)}
+        _, connection = await self._loop.create_connection(
+            lambda: self._connection(self._session),
+            **where,
+            ssl=context,
+            server_hostname=host if context else None,
+            ssl_handshake_timeout=patience_s if context else None,
+        )
+        return connection
 
     def _too_late(self, connection: Connection) -> None:
         """End a connection whose handshake has not ended."""

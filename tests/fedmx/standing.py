@@ -45,12 +45,12 @@ class Standing:
         self.address = "127.0.0.1:0"
         self._started: list[Process] = []
 
-    def serve(self, *words: str) -> Process:
+    def serve(self, *words: str, folder: str = "fed") -> Process:
         """Start the server; another time at the same address."""
         where = ["--listen", self.address, "--certs", str(self.certificates.folder)]
         known = Path(self.folder, "server.log")
         before = known.read_text().count("listening on ") if known.exists() else 0
-        server = self._start("server", "federation", "serve", "fed", *where, *words)
+        server = self._start("server", "federation", "serve", folder, *where, *words)
         until(lambda: server.output.count("listening on ") > before, lambda: server.output)
         self.address = server.line("listening on ").split()[-1]
         return server
@@ -84,7 +84,7 @@ class Standing:
         """Return a job once it is in one of these states."""
         ends = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends:
-            found = {one["id"]: one for one in operator.order("jobs")["jobs"]}[job]
+            found = operator.order("job", job)
             if found["state"] in states:
                 return dict(found)
             time.sleep(0.05)

@@ -19,7 +19,7 @@ IMPORTS = [node for node in STUB.body if isinstance(node, ast.ImportFrom)]
 MODULES = {alias.name: str(node.module) for node in IMPORTS for alias in node.names}
 WRITTEN_WITH = {
     "hooks": "Hook ServerSide ClientSide Context ServerContext ClientContext Task Update Training "
-    "Stage Asset Rejected",
+    "GradientTerm Stage Asset Rejected",
     "checks": "Logic Parts LogicError",
     "codecs": "Codec CodecHook",
     "selectors": "Selector OpenRound Run Offer Verdict Question ClientReport",
@@ -78,7 +78,8 @@ def test_importing_fedmx_loads_only_the_loader_of_mxnet(tmp_path: Path) -> None:
     compute = "layers.compute"
     packages = {compute, f"{compute}.errors", f"{compute}.engines", f"{compute}.engines.mxnet"}
     packages |= {f"{compute}.engines.one_thread"}
-    packages |= {f"{compute}.engines.mxnet.runtime", f"{compute}.engines.mxnet.loading"}
+    for name in ("runtime", "loading", "operators"):
+        packages.add(f"{compute}.engines.mxnet.{name}")
     assert {name for name in loaded if ".loading." not in name} == packages
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from socket import AF_INET
 from typing import Any
 
 from tests.network_simulation.loop import Loop
@@ -35,6 +36,8 @@ class Host:
 
 class ListeningSocket:
     """The result of `socket.create_server`."""
+
+    family = AF_INET
 
     def __init__(self, network: Network, process: Process, address: tuple[str, int]) -> None:
         self._network = network

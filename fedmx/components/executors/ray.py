@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedmx.components.section import Count, Executor, Section
+from fedmx.components.section import Count, Executor, NotNegative, Section
 
 
 class RaySection(Section):
@@ -15,6 +15,10 @@ class RaySection(Section):
     """Address of a cluster; null starts one on this machine."""
     workers: Count | None = None
     """Actors; null: one for each processor."""
+    clients: Count | None = None
+    """Clients that an actor trains at once, as `cohort` does; null: one."""
+    gpus: NotNegative = 0
+    """GPUs of each actor."""
 
 
 def _override(address: str) -> str:
@@ -24,7 +28,7 @@ def _override(address: str) -> str:
 def _start(section: RaySection) -> Any:
     from fedmx.simulation.executors.ray import RayBackend
 
-    return RayBackend(section.workers, section.address)
+    return RayBackend(section.workers, section.address, section.gpus)
 
 
 EXECUTOR = Executor(

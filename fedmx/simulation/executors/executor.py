@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -221,9 +222,20 @@ class SerialExecutor:
         return replace(received, weights=last), size
 
     def _train(self, task: Task, ledger: ClientLedger) -> TrainResult:
-        try:
+        with failing(task):
             participant = self.participant(task.client, ledger)
             update, size = carried(participant.train(task))
-        except Exception as error:
-            raise ClientFailed(task.client, task.round, reason_of(error)) from error
         return TrainResult(update, size, participant.ledger)
+
+
+@contextmanager
+def failing(task: Task) -> Iterator[None]:
+    """Let an error name the client of a task.
+
+    Raises:
+        ClientFailed: an error was raised.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ClientFailed(task.client, task.round, reason_of(error)) from error

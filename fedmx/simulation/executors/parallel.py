@@ -6,6 +6,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any, Protocol, TypeAlias
 
@@ -29,7 +30,9 @@ from fedmx.simulation.executors.worker import (
     Score,
     ScoredRows,
     Train,
+    TrainedGroup,
     TrainedUpdate,
+    TrainGroup,
     within_round,
 )
 from layers.compute.scores import Scores
@@ -223,9 +226,33 @@ class ParallelExecutor:
         def result() -> TrainResult:
             reply = self._wait_for(job)
             assert isinstance(reply, TrainedUpdate)
-            return TrainResult(reply.update, reply.up_bytes, reply.ledger.decode())
+            return reply.result()
 
         return Work(wire_size(CODEC.encode(task).size), result, lambda: self._cancel(job))
+
+    def submit_group(self, group: Sequence[tuple[Task, ClientLedger]]) -> Sequence[Work]:
+        """Submit the tasks of clients that a worker trains at once, as one job."""
+        tasks = [task for task, _ in group]
+        cost = sum(trained_samples(self._samples[one.client], one.training) for one in tasks)
+        name = f"clients {', '.join(str(one.client) for one in tasks)} in round {tasks[0].round}"
+        job = self._job(name, cost, TrainGroup.of(group), tasks[0].client, tasks[0].round)
+        self._start_early(job)
+        replies: list[TrainedUpdate] = []
+        waiting = set(range(len(group)))
+
+        def result(number: int) -> TrainResult:
+            if not replies:
+                found = self._wait_for(job)
+                assert isinstance(found, TrainedGroup)
+                replies.extend(found.updates)
+            return replies[number].result()
+
+        def cancel(number: int) -> None:
+            waiting.discard(number)
+            if not waiting and not replies:
+                self._cancel(job)
+
+        return [Work(0, partial(result, one), partial(cancel, one)) for one in sorted(waiting)]
 
     def ask(
         self, question: Question, clients: Sequence[int], ledgers: Mapping[int, ClientLedger]

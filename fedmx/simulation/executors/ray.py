@@ -49,6 +49,7 @@ class RayBackend:
         size: number of actors; None: one for each core of the cluster.
         address: address of the cluster's head (``HOST:PORT``, or ``auto`` for one that runs here);
             None: start a cluster on this machine, which ends with this backend.
+        gpus: number of GPUs of each actor.
 
     Raises:
         FedmxError: Ray is not installed, or there is no cluster at the address.
@@ -56,12 +57,14 @@ class RayBackend:
 
     depth = 1
 
-    def __init__(self, size: int | None = None, address: str | None = None) -> None:
+    def __init__(
+        self, size: int | None = None, address: str | None = None, gpus: float = 0
+    ) -> None:
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError:
             raise FedmxError(MISSING) from None
-        self._ray = ray
+        self._ray, self._gpus = ray, gpus
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:
             _start_ray(ray, size, address)
@@ -146,6 +149,8 @@ class RayBackend:
             "max_restarts": 0,
             "scheduling_strategy": "SPREAD",
         }
+        if self._gpus:
+            options["num_gpus"] = self._gpus
         if is_portable():  # actors run on the same instructions as this process
             variables = {**PORTABLE_ENVIRONMENT, "PYTHONWARNINGS": NUMPYS_NOTICE}
             options["runtime_env"] = {"env_vars": variables}

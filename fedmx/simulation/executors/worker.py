@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +19,15 @@ from fedmx.components.user_code import place_of
 from fedmx.experiment import Experiment
 from fedmx.protocol.messages import CODEC
 from fedmx.run.checkpoint import decode_tree, encode_tree
-from fedmx.simulation.executors.executor import SerialExecutor
+from fedmx.simulation.executors.cohort import SerialGroups, groups_of
+from fedmx.simulation.executors.executor import SerialExecutor, TrainResult
 from layers.compute.bits import one_blas_thread
 from layers.compute.data.dataset import Samples
 from layers.compute.data.datasets import Dataset, Files, Raw
 from layers.compute.data.partitions.partition import GroupedRows
 from layers.compute.data.targets import Targets
-from layers.logic import Answer, ClientLedger, Question, Task, Update
+from layers.logic import Answer, ClientFailed, ClientLedger, Question, Task, Update
+from layers.logic.core.messages import EMPTY
 from layers.logic.errors import reason_of
 from layers.network import MessageCodec, Payload, wire_size
 
@@ -124,6 +126,55 @@ class TrainedUpdate:
     up_bytes: int
     ledger: EncodedLedger
 
+    @classmethod
+    def of(cls, result: TrainResult) -> TrainedUpdate:
+        """Return the encoded result."""
+        return cls(result.update, result.up_bytes, EncodedLedger.of(result.ledger))
+
+    def result(self) -> TrainResult:
+        """Return the result."""
+        return TrainResult(self.update, self.up_bytes, self.ledger.decode())
+
+
+@dataclass(frozen=True, eq=False)
+class TrainGroup:
+    """Out: tasks of clients that train at once.
+
+    Attributes:
+        weights: the weights of the first task; others that have the same leave them out.
+        tasks: the tasks and ledgers.
+    """
+
+    weights: np.ndarray
+    tasks: tuple[Train, ...]
+
+    @classmethod
+    def of(cls, group: Sequence[tuple[Task, ClientLedger]]) -> TrainGroup:
+        """Return the message for tasks and ledgers."""
+        weights = group[0][0].weights
+        tasks = (
+            (replace(task, weights=EMPTY) if task.weights is weights else task, ledger)
+            for task, ledger in group
+        )
+        return cls(weights, tuple(Train(task, EncodedLedger.of(one)) for task, one in tasks))
+
+    def group(self) -> list[tuple[Task, ClientLedger]]:
+        """Return the tasks and ledgers."""
+        return [
+            (
+                one.task if one.task.weights.size else replace(one.task, weights=self.weights),
+                one.ledger.decode(),
+            )
+            for one in self.tasks
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedGroup:
+    """Back: the results of a group's tasks."""
+
+    updates: tuple[TrainedUpdate, ...]
+
 
 @dataclass(frozen=True, eq=False)
 class AskClients:
@@ -201,6 +252,8 @@ JOBS = MessageCodec(
         6: Score,
         7: ScoredRows,
         8: JobFailed,
+        9: TrainGroup,
+        10: TrainedGroup,
     }
 )
 
@@ -309,7 +362,8 @@ class Worker:
         gc.collect()  # the data of the previous experiment
         try:
             assembly = _assembly_of(JOBS.decode(build), arrays)
-            self._parts = assembly, SerialExecutor.of(assembly)
+            one = assembly.at_once is None
+            self._parts = assembly, SerialExecutor.of(assembly) if one else groups_of(assembly)
         except BaseException as error:  # noqa: BLE001 - the simulation reports it
             self._failure = _failure_of(error)
 
@@ -329,6 +383,10 @@ class Worker:
                         update = participant.train(job.task)
                         ledger = EncodedLedger.of(participant.ledger)
                         return JOBS.encode(TrainedUpdate(update, _wire_bytes(update), ledger))
+                    case TrainGroup():
+                        assert isinstance(serial, SerialGroups)
+                        results = serial.train_group(job.group())
+                        return JOBS.encode(TrainedGroup(tuple(map(TrainedUpdate.of, results))))
                     case AskClients():
                         answers, ledgers = [], {}
                         for client in job.clients:  # the failure names the last one
@@ -348,6 +406,8 @@ class Worker:
                         found = scores.right, scores.losses, scores.outputs
                         return JOBS.encode(ScoredRows(*found))
             raise TypeError(f"{type(job).__name__} is not a job")
+        except ClientFailed as error:
+            return JOBS.encode(_failure_of(error.__cause__ or error, error.client))
         except BaseException as error:  # noqa: BLE001 - the simulation reports it
             return JOBS.encode(_failure_of(error, client))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -71,6 +72,10 @@ class Batches:
 
     Each iteration has the same mini-batches. The optimiser's state and the report go on.
 
+    Attributes:
+        descent: the optimiser's steps.
+        reported: the losses so far.
+
     Args:
         feed: the samples, and what the loss reads.
         plan: epochs or steps, batch size, learning rate, momentum, weight decay.
@@ -99,7 +104,7 @@ class Batches:
         kept: Mapping[str, np.ndarray],
     ):
         samples = len(feed.y)
-        self.feed = feed
+        self.feed, self.plan = feed, plan
         self._batch, self._steps = batch_of(plan, samples), steps_of(plan, samples, least)
         self._least = least
         self._seed = seed
@@ -108,7 +113,7 @@ class Batches:
         self.descent = Descent(
             optimiser, dimension, plan.learning_rate, plan.momentum, plan.weight_decay, kept
         )
-        self.reported = ReportedLoss(feed.objective.loss, feed.y)
+        self.reported = ReportedLoss(feed.objective.reported, feed.y)
 
     def __len__(self) -> int:
         return self._steps
@@ -131,3 +136,29 @@ class Batches:
     def report(self) -> TrainReport:
         """Return the report of the steps so far."""
         return TrainReport(self.reported.steps, len(self.feed.y), *self.reported.means())
+
+
+class Term(Protocol):
+    """What a hook adds to the gradient of each step; see `GradientTerm`."""
+
+    def add(self, gradient: Any, weights: Any) -> None:
+        """Add the term in place."""
+
+    @classmethod
+    def stacked(cls, terms: Sequence[Any], put: Callable[[np.ndarray], Any]) -> Any:
+        """Return one term of many clients, whose matrices `put` gives to the engine's library."""
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The local training of one client among many.
+
+    Attributes:
+        weights: float32 (d,), the weights before.
+        batches: its mini-batches, which get the report of the steps.
+        terms: what each step adds to its gradient: of each hook a term, or None.
+    """
+
+    weights: np.ndarray
+    batches: Batches
+    terms: Sequence[Term | None]

@@ -161,6 +161,10 @@ class Engine(ABC):
             inputs: the memory of the other inputs of the loss, by name.
         """
 
+    def _reported(self, loss: Loss) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        """Return what finds each sample's loss in `Step.head` of a loss."""
+        return loss.reported
+
     @abstractmethod
     def _scorer(self, batch: int, layers: tuple[str, ...]) -> Scorer:
         """Return the inference of a batch size: the model's outputs, and those of layers."""
@@ -505,7 +509,8 @@ class Engine(ABC):
             inputs |= {name: aligned((batch, *shape)) for name, shape in row_shapes.items()}
             return self._step(objective, batch, inputs)
 
-        made = Objective(self._checked(loss), self.own_loss, self.targets.size, arrays, bind)
+        own, size = self.own_loss, self.targets.size
+        made = Objective(self._checked(loss), own, size, arrays, bind, self._reported(loss))
         self._objectives[key] = made
         if len(self._objectives) > MOST_OBJECTIVES:
             self._objectives.popitem(last=False)

@@ -24,6 +24,8 @@ class Objective:
         classes: how many classes, labels or values there are, or different tokens.
         arrays: the names of the loss's arrays.
         bind: returns the training graph of a batch size.
+        reported: returns each sample's loss, float64 (n,), from the value of a graph's head and the
+            labels.
     """
 
     def __init__(
@@ -33,8 +35,10 @@ class Objective:
         classes: int,
         arrays: Sequence[str],
         bind: Callable[[Objective, int], Step],
+        reported: Callable[[np.ndarray, np.ndarray], np.ndarray],
     ):
         self.loss = loss
+        self.reported = reported
         self.steps: GraphCache[Step] = GraphCache(lambda batch: bind(self, batch), STEP_ROWS)
         self._own = own
         self._classes = classes
@@ -43,14 +47,16 @@ class Objective:
     def head(
         self, F: Any, outputs: Sequence[Any], label: Any, inputs: Mapping[str, Any], batch: int
     ) -> Any:
-        """Return the loss's head.
+        """Return the loss's head; the arguments are those of `given`, and the number of samples."""
+        return self.loss.head(F, self.given(outputs, label, inputs), batch)
+
+    def given(self, outputs: Sequence[Any], label: Any, inputs: Mapping[str, Any]) -> Given:
+        """Return what the loss gets.
 
         Args:
-            F: `mx.sym` or `mx.nd`.
             outputs: the model's output, then those of the loss's layers.
             label: the labels.
             inputs: the other inputs, named by `reference_name` and `array_name`.
-            batch: the number of samples.
         """
         layers = self.loss.layers
         references = {
@@ -62,8 +68,7 @@ class Objective:
         }
         arrays = {name: inputs[array_name(name)] for name in self._arrays}
         own = Outputs(outputs[0], dict(zip(layers, outputs[1:], strict=True)))
-        given = Given(own, label, references, arrays, self._classes, self._own)
-        return self.loss.head(F, given, batch)
+        return Given(own, label, references, arrays, self._classes, self._own)
 
 
 def array_name(name: str) -> str:
@@ -78,6 +83,9 @@ def reference_name(reference: str, *layer: str) -> str:
 
 class Feed:
     """What the training graphs of an objective read: samples, and the inputs of the loss.
+
+    Attributes:
+        labels: the targets, float32.
 
     Args:
         objective: the objective.
@@ -99,9 +107,9 @@ class Feed:
     ):
         self.objective = objective
         self.x, self.y = x, y
-        self._labels = y.astype(np.float32)
+        self.labels = y.astype(np.float32)
         self._same_dtype = x.dtype == dtype
-        self._fixed, self._by_row = fixed, by_row
+        self.fixed, self.by_row = fixed, by_row
 
     def run(self, rows: np.ndarray) -> Step:
         """Compute the gradient of some rows at the current weights; return the graph."""
@@ -110,11 +118,11 @@ class Feed:
             self.x.take(rows, axis=0, out=step.x, mode="clip")
         else:
             step.x[...] = self.x[rows]
-        self._labels.take(rows, axis=0, out=step.y, mode="clip")
+        self.labels.take(rows, axis=0, out=step.y, mode="clip")
         for name, into in step.inputs.items():
-            if name in self._fixed:
-                into[...] = self._fixed[name]
+            if name in self.fixed:
+                into[...] = self.fixed[name]
             else:
-                self._by_row[name].take(rows, axis=0, out=into, mode="clip")
+                self.by_row[name].take(rows, axis=0, out=into, mode="clip")
         step.run()
         return step

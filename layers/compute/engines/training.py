@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 import numpy as np
 
 from layers.arithmetic import PART, total
 from layers.compute.errors import ComputeError
-from layers.compute.losses.loss import Loss
 
 
 class TrainingPlan(Protocol):
@@ -97,12 +96,12 @@ class ReportedLoss:
     """The mean loss of local training, from the head's output of each mini-batch before its step.
 
     Args:
-        loss: the loss.
+        reported: returns each sample's loss, float64 (n,), from the head's output and the labels.
         y: the labels (n,) of all samples.
     """
 
-    def __init__(self, loss: Loss, y: np.ndarray):
-        self._loss, self._y = loss, y
+    def __init__(self, reported: Callable[[np.ndarray, np.ndarray], np.ndarray], y: np.ndarray):
+        self._reported, self._y = reported, y
         self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
         self._sizes: list[int] = []
         self._losses: list[np.ndarray] = []
@@ -137,7 +136,7 @@ class ReportedLoss:
             outputs, rows = zip(*self._waiting, strict=True)
             self._sizes += map(len, rows)
             labels = self._y[np.concatenate(rows)]
-            self._losses.append(self._loss.reported(np.concatenate(outputs), labels))
+            self._losses.append(self._reported(np.concatenate(outputs), labels))
             self._waiting.clear()
 
 

@@ -114,6 +114,8 @@ class Loss(Settings, ABC):
     def head(self, F: Any, given: Given, batch: int) -> Any:
         """Return an output whose backward pass is the gradient of the batch's mean loss.
 
+        The engine on PyTorch differentiates `losses` instead.
+
         Args:
             F: as for `losses`.
             given: as for `losses`.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.compute.optimisers.optimiser import Optimiser, State, Step
+from layers.compute.optimisers.optimiser import Optimiser, State, Step, Vector
 from layers.settings import Decay, NotNegative, Positive
 
 
@@ -40,17 +40,17 @@ class Adam(Optimiser):
             "powers": np.ones(2),
         }
 
-    def change(self, gradient: np.ndarray, state: State, step: Step) -> None:
+    def change(self, gradient: Vector, state: State, step: Step) -> None:
         mean, square, powers = state["mean"], state["square"], state["powers"]
-        spare = step.spare
+        spare, ops = step.spare, step.ops
         powers *= (self.beta1, self.beta2)
-        _average(mean, gradient, self.beta1, spare)
+        _average(mean, gradient, self.beta1, step)
         gradient *= gradient
-        _average(square, gradient, self.beta2, spare)
-        np.sqrt(square, out=spare)
+        _average(square, gradient, self.beta2, step)
+        ops.sqrt(square, out=spare)
         spare *= np.float32(1 / math.sqrt(1 - powers[1]))
         spare += np.float32(self.epsilon)
-        np.divide(mean, spare, out=gradient)
+        ops.divide(mean, spare, out=gradient)
         gradient *= np.float32(step.rate / (1 - powers[0]))
 
 
@@ -85,10 +85,10 @@ class Adagrad(Optimiser):
     def begin(self, dimension: int, momentum: float) -> State:
         return {"sum": np.full(dimension, self.initial, np.float32)}
 
-    def change(self, gradient: np.ndarray, state: State, step: Step) -> None:
-        np.multiply(gradient, gradient, out=step.spare)
+    def change(self, gradient: Vector, state: State, step: Step) -> None:
+        step.ops.multiply(gradient, gradient, out=step.spare)
         state["sum"] += step.spare
-        _divide_by_root(gradient, state["sum"], self.epsilon, step.spare)
+        _divide_by_root(gradient, state["sum"], self.epsilon, step)
         gradient *= np.float32(step.rate)
 
 
@@ -113,11 +113,11 @@ class RmsProp(Optimiser):
         names = ("square", "velocity") if momentum else ("square",)
         return {name: np.zeros(dimension, np.float32) for name in names}
 
-    def change(self, gradient: np.ndarray, state: State, step: Step) -> None:
+    def change(self, gradient: Vector, state: State, step: Step) -> None:
         square = state["square"]
-        np.multiply(gradient, gradient, out=step.spare)
-        _average(square, step.spare, self.alpha, step.spare)
-        _divide_by_root(gradient, square, self.epsilon, step.spare)
+        step.ops.multiply(gradient, gradient, out=step.spare)
+        _average(square, step.spare, self.alpha, step)
+        _divide_by_root(gradient, square, self.epsilon, step)
         if step.momentum:
             velocity = state["velocity"]
             velocity *= np.float32(step.momentum)
@@ -126,17 +126,15 @@ class RmsProp(Optimiser):
         gradient *= np.float32(step.rate)
 
 
-def _average(mean: np.ndarray, value: np.ndarray, beta: float, spare: np.ndarray) -> None:
+def _average(mean: Vector, value: Vector, beta: float, step: Step) -> None:
     """Move a running mean: mean = beta mean + (1 - beta) value."""
     mean *= np.float32(beta)
-    np.multiply(value, np.float32(1 - beta), out=spare)
-    mean += spare
+    step.ops.multiply(value, np.float32(1 - beta), out=step.spare)
+    mean += step.spare
 
 
-def _divide_by_root(
-    gradient: np.ndarray, square: np.ndarray, epsilon: float, spare: np.ndarray
-) -> None:
+def _divide_by_root(gradient: Vector, square: Vector, epsilon: float, step: Step) -> None:
     """Divide the gradient by sqrt(square) + epsilon."""
-    np.sqrt(square, out=spare)
-    spare += np.float32(epsilon)
-    gradient /= spare
+    root = step.ops.sqrt(square, out=step.spare)
+    root += np.float32(epsilon)
+    gradient /= root

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from layers.compute.errors import ComputeError
 from layers.settings import Settings
 
-State: TypeAlias = "dict[str, np.ndarray]"
+Vector: TypeAlias = Any
+"""float32 (d,) of numpy; of many clients (k, d), of the engine's library."""
+
+State: TypeAlias = "dict[str, Any]"
 """The named arrays that an optimiser changes in place from step to step."""
 
 
@@ -23,12 +26,14 @@ class Step:
     Attributes:
         rate: the learning rate.
         momentum: `compute.train.momentum`, for an optimiser that has one.
-        spare: float32 (d,), memory for intermediate values, whose content is of no use.
+        spare: memory for intermediate values like the gradient, whose content is of no use.
+        ops: the library of the vectors, with `multiply`, `divide` and `sqrt`: numpy or PyTorch.
     """
 
     rate: float
     momentum: float
-    spare: np.ndarray
+    spare: Vector
+    ops: Any = np
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,11 @@ class Optimiser(Settings, ABC):
         """
 
     @abstractmethod
-    def change(self, gradient: np.ndarray, state: State, step: Step) -> None:
-        """Overwrite the gradient, float32 (d,), with what the step subtracts from the weights.
+    def change(self, gradient: Vector, state: State, step: Step) -> None:
+        """Overwrite the gradient with what the step subtracts from the weights.
 
-        It changes the state in place, and should allocate no vectors.
+        It changes the state in place, and should allocate no vectors. One that computes with
+        operators and `Step.ops` alone trains many clients at once.
         """
 
 
@@ -84,6 +90,8 @@ class Descent:
         weight_decay: the factor of the weights in their decay.
         kept: the state after an earlier training, which is copied; one of another optimiser is left
             out.
+        ops: the library of the vectors; see `Step`.
+        put: gives it a vector (d,), for many clients as a matrix (k, d).
     """
 
     def __init__(
@@ -94,27 +102,40 @@ class Descent:
         momentum: float,
         weight_decay: float,
         kept: Mapping[str, np.ndarray],
+        ops: Any = np,
+        put: Callable[[np.ndarray], Vector] = lambda vector: vector,
     ):
         self._optimiser = optimiser
-        self._step = Step(learning_rate, momentum, np.empty(dimension, np.float32))
+        spare = put(np.empty(dimension, np.float32))
+        self._step = Step(learning_rate, momentum, spare, ops)
         self._decay = np.float32(weight_decay)
         self._shrunk = np.float32(1 - learning_rate * weight_decay)
         self._state = optimiser.begin(dimension, momentum)
         if _shapes(kept) == _shapes(self._state):
             for name, array in self._state.items():
                 array[...] = kept[name]
+        for name, array in self._state.items():
+            if array.shape == (dimension,):
+                self._state[name] = put(array)
+
+    def only(self, clients: int) -> None:
+        """Go on with the first ones of many clients."""
+        self._step = replace(self._step, spare=self._step.spare[:clients])
+        for name, array in self._state.items():
+            if len(array.shape) == 2:
+                self._state[name] = array[:clients]
 
     @property
     def kept(self) -> State:
         """The state for the next local training; empty if that starts with a new one."""
         return self._state if self._optimiser.state == "keep" else {}
 
-    def step(self, weights: np.ndarray, gradient: np.ndarray) -> None:
+    def step(self, weights: Vector, gradient: Vector) -> None:
         """Move the weights by one step, and overwrite the gradient."""
         if self._decay and self._optimiser.decoupled:
             weights *= self._shrunk
         elif self._decay:
-            np.multiply(weights, self._decay, out=self._step.spare)
+            self._step.ops.multiply(weights, self._decay, out=self._step.spare)
             gradient += self._step.spare
         self._optimiser.change(gradient, self._state, self._step)
         weights -= gradient

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from layers.compute.optimisers.optimiser import Optimiser, State, Step
+from layers.compute.optimisers.optimiser import Optimiser, State, Step, Vector
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Sgd(Optimiser):
     def begin(self, dimension: int, momentum: float) -> State:
         return {"velocity": np.zeros(dimension, np.float32)} if momentum else {}
 
-    def change(self, gradient: np.ndarray, state: State, step: Step) -> None:
+    def change(self, gradient: Vector, state: State, step: Step) -> None:
         if step.momentum:
             velocity = state["velocity"]
             velocity *= np.float32(step.momentum)
             velocity += gradient
-            np.multiply(velocity, np.float32(step.rate), out=gradient)
+            step.ops.multiply(velocity, np.float32(step.rate), out=gradient)
         else:
             gradient *= np.float32(step.rate)

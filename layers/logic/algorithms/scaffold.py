@@ -10,6 +10,7 @@ import numpy as np
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need, Trait, declarers
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -192,7 +193,6 @@ class Scaffold(Hook):
     class Client(ClientSide["Scaffold"]):
         def __init__(self, hook: Scaffold) -> None:
             super().__init__(hook)
-            self._first = True  # whether no local step was taken yet
             self._since = 0
             self._own: np.ndarray | None = None  # None: zero
             self._variate: np.ndarray | None = None
@@ -210,16 +210,10 @@ class Scaffold(Hook):
                 self._correction = -self._own
             return task
 
-        def gradient(
-            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
-        ) -> None:
-            if self._correction is None:
-                return
-            gradient += self._correction
-            if self.hook.correct == "step" and self._first:
-                # The velocity holds the correction; later steps add what momentum takes off.
-                self._correction = self._correction * np.float32(1 - context.training.momentum)
-            self._first = False
+        def term(self, context: ClientContext) -> GradientTerm:
+            # The velocity holds the correction; later steps add what momentum takes off.
+            later = 1 - context.training.momentum if self.hook.correct == "step" else 1.0
+            return GradientTerm(context.start, self._correction, later)
 
         def send(self, update: Update, context: ClientContext) -> Update:
             own = np.zeros_like(update.delta) if self._own is None else self._own

@@ -13,6 +13,7 @@ import numpy as np
 from layers.logic.core.asset import Asset
 from layers.logic.core.declaration import Part, Trait
 from layers.logic.core.engine import Data
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.messages import EMPTY, Layout, Slot, Task, Training, Update
 from layers.logic.core.state import Memory, ServerState
 from layers.logic.secrets import Secret, SecretDraws
@@ -216,6 +217,7 @@ class ClientContext(Context):
             there, from the first `answer` to the last. It begins empty, also if the server repeats
             the round, or if the client has lost its memory.
         process: the client's process; None: the client is simulated.
+        term: the term of this side (`ClientSide.term`).
     """
 
     run_seed: int = 0
@@ -225,6 +227,7 @@ class ClientContext(Context):
     own: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))
     round_memory: Memory = field(default_factory=dict)
     process: Process | None = None
+    term: GradientTerm | None = None
 
     def run_rng(self, purpose: str = "") -> np.random.Generator:
         """Return a generator that makes the same draws in every round of a client."""
@@ -450,11 +453,21 @@ class ClientSide(Generic[H]):
         """
         return data
 
-    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
-        """Change the gradient of one local step in place; both are float32 (d,).
+    def term(self, context: ClientContext) -> GradientTerm | None:
+        """Return what each local step adds to its gradient; None: nothing. Called after `receive`.
 
-        It is called before weight decay and momentum, and must not change the weights.
+        A side that changes gradients in this way alone trains with many clients at once.
         """
+        return None
+
+    def gradient(self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext) -> None:
+        """Change the gradient of one local step in place, by default by the `term`.
+
+        Both are float32 (d,). It is called before weight decay and momentum, and must not change
+        the weights.
+        """
+        if context.term is not None:
+            context.term.add(gradient, weights)
 
     def send(self, update: Update, context: ClientContext) -> Update:
         """Return an outgoing update, changed."""
@@ -528,7 +541,9 @@ class Hook(Part):
         )
         receives = of.receive is not ServerSide.receive
         notes = of.on_accepted is not ServerSide.on_accepted or (receives and changes_later)
-        corrects = client.gradient is not ClientSide.gradient
+        corrects = any(
+            getattr(client, one) is not getattr(ClientSide, one) for one in ("gradient", "term")
+        )
         encodes = Trait.ENCODES_UPDATE in self.provides
         masked = of.reveal is not ServerSide.reveal
         sends = client.send is not ClientSide.send

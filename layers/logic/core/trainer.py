@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from layers.logic.core.declaration import Part, Trait
-from layers.logic.core.engine import Correct, Data, Engine, TrainReport
+from layers.logic.core.engine import Batches, Correct, Data, Engine, TrainReport
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.messages import Task, Training
 
@@ -29,6 +31,7 @@ class Job:
         data: the client's samples.
         correct: the hooks' change of each local step's gradient; None: hooks change none.
         context: the context, with the trainer's memory and random streams.
+        terms: the terms of the hooks, if `correct` adds these alone; None: it does more.
     """
 
     task: Task
@@ -36,6 +39,7 @@ class Job:
     data: Data
     correct: Correct | None
     context: ClientContext
+    terms: Sequence[GradientTerm | None] | None = None
 
 
 class Trainer(Part, ABC):
@@ -74,13 +78,17 @@ def local_steps(
     With `keep`, an optimiser that keeps its state begins with that of the client's memory, and
     leaves it there. Only one training of a task should.
     """
-    kept = job.context.memory.get(OPTIMISER, {}) if keep else {}
-    batches = job.engine.batches(job.data, training, seed, references=received(job.task), kept=kept)
+    batches = _batches(job, training, seed, keep)
     for batch in batches:
         job.engine.step(batch, correct)
     if keep and batches.kept:
         job.context.keep(**{OPTIMISER: batches.kept})
     return batches.report()
+
+
+def _batches(job: Job, training: Training, seed: int, keep: bool) -> Batches:
+    kept = job.context.memory.get(OPTIMISER, {}) if keep else {}
+    return job.engine.batches(job.data, training, seed, references=received(job.task), kept=kept)
 
 
 @dataclass(frozen=True)
@@ -92,3 +100,9 @@ class LocalSgd(Trainer):
 
     def train(self, job: Job) -> TrainReport:
         return local_steps(job, job.task.training, job.task.seed, job.correct, keep=True)
+
+    def batches(self, job: Job) -> Batches | None:
+        """Return the mini-batches of `train`; None: a subclass trains in another way."""
+        if type(self).train is not LocalSgd.train:
+            return None
+        return _batches(job, job.task.training, job.task.seed, keep=True)

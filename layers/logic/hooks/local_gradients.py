@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from layers.logic.core.declaration import Need, Trait
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.hook import ClientContext, ClientSide, Hook, ServerContext, ServerSide
 from layers.logic.core.messages import EMPTY, Update, vector_in
 from layers.logic.core.parts import Parts
@@ -69,11 +70,8 @@ class FedProx(Hook):
             )
 
     class Client(ClientSide["FedProx"]):
-        def gradient(
-            self, gradient: np.ndarray, weights: np.ndarray, context: ClientContext
-        ) -> None:
-            if self.hook.mu:
-                gradient += np.float32(self.hook.mu) * (weights - context.start)
+        def term(self, context: ClientContext) -> GradientTerm:
+            return GradientTerm(context.start, pull=self.hook.mu)
 
 
 GRADIENT = "gradient"

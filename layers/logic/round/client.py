@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -42,10 +42,34 @@ def answer(
 ) -> tuple[Update, ClientState]:
     """Return a client's update, and its memory for the case that the update is accepted.
 
-    It depends on its arguments alone, and is the same in a simulation and in a deployed client.
-    Trainer and hooks may change `round_memory`.
+    The arguments are those of `prepared`. It depends on these alone, and is the same in a
+    simulation and in a deployed client. Trainer and hooks may change `round_memory`.
+    """
+    more = assets, trace, round_memory, secret, process
+    job, finish = prepared(task, memory, engine, data, logic, *more)
+    return finish(logic.trainer.train(job))
 
-    On a model with which neither losses nor updates are finite, the update says so instead
+
+Finish: TypeAlias = "Callable[[Any], tuple[Update, ClientState]]"
+"""Takes the report of the trainer; returns what `answer` does."""
+
+
+def prepared(
+    task: Task,
+    memory: ClientState,
+    engine: Engine,
+    data: Data,
+    logic: Logic,
+    assets: Mapping[str, Data] = NO_ASSETS,
+    trace: Trace | None = None,
+    round_memory: Memory | None = None,
+    secret: Secret | None = None,
+    process: Process | None = None,
+) -> tuple[Job, Finish]:
+    """Return the work of the trainer on a task, and what makes the update of it.
+
+    The engine has loaded the received model; to finish, it must hold the trained one. On a model
+    with which neither losses nor updates are finite, the update says so instead
     (`Update.cannot_train`), and the memory is unchanged.
 
     Args:
@@ -81,43 +105,47 @@ def answer(
         pipeline.note_gradient(gradient if local is None else local.travelling(gradient))
     correct = pipeline.gradient if pipeline.corrects else None
     at = _trainer_context(pipeline, logic)
-    report: Any = logic.trainer.train(Job(received, engine, data, correct, at))
-    if report is None:
-        what = "returned None; it must return the report of the training, as engine.train does"
-        raise failure(logic.trainer.train, what, task.round, task.client)
-    if training.loss == "running" and report.steps:
-        metrics["loss"] = report.loss
-    if logic.needs(Need.RMS_LOSS) and report.steps:
-        metrics["rms_loss"] = report.rms_loss
-    delta = engine.weights - received.weights
-    if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
-        return no_update(task, len(data)), memory
-    kept: Mapping[str, dict[str, object]] = {}
-    buffers = engine.buffers.copy()
-    if local is not None:
-        delta = local.travelling(delta)
-        buffers = local.travelling_buffers(buffers, received.buffers)
-        kept = local.kept(engine.weights, engine.buffers)
-    if task.offer:
-        metrics["norm"] = norm(delta)
-    update = Update(
-        round=task.round,
-        client=task.client,
-        samples=len(data),
-        steps=report.steps,
-        delta=delta,
-        buffers=buffers,
-        metrics=metrics,
-    )
-    if trace is not None:
-        trace.append("client", "training", update)
-    update = pipeline.send(update)
-    update = replace(update, pass_number=task.pass_number)
-    if local is not None:
-        update = local.cut_update(update)
-    if trace is not None:
-        trace.append("client", "message", update)
-    return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+    job = Job(received, engine, data, correct, at, pipeline.terms)
+
+    def finish(report: Any) -> tuple[Update, ClientState]:
+        if report is None:
+            what = "returned None; it must return the report of the training, as engine.train does"
+            raise failure(logic.trainer.train, what, task.round, task.client)
+        if training.loss == "running" and report.steps:
+            metrics["loss"] = report.loss
+        if logic.needs(Need.RMS_LOSS) and report.steps:
+            metrics["rms_loss"] = report.rms_loss
+        delta = engine.weights - received.weights
+        if not math.isfinite(largest(delta)) or not all(map(math.isfinite, metrics.values())):
+            return no_update(task, len(data)), memory
+        kept: Mapping[str, dict[str, object]] = {}
+        buffers = engine.buffers.copy()
+        if local is not None:
+            delta = local.travelling(delta)
+            buffers = local.travelling_buffers(buffers, received.buffers)
+            kept = local.kept(engine.weights, engine.buffers)
+        if task.offer:
+            metrics["norm"] = norm(delta)
+        update = Update(
+            round=task.round,
+            client=task.client,
+            samples=len(data),
+            steps=report.steps,
+            delta=delta,
+            buffers=buffers,
+            metrics=metrics,
+        )
+        if trace is not None:
+            trace.append("client", "training", update)
+        update = pipeline.send(update)
+        update = replace(update, pass_number=task.pass_number)
+        if local is not None:
+            update = local.cut_update(update)
+        if trace is not None:
+            trace.append("client", "message", update)
+        return update, ClientState(task.round, {**pipeline.memory, **kept}, task.pass_number)
+
+    return job, finish
 
 
 def personal_model(

@@ -19,6 +19,7 @@ from layers.logic.checks.returned import (
 from layers.logic.core.aggregator import AGGREGATE
 from layers.logic.core.asset import assets_of
 from layers.logic.core.engine import Data
+from layers.logic.core.gradient_term import GradientTerm
 from layers.logic.core.hook import (
     ClientContext,
     ClientSide,
@@ -345,6 +346,7 @@ class ClientPipeline:
             (side, self._contexts[key])
             for key, side in sides.items()
             if type(side).gradient is not ClientSide.gradient
+            or type(side).term is not ClientSide.term
         ]
         self._first_step = True
 
@@ -362,6 +364,13 @@ class ClientPipeline:
         """Whether any side works on gradients."""
         return bool(self._correcting)
 
+    @property
+    def terms(self) -> list[GradientTerm | None] | None:
+        """The terms of these sides; None: one of them changes gradients in another way."""
+        if any(type(side).gradient is not ClientSide.gradient for side, _ in self._correcting):
+            return None
+        return [context.term for _, context in self._correcting]
+
     def receive(self, task: Task) -> Task:
         """Return the task as the server's first hook received it, decoded by all sides."""
         for key in reversed(list(self._sides)):
@@ -372,6 +381,8 @@ class ClientPipeline:
         for context in self._contexts.values():
             context.start = task.weights
             context.training = task.training
+        for side, context in self._correcting:
+            context.term = side.term(context)
         return task
 
     def samples(self, data: Data) -> Data:

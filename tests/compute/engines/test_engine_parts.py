@@ -114,7 +114,7 @@ def test_another_thread_makes_its_own_graph() -> None:
 def test_the_reported_loss_is_the_mean_of_the_mini_batches_means(sizes: list[int]) -> None:
     rng = np.random.default_rng(len(sizes))
     y = rng.integers(0, 3, sum(sizes))
-    reported = ReportedLoss(Softmax(), y)
+    reported = ReportedLoss(Softmax().reported, y)
     means, squares, order = [], [], rng.permutation(len(y))
     for rows in np.split(order, np.cumsum(sizes)[:-1]):
         probabilities = rng.dirichlet(np.ones(3), len(rows)).astype(np.float32)
@@ -130,7 +130,7 @@ def test_the_reported_loss_is_the_mean_of_the_mini_batches_means(sizes: list[int
 
 
 def test_the_reported_loss_is_nan_without_a_mini_batch() -> None:
-    mean, root = ReportedLoss(Softmax(), np.zeros(0, np.int64)).means()
+    mean, root = ReportedLoss(Softmax().reported, np.zeros(0, np.int64)).means()
     assert math.isnan(mean)
     assert math.isnan(root)
 

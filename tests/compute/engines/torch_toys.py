@@ -87,3 +87,66 @@ def by_hand(
     nn.functional.cross_entropy(outputs.float(), y).backward()
     optimizer.step()
     return module.state_dict()
+
+
+class Grouped(nn.Sequential):
+    """Normalisation of each sample by itself."""
+
+    def __init__(self) -> None:
+        layers = nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.ReLU(), nn.MaxPool2d(2)
+        super().__init__(*layers, nn.Flatten(), nn.Linear(36, 3))
+
+
+class Attending(nn.Module):
+    """A block of a transformer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(50, 8), nn.Linear(8, 3)
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.block(self.words(x)).mean(dim=1))
+
+
+class Recurrent(nn.Module):
+    """An LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = nn.Embedding(50, 4), nn.Linear(5, 3)
+        self.cells = nn.LSTM(4, 5, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.cells(self.words(x))[0][:, -1])
+
+
+class Comparing(nn.Module):
+    """Centres each mini-batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.head(x)
+        return y - y.mean(dim=0)
+
+
+class Branching(nn.Module):
+    """Decides by a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.head(x)
+        return y if y.sum() > 0 else 2 * y
+
+
+class Dropping(nn.Sequential):
+    """Dropout."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(6, 8), nn.Dropout(0.5), nn.Linear(8, 3))

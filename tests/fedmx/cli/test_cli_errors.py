@@ -123,6 +123,8 @@ def test_a_server_that_is_not_there_is_sought_for_as_long_as_was_asked(folder: P
         ("processes", {"processes": "all"}),
         ("processes:all", {"processes": "all"}),
         ("processes:3", {"processes": 3}),
+        ("cohort", {"cohort": {"clients": 32}}),
+        ("cohort:3", {"cohort": {"clients": 3}}),
         ("ray", {"ray": {}}),
         ("ray:10.0.0.1:6379", {"ray": {"address": "10.0.0.1:6379"}}),
     ],
@@ -195,7 +197,8 @@ def test_help_fits_80_columns_and_says_what_to_type_next() -> None:
 
     commands = ["new", "run", "resume", "server", "client", "report", "list", "data", "certs"]
     inner = [["data", one] for one in ("show", "list", "get")]
-    certs = ("ca", "request", "sign", "server", "client", "crl", "revoke", "all", "show")
+    certs = ("ca", "request", "sign", "server", "client", "site", "kit", "operator", "crl")
+    certs += ("revoke", "all", "show")
     inner += [["certs", one] for one in certs]
     for words in ([], *[[one] for one in commands], *inner):
         out, err = shown(*words, "--help")

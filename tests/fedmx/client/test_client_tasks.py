@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import typer
 
-from fedmx.cli.deploy import _take_part
+from fedmx.cli.deploy import take_part
 from fedmx.client.client import Client
 from fedmx.client.participant import ClientMemory, Participant
 from fedmx.errors import FedmxError
@@ -243,7 +243,7 @@ def test_a_client_that_only_failed_ends_with_a_code_of_its_own(
     made = [Update(1, 4, 3, 2, np.zeros(3, np.float32), np.zeros(1, np.float32))] * updates
     client.updates = lambda: iter(made)
     try:
-        _take_part(client)
+        take_part(client)
         ended = 0
     except typer.Exit as exit:
         ended = exit.exit_code

@@ -282,4 +282,4 @@ def test_a_wrong_policy_is_one_line_with_file_line_and_key(
 
 def test_an_epsilon_over_all_runs_needs_a_folder_that_survives() -> None:
     with pytest.raises(FedmxError, match="memory"):
-        Releases(None, 1, Policy(epsilon=1))
+        Releases(None, "client-1", Policy(epsilon=1))

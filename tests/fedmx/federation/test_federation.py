@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,6 +124,26 @@ def test_a_killed_server_loses_no_job_and_no_update(standing: Standing) -> None:
             assert models(run) == alone(one)
 
 
+def test_a_copy_of_the_folder_goes_on_with_its_jobs(standing: Standing) -> None:
+    server = standing.serve()
+    for name in ("bonn", "ulm"):
+        standing.site(name)
+    text = experiment("long", rounds=8)
+    with standing.operator() as operator:
+        job = operator.submit(text)
+        log = standing.folder / "fed" / "jobs" / job / "log"
+        until(lambda: log.exists() and "round 2/8" in log.read_text(), lambda: "no round 2")
+        server.kill()
+    no_sockets = shutil.ignore_patterns("*.sock")
+    shutil.copytree(standing.folder / "fed", standing.folder / "elsewhere", ignore=no_sockets)
+    shutil.rmtree(standing.folder / "fed")
+    standing.serve(folder="elsewhere")
+    with standing.operator() as operator:
+        assert standing.over(operator, job)["state"] == "done"
+    (run,) = (standing.folder / "elsewhere" / "jobs" / job / "runs").glob("[!.]*")
+    assert models(run) == alone(text)
+
+
 def test_a_killed_job_and_a_killed_site_are_of_this_job_alone(standing: Standing) -> None:
     standing.serve("--at-once", "2")
     for name in ("bonn", "ulm"):
@@ -139,6 +160,30 @@ def test_a_killed_job_and_a_killed_site_are_of_this_job_alone(standing: Standing
         assert standing.over(operator, jobs[1])["state"] == "done"
         again = operator.submit(experiment("again", clients=2))
         assert standing.over(operator, again)["state"] == "done"
+
+
+def test_epsilon_counts_over_all_jobs_of_a_site_whatever_its_number(standing: Standing) -> None:
+    pytest.importorskip("dp_accounting")
+    standing.serve()
+    standing.site("ulm", "epsilon: 30\n")
+    private = experiment(clients=1) + "privacy: {name: local, clip: 1.0, noise: 1.0, delta: 1e-4}\n"
+    two = experiment(clients=2) + "privacy: {name: local, clip: 1.0, noise: 1.0, delta: 1e-4}\n"
+    with standing.operator() as operator:
+        assert standing.over(operator, operator.submit(private))["state"] == "done"
+        standing.site("bonn")  # so that ulm is client 1 next time
+        assert standing.over(operator, operator.submit(two))["sites"] == ["bonn", "ulm"]
+        spent = standing.over(operator, operator.submit(private, ("ulm",)))
+    assert "epsilon" in spent["reason"]
+    assert (standing.folder / "memory-ulm" / "releases-ulm.jsonl").exists()
+
+
+def test_a_job_whose_site_cannot_take_part_ends_with_the_reason(standing: Standing) -> None:
+    standing.serve()
+    standing.site("ulm", "job_megabytes: 1\n")
+    with standing.operator() as operator:
+        found = standing.over(operator, operator.submit(experiment(clients=1)))
+    assert (found["state"], "ulm" in found["reason"]) == ("failed", True)
+    assert "job_megabytes" in found["reason"]
 
 
 def test_orders_go_by_the_role_in_the_certificate(standing: Standing) -> None:

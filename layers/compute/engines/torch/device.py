@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 
@@ -32,6 +34,19 @@ def name_of(device: torch.device) -> str:
         return str(device.type)
     hardware: str = torch.cuda.get_device_name(device)
     return f"{device.type} ({hardware})"
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """Return the memory that is free on a device; None: the system does not say."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0] + unused)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    available = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return next((int(kib) << 10 for kib in available), None)
 
 
 class OnDevice:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -28,11 +29,9 @@ from layers.compute.engines.torch.modules import (
     put_buffer,
     trainable,
 )
-from layers.compute.engines.torch.operators import Operators
+from layers.compute.engines.torch.operators import losses_of
 from layers.compute.errors import ComputeError, one_line
 from layers.compute.losses import Loss
-
-OPERATORS = Operators()
 
 
 class _TorchThread(OneThreadOfProcess):
@@ -111,6 +110,7 @@ class TorchEngine(Engine):
         self._device = device_of(device)
         if self._device.type == "cuda":  # read when CUDA starts; cuBLAS is deterministic with it
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+            torch.backends.cudnn.allow_tf32 = False  # convolutions in float32, as on the CPU
         one = one_thread("warn" if self._device.type == "cuda" else "error")
         with one:
             self._module, self._drawn, dtype = self._built(seed, tuple(example_shape))
@@ -190,6 +190,10 @@ class TorchEngine(Engine):
             raise ComputeError("the model has several outputs; it must have one, of shape (n, ...)")
         return tuple(output.shape)
 
+    def autocast(self) -> torch.autocast:
+        """Return the context in which a step computes in bfloat16."""
+        return torch.autocast(self._device.type, torch.bfloat16)
+
     def _put_views(self) -> None:
         """Make the module's parameters, gradients and buffers views of vectors on the device."""
         self._of_weights, self._of_gradient, self._of_buffers = (
@@ -212,6 +216,9 @@ class TorchEngine(Engine):
     def _step(self, objective: Objective, batch: int, inputs: Mapping[str, np.ndarray]) -> _Step:
         return _Step(self, objective, batch, inputs)
 
+    def _reported(self, loss: Loss) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+        return lambda losses, y: losses.astype(np.float64)
+
     def _scorer(self, batch: int, layers: tuple[str, ...]) -> _Scorer:
         return _Scorer(self, batch, layers)
 
@@ -219,7 +226,10 @@ class TorchEngine(Engine):
         Layers(self._module, layers)
 
     def _draw_from(self, seed: int) -> None:
-        torch.manual_seed(_seed(seed))
+        # As `torch.manual_seed`, which notes the call stack for devices that are not used.
+        torch.default_generator.manual_seed(_seed(seed))
+        if self._device.type == "cuda":
+            torch.cuda.manual_seed(_seed(seed))
 
 
 def _seed(seed: int) -> int:
@@ -268,6 +278,7 @@ class _Step:
         self._inputs = {name: OnDevice(one, engine._device) for name, one in inputs.items()}
         self._engine, self._objective = engine, objective
         self._layers = Layers(engine._module, objective.loss.layers)
+        self._shares = torch.full((batch,), 1 / batch, device=engine._device)
 
     def run(self) -> None:
         """Write the gradient."""
@@ -280,18 +291,18 @@ class _Step:
         inputs = {name: one.tensor for name, one in self._inputs.items()}
         engine._of_gradient.tensor.zero_()  # the backward pass adds to it
         try:
-            with torch.autocast(engine._device.type, torch.bfloat16, enabled=engine._bf16):
+            with engine.autocast() if engine._bf16 else nullcontext():
                 outputs = self._layers.outputs(self._x.tensor)
         except ValueError as error:  # as BatchNorm raises for a single value of a channel
             raise ComputeError(
                 f"the model cannot train on a mini-batch of {len(self.x)}: {one_line(error)}"
             ) from error
         outputs = [one.float() for one in outputs] if engine._bf16 else outputs
-        head = self._objective.head(OPERATORS, outputs, self._y.tensor, inputs, len(self.x))
-        head.backward(torch.ones_like(head))
+        losses = losses_of(self._objective, outputs, self._y.tensor, inputs)
+        losses.backward(self._shares)
         engine._of_gradient.fetch()
         engine._of_buffers.fetch()
-        self.head = head.detach().cpu().numpy()
+        self.head = losses.detach().cpu().numpy()
 
 
 class _Scorer:

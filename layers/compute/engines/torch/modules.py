@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from layers.compute.engines.architectures import (
     Architecture,
@@ -134,8 +135,12 @@ class Layers:
         self._module = module
         self._layers = [self._found(name) for name in names]
 
-    def outputs(self, x: Tensor) -> list[Tensor]:
+    def outputs(self, x: Tensor, weights: dict[str, Tensor] | None = None) -> list[Tensor]:
         """Return the model's output, then that of each layer, flattened to (n, values).
+
+        Args:
+            x: the inputs, (n, ...).
+            weights: the tensors to use instead of the module's parameters, by name.
 
         Raises:
             ComputeError: the model does not use one of the layers.
@@ -152,7 +157,9 @@ class Layers:
             )
             handles.append(register(take))
         try:
-            output: Tensor = self._module(x)
+            output: Tensor = (
+                self._module(x) if weights is None else functional_call(self._module, weights, (x,))
+            )
         finally:
             for handle in handles:
                 handle.remove()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from layers.compute.engines.objective import Objective
 from layers.compute.errors import ComputeError
+from layers.compute.losses.cross_entropy import Softmax
 
 
 class Operators:
@@ -66,42 +70,15 @@ class Operators:
         """Return the rows of x at indices."""
         return x[indices.long()]
 
-    def SoftmaxOutput(self, x: Tensor, label: Tensor, grad_scale: float) -> Tensor:  # noqa: N802
-        """Return the softmax; its backward pass is that of the cross-entropy, times grad_scale."""
-        with torch.no_grad():
-            value = torch.softmax(x, -1)
-            own = torch.nn.functional.one_hot(label.long(), x.shape[-1])
-            gradient = (value - own) * grad_scale
-        return _head(x, value, gradient)
 
-    def LogisticRegressionOutput(  # noqa: N802
-        self, x: Tensor, label: Tensor, grad_scale: float
-    ) -> Tensor:
-        """Return the sigmoid; its backward pass is that of the cross-entropy, times grad_scale."""
-        with torch.no_grad():
-            value = torch.sigmoid(x)
-            gradient = (value - label) * grad_scale
-        return _head(x, value, gradient)
-
-    def MakeLoss(self, x: Tensor, grad_scale: float) -> Tensor:  # noqa: N802
-        """Return x; its gradient is grad_scale."""
-        return _head(x, x.detach(), torch.full_like(x, grad_scale))
+OPERATORS = Operators()
 
 
-class _Head(torch.autograd.Function):
-    """A value of `x`, whatever it is, with a gradient that is known already."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-        ctx.save_for_backward(gradient)
-        return value.view_as(value)
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        (gradient,) = ctx.saved_tensors
-        return gradient, None, None
-
-
-def _head(x: Tensor, value: Tensor, gradient: Tensor) -> Tensor:
-    made: Tensor = _Head.apply(x, value, gradient)
-    return made
+def losses_of(
+    objective: Objective, outputs: Sequence[Tensor], label: Tensor, inputs: Mapping[str, Tensor]
+) -> Tensor:
+    """Return each sample's loss, (n,); the arguments are those of `Objective.given`."""
+    if isinstance(objective.loss, Softmax):  # the same, in one operator
+        return cross_entropy(outputs[0], label.long(), reduction="none")
+    found: Tensor = objective.loss.losses(OPERATORS, objective.given(outputs, label, inputs))
+    return found
