@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
+from annotated_types import Ge
 
 from layers.logic.aggregators.mean import Mean
 from layers.logic.core.declaration import Need, Trait
@@ -58,7 +59,6 @@ KEPT = "secure sum"
 NOT_OPENED = "nobody was left to open the sum"
 NO_KEYS = "sent no keys"
 OTHER_TASK = "its masks are for another task than those of most clients"
-TOO_FEW = f"a sum needs {LEAST_CLIENTS} clients"
 REFUSED = "most of its neighbours refuse its keys, which its certificate has not signed"
 UNREADABLE = "others cannot read the shares that it has sent, or it says so of theirs"
 
@@ -79,6 +79,7 @@ class SecureSum(Privacy):
         sums_clip: C of what else is in the sum, such as the variates of SCAFFOLD; null: `clip`.
         rounding: to the nearest whole number, or to one of both beside the value, so that the
             expectation is the value.
+        min_clients: the fewest clients of a sum; with fewer, clients open none, and the round ends.
         server: what the server may do to learn more: ``"malicious"``, anything; ``"honest"``, look
             at all that it gets, which costs one question less and fewer neighbours.
     """
@@ -88,6 +89,7 @@ class SecureSum(Privacy):
     clip: Positive = 1.0
     sums_clip: Positive | None = None
     rounding: Literal["nearest", "stochastic"] = "nearest"
+    min_clients: Annotated[int, Ge(LEAST_CLIENTS)] = LEAST_CLIENTS
     server: Trust = "malicious"
 
     def applied(self, preset: Preset, clients: int) -> Preset:
@@ -95,8 +97,8 @@ class SecureSum(Privacy):
         by_samples = not isinstance(mean, Mean) or mean.weights == "samples"
         sums = tuple((type(one).__name__, name) for one in preset.hooks for name in one.summed)
         clip = self.clip if self.sums_clip is None else self.sums_clip
-        hook = MaskedSum(self.clip, self.rounding, self.server, by_samples, sums, clip)
-        return with_hook(preset, hook)
+        how = self.clip, self.rounding, self.server, by_samples, self.min_clients
+        return with_hook(preset, MaskedSum(*how, sums, clip))
 
     @property
     def seen(self) -> Seen:
@@ -172,6 +174,7 @@ class MaskedSum(Hook):
         rounding: how a value becomes a whole number.
         trust: what the server may do.
         by_samples: whether updates are weighed by samples; otherwise all have the same weight.
+        min_clients: the fewest clients of a sum.
         sums: what else is in the sum, each vector (d,) by the class of its hook and its name.
         sums_clip: C of these vectors.
     """
@@ -180,6 +183,7 @@ class MaskedSum(Hook):
     rounding: str
     trust: Trust
     by_samples: bool
+    min_clients: int = LEAST_CLIENTS
     sums: tuple[tuple[str, str], ...] = ()
     sums_clip: float = 1.0
 
@@ -219,8 +223,8 @@ class MaskedSum(Hook):
         def _begun(self, context: ClientContext) -> End:
             if context.process is None or context.client is None:
                 return Unmasked()
-            identity, server = context.process.identity, self.hook.trust
-            peer = Peer(context.client, context.round, server, identity)
+            identity, hook = context.process.identity, self.hook
+            peer = Peer(context.client, context.round, hook.trust, identity, hook.min_clients)
             context.process.kept[KEPT] = peer
             return peer
 
@@ -302,6 +306,9 @@ class MaskedSum(Hook):
             if self._opening is None:
                 self._out |= self._of_other_tasks(clients)
                 self._opening = self._opening_of(clients)
+            if len(self._opening.survivors) < self.hook.min_clients:
+                self._failed = self._too_few
+                return None
             try:
                 self._opening.check(clients)
             except CannotOpen as failure:
@@ -338,7 +345,7 @@ class MaskedSum(Hook):
                 if len(proof) <= MOST_PROOF_BYTES:
                     proofs[client] = proof
             self._out |= dict.fromkeys(answers.keys() - proofs.keys(), NO_KEYS)
-            if len(proofs) >= LEAST_CLIENTS:
+            if len(proofs) >= self.hook.min_clients:
                 most = max(context.samples.get(client, 1) for client in proofs)
                 keys = {client: public[client] for client in proofs}
                 self._roster = Roster(context.round, self.hook.trust, keys, proofs, most)
@@ -407,8 +414,8 @@ class MaskedSum(Hook):
         ) -> Mapping[int, str]:
             found = {one: self._out[one] for one in clients if one in self._out}
             failed = self._failed if phase == "returned" else ""
-            if phase == "cohort" and len(clients) - len(found) < LEAST_CLIENTS:
-                failed = TOO_FEW
+            if phase == "cohort" and len(clients) - len(found) < self.hook.min_clients:
+                failed = self._too_few
             return {**(dict.fromkeys(clients, failed) if failed else {}), **found}
 
         def send(self, task: Task, context: ServerContext) -> Task:
@@ -431,6 +438,10 @@ class MaskedSum(Hook):
             self._unreadable[update.client] = unreadable
             (self._tasks[update.client],) = rows_in(context.slot, "task", [BLOCK_BYTES])
             return update
+
+        @property
+        def _too_few(self) -> str:
+            return f"a sum needs {self.hook.min_clients} clients"
 
         def _size(self, context: ServerContext) -> int:
             return (1 + len(self.hook.sums)) * context.start.size + self._buffers + 2

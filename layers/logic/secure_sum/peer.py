@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from layers.logic.core.hook import Identity
-from layers.logic.secure_sum.graph import Trust
+from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust
 from layers.logic.secure_sum.keys import (
     KEY_BYTES,
     START,
@@ -57,6 +57,7 @@ class Peer:
         round: number of the round.
         server: what the server may do.
         identity: signs the keys, and verifies those of others; None: nobody has certificates.
+        min_clients: the fewest clients of a sum that it takes part in.
         secret_bytes: returns random bytes.
 
     Attributes:
@@ -71,10 +72,12 @@ class Peer:
         round: int,
         server: Trust,
         identity: Identity | None = None,
+        min_clients: int = LEAST_CLIENTS,
         secret_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self.round, self._client, self._server = round, client, server
-        self._identity, self._secret_bytes = identity, secret_bytes
+        self._identity, self._min_clients = identity, min_clients
+        self._secret_bytes = secret_bytes
         self._masking, self._sealing, self._signing, self._seed = (
             secret_bytes(KEY_BYTES) for _ in range(4)
         )
@@ -108,6 +111,7 @@ class Peer:
     def _share(self, roster: Roster) -> tuple[bytes, list[int]]:
         if roster.public.get(self._client) != self.public or roster.round != self.round:
             raise SumRefused(f"the server lists other keys than those of client {self._client}")
+        self._check_clients(len(roster.clients))
         self._roster = roster
         around = roster.neighbours[self._client]
         self._keys = self._keys_with(around)
@@ -239,7 +243,12 @@ class Peer:
             raise SumRefused(f"a list of survivors without client {self._client}, or not in order")
         if not there <= self._roster.places.keys():
             raise SumRefused("a list of survivors with clients that are not in the roster")
+        self._check_clients(len(there))
         self._check_number(len(there & self._known.keys()), "are said to be left")
+
+    def _check_clients(self, number: int) -> None:
+        if number < self._min_clients:
+            raise SumRefused(f"a sum of {number} clients, and {self._min_clients} are needed")
 
     def _check_number(self, neighbours: int, what: str) -> None:
         if neighbours < (needed := self._roster.degree.threshold):

@@ -39,7 +39,6 @@ from layers.logic.hooks.server_optimisers import FedAdam, FedAvgM
 from layers.logic.hooks.stragglers import Stragglers
 from layers.logic.privacy.secure_sum import (
     OTHER_TASK,
-    TOO_FEW,
     UNREADABLE,
     MaskedSum,
     SecureSum,
@@ -199,8 +198,8 @@ def test_a_third_of_the_clients_is_lost_in_each_phase(given, counted, masked) ->
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"dead": {KEYS: tuple(range(7))}}, TOO_FEW),
-        ({"dead": {SHARES: tuple(range(7))}}, TOO_FEW),
+        ({"dead": {KEYS: tuple(range(7))}}, "a sum needs 3 clients"),
+        ({"dead": {SHARES: tuple(range(7))}}, "a sum needs 3 clients"),
         ({"no_upload": (0, 1, 2, 3, 4)}, "[34] clients can open .* 5 are needed"),
         ({"dead": {CONFIRMING: (0, 1, 2, 3, 4)}}, "clients can open .* 5 are needed"),
         ({"dead": {OPENING: (0, 1, 2, 3, 4)}}, "clients can open .* 5 are needed"),
@@ -221,6 +220,19 @@ def test_with_fewer_than_the_threshold_left_the_round_does_not_count_and_the_nex
     peers.dead, peers.no_upload = {}, ()
     state, report = run_round(before, peers, logic)
     assert (state.round, report.of("accepted")) == (1, EVERYBODY)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(
+    "given", [{"dead": {KEYS: (0, 1)}}, {"dead": {SHARES: (0, 1)}}, {"no_upload": (0, 1)}]
+)
+def test_a_sum_of_fewer_clients_than_min_clients_is_not_opened(given, masked) -> None:
+    logic = private(min_clients=8)
+    peers = Lossy(logic, CLIENTS, processes=processes() if masked else {}, **given)
+    with pytest.raises(TooFewUpdates) as failed:
+        run_round(a_state(logic), peers, logic)
+    assert any("a sum needs 8 clients" in one.reason for one in failed.value.report.clients)
+    assert run_round(a_state(logic), Lossy(logic, CLIENTS, no_upload=(3,)), logic)
 
 
 def test_several_rounds_with_a_server_optimiser_and_a_proximal_term() -> None:

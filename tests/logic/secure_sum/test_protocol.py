@@ -260,6 +260,17 @@ def test_a_neighbour_whose_key_is_none_gets_no_shares(which) -> None:
     assert refused == [3]
 
 
+def test_a_client_takes_part_in_no_sum_of_fewer_clients_than_it_wants() -> None:
+    few = {one: Peer(one, 1, "malicious", min_clients=7) for one in range(6)}
+    with pytest.raises(SumRefused, match="a sum of 6 clients, and 7 are needed"):
+        few[0].share(Sum(few).roster)
+    one = Sum({one: Peer(one, 1, "malicious", min_clients=6) for one in range(6)})
+    one.share()
+    one.forward()
+    with pytest.raises(SumRefused, match="a sum of 5 clients, and 6 are needed"):
+        one.peers[0].confirm((0, 1, 2, 3, 4))
+
+
 def test_with_too_few_signed_keys_a_client_shares_with_nobody() -> None:
     identities = {client: Signed(0) for client in range(6)}
     one = Sum(peers(range(6), identities=identities))
