@@ -221,8 +221,9 @@ class MaskedSum(Hook):
             return {"told": end.open(survivors, signatures)}
 
         def _begun(self, context: ClientContext) -> End:
-            if context.process is None or context.client is None:
+            if context.process is None:
                 return Unmasked()
+            assert context.client is not None
             identity, hook = context.process.identity, self.hook
             peer = Peer(context.client, context.round, hook.trust, identity, hook.min_clients)
             context.process.kept[KEPT] = peer
@@ -244,12 +245,12 @@ class MaskedSum(Hook):
 
         def send(self, update: Update, context: ClientContext) -> Update:
             clients, most = (context.round_memory[name] for name in ("clients", "most"))
-            part = np.float64(min(update.samples / max(int(most), 1), 1.0))
-            weight = part if self.hook.by_samples else np.float64(1)
-            changed = update.buffers.astype(np.float64) - self._buffers
+            part = min(update.samples / max(int(most), 1), 1.0)
+            delta = update.delta.astype(np.float64) * (part if self.hook.by_samples else 1.0)
+            changed = (update.buffers.astype(np.float64) - self._buffers) * part
             slots = {key: dict(slot) for key, slot in update.slots.items()}
             further: Any = [_slot_in(slots, of).pop(name) for of, name in self.hook.sums]
-            values = [np.concatenate([update.delta * weight, changed * part])]
+            values = [np.concatenate([delta, changed])]
             values += [np.concatenate(further)] if further else []
             uniforms: list[np.ndarray | None] = [None, None]
             if self.hook.rounding == "stochastic":
@@ -260,7 +261,8 @@ class MaskedSum(Hook):
                 quantised(one, clip, uniforms=drawn)
                 for one, clip, drawn in zip(values, clips, uniforms, strict=False)
             ]
-            counted = np.array(divmod(update.samples, 1 << VALUE_BITS), np.uint32)
+            samples = min(update.samples, (1 << 2 * VALUE_BITS) - 1)
+            counted = np.array(divmod(samples, 1 << VALUE_BITS), np.uint32)
             task = START if self.hook.trust == "honest" else self._task(context)
             words = self._end(context).masked(np.concatenate([*whole, counted]), task)
             context.slot["words"] = packed(words, word_bits(clients))

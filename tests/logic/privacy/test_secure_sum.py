@@ -145,7 +145,7 @@ def mean_of(clients, by_samples: bool = True, of=EVERYBODY) -> np.ndarray:
     most = max(CLIENTS[one].n for one in of)
     parts = {one: CLIENTS[one].n / most if by_samples else 1.0 for one in clients}
     whole = sum(
-        quantised(updates()[one] * np.float64(parts[one]), 2.0).astype(int) for one in parts
+        quantised(updates()[one].astype(float) * parts[one], 2.0).astype(int) for one in parts
     )
     return (dequantised(whole, len(parts), 2.0) / sum(parts.values())).astype(np.float32)
 
