@@ -224,7 +224,7 @@ def secure_sum() -> Drawing:
     )
     for number, (name, down, up) in enumerate(steps):
         y = 62 + 76 * number
-        drawing.box(10, y, 90, 52, name, "box")
+        drawing.box(6, y, 104, 52, name, "box")
         drawing.line((120, y + 14), (640, y + 14))
         drawing.text(380, y + 4, down or "a question", "small")
         drawing.line((640, y + 46), (120, y + 46))
