@@ -54,6 +54,12 @@ def serve(
     at_once: Annotated[
         int, typer.Option(min=1, metavar="N", help="The most jobs at a time, at other sites each.")
     ] = 1,
+    start_limit: Annotated[
+        float,
+        typer.Option(
+            min=1.0, metavar="SECONDS", help="After which a job fails whose sites are not ready."
+        ),
+    ] = 600.0,
     module: Modules = None,
     page: Annotated[
         str | None,
@@ -82,6 +88,7 @@ def serve(
         crl=crl if crl.exists() else None,
         modules=tuple(module or ()),
         at_once=at_once,
+        start_limit_s=start_limit,
     )
     shown = None
     if page is not None:

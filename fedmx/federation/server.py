@@ -48,7 +48,13 @@ from fedmx.federation.messages import (
 )
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
-from fedmx.run.durable import RunError, sha256_of, write_document, write_text_durably
+from fedmx.run.durable import (
+    RunError,
+    advice_on,
+    sha256_of,
+    write_document,
+    write_text_durably,
+)
 from fedmx.run.lock import hold
 from fedmx.run.secret_file import SECRET
 from layers.network import (
@@ -128,6 +134,7 @@ class Active:
         cancelled: who has cancelled it; empty: nobody.
         failed: why it cannot go on; empty: it can.
         restarts: how often each site's process was started again.
+        left_out: the sites without which it goes on.
     """
 
     process: ForkedProcess
@@ -135,6 +142,7 @@ class Active:
     cancelled: str = ""
     failed: str = ""
     restarts: Counter[str] = field(default_factory=Counter)
+    left_out: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,7 @@ class Options:
         crl: the list of revoked certificates; None: there is none.
         modules: the modules whose code an experiment may name.
         at_once: how many jobs may run at a time, each with other sites.
+        start_limit_s: how long a job waits for the sites with which it begins.
     """
 
     address: str
@@ -156,6 +165,7 @@ class Options:
     crl: Path | None = None
     modules: Sequence[str] = ()
     at_once: int = 1
+    start_limit_s: float = 600.0
 
 
 @dataclass
@@ -225,10 +235,14 @@ class Federation:
                 self._follow()
                 self._schedule()
                 self.stopped = ""
-            except RunError as error:  # the disk is full: the queue waits until it is not
-                if str(error) != self.stopped:
-                    log.warning("queue_waits", "{reason}; the queue waits", reason=error)
-                self.stopped = str(error)
+            except (
+                RunError,
+                OSError,
+            ) as error:  # the disk is full: the queue waits until it is not
+                reason = _reason(error)
+                if reason != self.stopped:
+                    log.warning("queue_waits", "{reason}; the queue waits", reason=reason)
+                self.stopped = reason
                 time.sleep(DISK_S)
             if self.publish is not None:
                 self.publish(self)
@@ -300,12 +314,9 @@ class Federation:
         self.ledger.add("server", "begin", job=job.id, sites=list(sites))
         self.asked.pop(job.id, None)
         self._start_process(job)
-        for number, name in enumerate(sites):
-            self.sites[name].job = job.id
-            self._send(name, JobStart(job.id, number))
 
     def _start_process(self, job: Job) -> None:
-        """Start a job's process, which begins its run or goes on with it."""
+        """Start a job's process, which begins its run or goes on with it, and tell its sites."""
         folder, one = self.job_folder(job.id), self.options
         facts = {
             "address": self.listener.address,
@@ -313,6 +324,7 @@ class Federation:
             "crl": None if one.crl is None else str(one.crl),
             "sites": list(job.sites),
             "modules": list(one.modules),
+            "start_limit_s": one.start_limit_s,
         }
         write_document(folder / "process.json", facts)
         giving, taking = pair()
@@ -321,6 +333,10 @@ class Federation:
             words = ["job-server", str(folder), str(taking.fileno())]
             process = self.processes.popen("fedmx", words, files, (taking.fileno(),))
         self.active[job.id] = Active(process, giving)
+        for number, name in enumerate(job.sites):
+            if name in self.sites and name not in self.ledger.removed:
+                self.sites[name].job = job.id
+                self._send(name, JobStart(job.id, number))
 
     def _follow(self) -> None:
         """Take note of the processes that have ended."""
@@ -352,11 +368,15 @@ class Federation:
 
     def leave_out(self, job: Job, site: str, reason: str) -> None:
         """Let a job go on without a site; if it cannot, end it."""
-        active, answer = self.active[job.id], {"error": "it had not begun"}
+        active, number = self.active[job.id], job.sites.index(site)
+        answer: Mapping[str, Any] = {}
+        if site in active.left_out:
+            return
+        active.left_out.add(site)
         for run in (self.job_folder(job.id) / "runs").glob("[!.]*"):
             with contextlib.suppress(FedmxError):  # it has ended
-                answer = ask(run, {"command": "exclude", "client": job.sites.index(site)})
-        if "error" in answer and not active.failed:
+                answer = ask(run, {"command": "exclude", "client": number})
+        if number not in answer.get("excluded", ()) and not active.failed:
             active.failed = f"{site}: {reason}"
             active.process.terminate()
 
@@ -445,9 +465,10 @@ class Federation:
             job = self.ledger.jobs.get(name)
             if job is None or job.state != RUNNING or site.name not in job.sites:
                 self._send(site.name, JobStop(name))
-        for name in self.active:
+        for name, active in self.active.items():
             job = self.ledger.jobs[name]
-            if site.name in job.sites and site.name not in self.ledger.removed:
+            barred = self.ledger.removed.keys() | active.left_out
+            if site.name in job.sites and site.name not in barred:
                 site.job = name
                 if name not in jobs:
                     self._send(site.name, JobStart(name, job.sites.index(site.name)))
@@ -482,8 +503,8 @@ class Federation:
             else:
                 raise FedmxError("a message that an operator does not send")
             answer = Answered("", json.dumps(content))
-        except (FedmxError, NetworkError) as error:
-            answer = Answered(" ".join(str(error).split()), "null")
+        except (FedmxError, NetworkError, OSError) as error:
+            answer = Answered(" ".join(_reason(error).split()), "null")
         self._send(peer, answer)
 
     def _submit(self, peer: str, role: str, message: Submit) -> Mapping[str, Any]:
@@ -496,11 +517,8 @@ class Federation:
             raise FedmxError(f"clients: {clients}, and it is offered to {len(message.sites)} sites")
         name = self.ledger.next_id()
         folder = self.job_folder(name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text_durably(folder / "experiment.yaml", experiment.to_yaml())
-        except OSError as error:
-            raise RunError(f"{folder}: cannot be written ({error.strerror})") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_durably(folder / "experiment.yaml", experiment.to_yaml())
         self.ledger.add(
             peer,
             "submit",
@@ -510,6 +528,12 @@ class Federation:
             asked=list(dict.fromkeys(message.sites)),
         )
         return {"job": name}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}{advice_on(error)}"
+    return str(error)
 
 
 def _check_role(peer: str, role: str) -> None:
@@ -570,7 +594,7 @@ def _read_log(federation: Federation, peer: str, order: Order) -> Any:
     content = b""
     if path.exists():
         with path.open("rb") as file:
-            file.seek(max(order.offset, 0))
+            file.seek(min(max(order.offset, 0), path.stat().st_size))
             content = file.read(MOST_LOG_BYTES)
     content = content[: content.rfind(b"\n") + 1]
     text = content.decode(errors="replace")
