@@ -411,7 +411,7 @@ class Federation:
             self._roles[event.peer] = event.role
             if event.role is None:
                 site = self.sites.setdefault(event.peer, Site(event.peer))
-                site.address, site.seen_s = event.address, time.time()
+                site.address, site.version, site.seen_s = event.address, "", time.time()
         elif isinstance(event, Left):
             site_left = self.sites.get(event.peer)
             if site_left is not None:
@@ -435,7 +435,7 @@ class Federation:
 
     def _handle_site(self, site: Site, message: object) -> None:
         site.seen_s = time.time()
-        if isinstance(message, Presence):
+        if isinstance(message, Presence) and message.version and not site.version:
             site.version = message.version[:MOST_BYTES]
             site.data = tuple(one[:MOST_BYTES] for one in message.data[:MOST_DATA])
             log.info(
@@ -457,7 +457,8 @@ class Federation:
         elif isinstance(message, JobEnded):
             self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
         else:
-            self.listener.disconnect(site.name, "a message that a site does not send", final=True)
+            reason = f"{type(message).__name__} is not what a site sends now"
+            self.listener.disconnect(site.name, reason, final=True)
 
     def _resume_at(self, site: Site, jobs: tuple[str, ...]) -> None:
         """Let a site that is back take part again in the job that it belongs to."""

@@ -17,7 +17,7 @@ from fedmx.federation.messages import (
     JobStart,
     Presence,
 )
-from layers.network import Connected, Connector, Received
+from layers.network import Connected, Connector, GaveUp, Received
 from tests.fedmx.processes import PATIENCE_S, until
 from tests.fedmx.standing import Standing, experiment
 
@@ -108,3 +108,33 @@ def test_a_reader_gets_an_answer_for_each_offset(standing: Standing, offset: int
         (standing.folder / "fed" / "jobs" / job / "log").write_text("one\n")
     with standing.operator("looks", "reader") as reader:
         assert not reader.order("log", job, offset)["over"], server.output
+
+
+def test_a_flood_of_presence_ends_the_connection_and_not_the_log(standing: Standing) -> None:
+    server = standing.serve()
+    mallory = Site(standing, "mallory")
+    for _ in range(200):
+        mallory.network.send(Presence("1", (), ()))
+    assert "Presence" in mallory.event(GaveUp).reason
+    mallory.close()
+    assert server.output.count("mallory joined") == 1
+
+
+def test_texts_of_sites_control_no_terminal(standing: Standing) -> None:
+    server = standing.serve()
+    mallory = Site(standing, "mallory")
+    red = "\x1b[31mred\x1b]0;title\x07\u202e"
+    mallory.network.send(Presence(red, (), (red,)))
+    with standing.operator() as operator:
+        job = operator.submit(experiment(clients=1), ("mallory",))
+        offer = mallory.received(JobOffer)
+        mallory.network.send(JobReply(offer.job, "refused", red))
+        assert red in standing.over(operator, job)["reason"]
+        (standing.folder / "fed" / "jobs" / job / "log").write_text(f"{red}\n")
+        to = ["--to", standing.address, "--certs", str(standing.certificates.folder)]
+        shown = standing._start("shown", "jobs", *to)
+        assert shown.code() == 0
+    mallory.close()
+    for output in (shown.output, server.output):
+        assert "red" in output
+        assert all(one.isprintable() or one == "\n" for one in output)
