@@ -611,10 +611,13 @@ def _archive(federation: Federation, peer: str, order: Order) -> Any:
     archive = folder / f"{job.id}.tar"
     if not archive.exists():
         temporary = archive.with_suffix(".part")
-        with tarfile.open(temporary, "w") as tar:
-            for one in sorted((folder / "runs").glob("*")):
-                tar.add(one, one.name, filter=_plain)
-        os.replace(temporary, archive)
+        try:
+            with tarfile.open(temporary, "w") as tar:
+                for one in sorted((folder / "runs").glob("*")):
+                    tar.add(one, one.name, filter=_plain)
+            os.replace(temporary, archive)
+        finally:
+            temporary.unlink(missing_ok=True)
     size = archive.stat().st_size
     return {"file": archive.name, "bytes": size, "sha256": sha256_of(archive)}
 
