@@ -83,7 +83,8 @@ DISK_S = 1.0  # before it is tried again to write
 AGAIN_S = 30.0  # after "not now", before a site is asked again
 MOST_LOG_BYTES = 1 << 20  # of one answer
 SHOWN = 100  # the most jobs in an answer
-LOOKS_AHEAD = 8  # the jobs that wait and are offered; the others wait for them
+LOOKS_AHEAD = 8  # the jobs that wait for replies at a time; the others wait for them
+MOST_OFFERED = 64  # the jobs that wait and are offered, also those that sites do not take
 MOST_BYTES = 500  # of a text of a site
 MOST_RESTARTS = 3  # of a site's process for a job
 REFUSES = 2  # the exit code of a client that cannot take part
@@ -117,11 +118,13 @@ class Asked:
 
     Attributes:
         at_s: when, by the monotonic clock.
-        reply: its reply; None: none yet.
+        again: whether it had not answered before.
+        reply: its reply, one of `REPLIES`; empty: none yet.
     """
 
     at_s: float
-    reply: JobReply | None = None
+    again: bool = False
+    reply: str = ""
 
 
 @dataclass
@@ -193,7 +196,7 @@ class Federation:
     def __post_init__(self) -> None:
         one = self.options
         self._resources = contextlib.ExitStack()
-        self._experiments: dict[str, Experiment] = {}
+        self._offered: dict[str, tuple[int, str]] = {}
         self._roles: dict[str, str | None] = {}
         self.stopped = ""
         self._nobody, closed = pair()
@@ -253,14 +256,14 @@ class Federation:
         """Return the folder of a job."""
         return self.folder / "jobs" / job
 
-    def _experiment(self, job: str) -> Experiment:
-        """Return the experiment of a job, which was checked when it was submitted."""
-        if job not in self._experiments:
+    def _experiment(self, job: str) -> tuple[int, str]:
+        """Return the clients and the text of an experiment, which was checked on submission."""
+        if job not in self._offered:
             path = self.job_folder(job) / "experiment.yaml"
-            self._experiments[job] = Experiment.parse(
-                path.read_text(encoding="utf-8"), str(path), modules=self.options.modules
-            )
-        return self._experiments[job]
+            text = path.read_text(encoding="utf-8")
+            experiment = Experiment.parse(text, str(path), modules=self.options.modules)
+            self._offered[job] = experiment.clients or 0, text
+        return self._offered[job]
 
     def _schedule(self) -> None:
         """Offer the jobs that wait to free sites, and start each that enough sites accept."""
@@ -268,17 +271,30 @@ class Federation:
             if job.state == RUNNING and job.id not in self.active:
                 self._start_process(job)
         waiting = (job for job in self.ledger.open.values() if job.state == QUEUED)
-        for job in list(itertools.islice(waiting, LOOKS_AHEAD)):
-            if len(self.active) >= self.options.at_once:
+        hopeful = 0
+        for job in list(itertools.islice(waiting, MOST_OFFERED)):
+            if len(self.active) >= self.options.at_once or hopeful == LOOKS_AHEAD:
                 return
             self._offer(job)
             chosen = self._chosen(job)
             if chosen:
                 self._begin(job, chosen)
+            else:
+                hopeful += self._may_begin_soon(job)
 
     def _may_take_part(self, job: Job, site: Site) -> bool:
         asked = not job.asked or site.name in job.asked
         return asked and site.name not in self.ledger.removed
+
+    def _may_begin_soon(self, job: Job) -> bool:
+        """Return whether enough sites have accepted a job, or are to reply yet."""
+        asked, clients = self.asked.get(job.id, {}), self._experiment(job.id)[0]
+        left = 0
+        for site in self.sites.values():
+            if site.address and self._may_take_part(job, site):
+                one = asked.get(site.name)
+                left += one is None or one.reply == ACCEPTED or not (one.reply or one.again)
+        return left >= clients
 
     def _offer(self, job: Job) -> None:
         asked, now_s = self.asked.setdefault(job.id, {}), time.monotonic()
@@ -287,25 +303,20 @@ class Federation:
                 continue
             before = asked.get(site.name)
             if before is not None:
-                waits_s = OFFER_S if before.reply is None else AGAIN_S
-                final = before.reply is not None and before.reply.reply in (ACCEPTED, REFUSED)
-                if final or now_s - before.at_s < waits_s:
+                waits_s = AGAIN_S if before.reply else OFFER_S
+                if before.reply in (ACCEPTED, REFUSED) or now_s - before.at_s < waits_s:
                     continue
-            experiment = self._experiment(job.id)
-            text = experiment.to_yaml()
+            text = self._experiment(job.id)[1]
             if self._send(site.name, JobOffer(job.id, text, job.digest, job.operator)):
-                asked[site.name] = Asked(now_s)
+                asked[site.name] = Asked(now_s, before is not None)
 
     def _chosen(self, job: Job) -> tuple[str, ...]:
         """Return the sites with which a job begins, the first ones by name; empty: it waits."""
-        asked, clients = self.asked.get(job.id, {}), self._experiment(job.id).clients
+        asked, clients = self.asked.get(job.id, {}), self._experiment(job.id)[0]
         accepted = sorted(
             name
             for name, one in asked.items()
-            if one.reply is not None
-            and one.reply.reply == ACCEPTED
-            and self.sites[name].job is None
-            and self.sites[name].address
+            if one.reply == ACCEPTED and self.sites[name].job is None and self.sites[name].address
         )
         return tuple(accepted[:clients]) if len(accepted) >= clients else ()
 
@@ -360,7 +371,7 @@ class Federation:
         text = f": {reason}" if reason else ""
         log.info("job_over", "job {job} is {state}{text}", job=name, state=state, text=text)
         self.asked.pop(name, None)
-        self._experiments.pop(name, None)
+        self._offered.pop(name, None)
         for site in self.sites.values():
             if site.job == name:
                 site.job = None
@@ -447,12 +458,12 @@ class Federation:
             self._resume_at(site, message.jobs)
         elif isinstance(message, JobReply) and message.reply in REPLIES:
             asked = self.asked.get(message.job, {}).get(site.name)
-            if asked is not None and asked.reply is None:
+            if asked is not None and not asked.reply:
                 job, reason = self.ledger.jobs[message.job], message.reason[:MOST_BYTES]
                 if job.replies.get(site.name) != told(message.reply, reason):
                     said = {"reply": message.reply, "reason": reason}
                     self.ledger.add(site.name, "reply", job=job.id, **said)
-                asked.reply = message
+                asked.reply = message.reply
                 self._fail_if_refused(job)
         elif isinstance(message, JobEnded):
             self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
@@ -478,7 +489,7 @@ class Federation:
         """End a job that waits for sites which all refuse it."""
         if job.state != QUEUED or not job.asked:
             return
-        clients = self._experiment(job.id).clients
+        clients = self._experiment(job.id)[0]
         refused = {name for name, text in job.replies.items() if text.startswith(REFUSED)}
         if len(set(job.asked) - refused) < clients:
             said = "; ".join(f"{name} {job.replies[name]}" for name in sorted(refused))
@@ -513,9 +524,11 @@ class Federation:
         experiment = Experiment.parse(
             message.experiment, "the experiment", modules=self.options.modules
         )
-        clients = experiment.clients
-        if message.sites and len(message.sites) < clients:
-            raise FedmxError(f"clients: {clients}, and it is offered to {len(message.sites)} sites")
+        clients, asked = experiment.clients, list(dict.fromkeys(message.sites))
+        for site in asked:
+            check_identity(site)
+        if asked and len(asked) < (clients or 0):
+            raise FedmxError(f"clients: {clients}, and it is offered to {len(asked)} sites")
         name = self.ledger.next_id()
         folder = self.job_folder(name)
         folder.mkdir(parents=True, exist_ok=True)
@@ -526,7 +539,7 @@ class Federation:
             job=name,
             name=experiment.name,
             digest=experiment.digest(),
-            asked=list(dict.fromkeys(message.sites)),
+            asked=asked,
         )
         return {"job": name}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fedmx.errors import FedmxError
 from fedmx.federation.messages import (
     ACCEPTED,
     CODEC,
@@ -17,6 +18,7 @@ from fedmx.federation.messages import (
     JobStart,
     Presence,
 )
+from fedmx.federation.server import LOOKS_AHEAD
 from layers.network import Connected, Connector, GaveUp, Received
 from tests.fedmx.processes import PATIENCE_S, until
 from tests.fedmx.standing import Standing, experiment
@@ -138,3 +140,40 @@ def test_texts_of_sites_control_no_terminal(standing: Standing) -> None:
     for output in (shown.output, server.output):
         assert "red" in output
         assert all(one.isprintable() or one == "\n" for one in output)
+
+
+def test_jobs_that_no_site_takes_hold_no_other_up(standing: Standing) -> None:
+    standing.serve()
+    standing.site("bonn", "rounds: 2\n")
+    with standing.operator() as operator:
+        for _ in range(LOOKS_AHEAD):
+            operator.submit(experiment(clients=1), ("nobody",))
+        for _ in range(LOOKS_AHEAD):
+            operator.submit(experiment(clients=1, rounds=3))  # bonn refuses them
+        for _ in range(LOOKS_AHEAD):
+            operator.submit(experiment(clients=2))  # bonn is alone
+        job = operator.submit(experiment(clients=1))
+        assert standing.over(operator, job)["state"] == "done"
+
+
+def test_a_site_that_answers_no_offer_holds_no_job_up(standing: Standing) -> None:
+    standing.serve()
+    mallory = Site(standing, "mallory")
+    with standing.operator() as operator:
+        for _ in range(LOOKS_AHEAD):
+            operator.submit(experiment(clients=1), ("mallory",))
+        job = operator.submit(experiment(clients=1))
+        standing.site("bonn")
+        assert standing.over(operator, job)["state"] == "done"
+    mallory.close()
+
+
+@pytest.mark.parametrize("sites", [("bonn", "bonn"), ("bonn", "\x1b[31m"), ("bonn", "")])
+def test_a_job_is_offered_to_sites_that_can_exist(
+    standing: Standing, sites: tuple[str, ...]
+) -> None:
+    standing.serve()
+    with standing.operator() as operator:
+        with pytest.raises(FedmxError, match=r"clients: 2|identity"):
+            operator.submit(experiment(), sites)
+        assert operator.order("jobs")["all"] == 0
