@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedmx.cli.options import AsJson, Modules, Overrides, show_help_without_command, tls_files
-from fedmx.cli.output import LogLines, begin_log, say, show_table
+from fedmx.cli.output import LogLines, begin_log, printable, say, show_table
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 
@@ -54,6 +54,12 @@ def serve(
     at_once: Annotated[
         int, typer.Option(min=1, metavar="N", help="The most jobs at a time, at other sites each.")
     ] = 1,
+    start_limit: Annotated[
+        float,
+        typer.Option(
+            min=1.0, metavar="SECONDS", help="After which a job fails whose sites are not ready."
+        ),
+    ] = 600.0,
     module: Modules = None,
     page: Annotated[
         str | None,
@@ -82,6 +88,7 @@ def serve(
         crl=crl if crl.exists() else None,
         modules=tuple(module or ()),
         at_once=at_once,
+        start_limit_s=start_limit,
     )
     shown = None
     if page is not None:
@@ -130,7 +137,7 @@ def submit(
         typer.echo(f"job {job}")
         if follow:
             for text in operator.follow(job):
-                typer.echo(text, nl=False, err=True)
+                typer.echo(printable(text), nl=False, err=True)
             found = operator.order("job", job)
             if found["state"] != "done":
                 raise FedmxError(f"job {job} is {found['state']}: {found['reason']}")
@@ -151,17 +158,18 @@ def jobs(
         return
     table = Table("job", "experiment", "state", "sites", "operator", "submitted", box=None)
     for one in found["jobs"]:
-        state = one["state"] + (f": {one['reason']}" if one["reason"] else "")
+        state = one["state"] + (f": {printable(one['reason'])}" if one["reason"] else "")
         taking_part = ", ".join(one["sites"])
         table.add_row(one["id"], one["name"], state, taking_part, one["operator"], one["submitted"])
     show_table(table)
     for one in found["jobs"]:
         for site, reply in one["replies"].items():
             if reply != "accepted":
-                typer.echo(f"  {one['id']}  {site} {reply}")
+                typer.echo(f"  {one['id']}  {site} {printable(reply)}")
     table = Table("site", "state", "fedmx", "data", box=None)
     for one in sites:
-        table.add_row(one["name"], one["state"], one["version"], ", ".join(one["data"]))
+        told = map(printable, (one["version"], ", ".join(one["data"])))
+        table.add_row(one["name"], one["state"], *told)
     show_table(table)
 
 

@@ -41,7 +41,7 @@ def serve(folder: Path, descriptor: int) -> None:
     if facts["crl"] is not None:
         overrides.append(f"network.tls.crl={json.dumps(facts['crl'])}")
     taking = socket.socket(fileno=descriptor)
-    sites = facts["sites"]
+    sites, limit_s = facts["sites"], facts["start_limit_s"]
     runs = sorted((folder / "runs").glob("[!.]*/run.json"))
     if runs:
         run = RunFolder.open(runs[-1].parent)
@@ -54,10 +54,11 @@ def serve(folder: Path, descriptor: int) -> None:
     experiment = Experiment.read(path, overrides)
     experiment = permitted(experiment, facts["modules"], False)
     # Clients are asked for statistics in a run of its own, before that of the job.
-    asking = partial(served, run=uuid.uuid4().hex, sites=sites, taking=taking.dup())
+    begin = partial(served, sites=sites, start_limit_s=limit_s)
+    asking = partial(begin, run=uuid.uuid4().hex, taking=taking.dup())
     assembly = normalised(Assembly(experiment), asking)
     name = uuid.uuid4().hex
-    server = served(assembly, name, sites=sites, taking=taking)
+    server = begin(assembly, name, taking=taking)
     address = str(facts["address"])
     run_deployed(
         server,

@@ -147,7 +147,8 @@ class Orders:
                 return {"error": f"client {client}: the run has no client of this number"}
             found = self._of_client(command, client)
             if isinstance(found, Refused):
-                return {"error": f"client {client}: {found.why}"}
+                excluded = sorted(self.excluded)
+                return {"error": f"client {client}: {found.why}", "excluded": excluded}
             text = found
         else:
             return {"error": "the server does not know this command"}

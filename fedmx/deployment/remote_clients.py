@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fedmx.assembly.assets import AssetFile
 from fedmx.components.text import with_article
 from fedmx.deployment.client_sessions import TICK_S, ClientSessions, MessageEvent
-from fedmx.deployment.membership import LogTimer, listing
+from fedmx.deployment.membership import SHOWN, LogTimer, listing
 from fedmx.deployment.names import SiteNames
 from fedmx.deployment.orders import Orders
 from fedmx.errors import FedmxError
@@ -99,6 +99,7 @@ class RemoteClients:
         patience: how long a client may take to answer; None: any time.
         wait_limit_s: how long a run that has begun waits for enough clients or updates before it
             ends with an error; None: any time.
+        start_limit_s: how long the first round of this process waits for enough clients.
         any_version: whether clients may have another minor version of fedmx.
         names: the names of the clients; None: client-N.
     """
@@ -122,11 +123,13 @@ class RemoteClients:
         log_lines: int = LOG_LINES,
         patience: Patience | None = None,
         wait_limit_s: float | None = None,
+        start_limit_s: float = math.inf,
         any_version: bool = False,
         names: SiteNames | None = None,
     ) -> None:
         self.patience = patience
         self._wait_limit_s = math.inf if wait_limit_s is None else wait_limit_s
+        self._start_limit_s = start_limit_s
         self._attempted = 0  # the round that was opened last
         self._failed = 0  # attempts at it that brought too few updates
         self._lacking_s: float | None = None  # since when there are too few clients or updates
@@ -256,6 +259,8 @@ class RemoteClients:
                 self._log_missing_clients(needed)
             if self.orders.paused:
                 self._lacking_s = None
+            elif not self._assembled and self._lacks() >= self._start_limit_s:
+                raise FedmxError(self._not_begun())
             elif self._assembled and self._lacks() >= self._wait_limit_s:
                 raise TooFewClients(len(self._connected), needed)
             event = self._sessions.next_event(TICK_S)
@@ -731,6 +736,12 @@ class RemoteClients:
             self._ended_rounds[client] = task.round
             self._clock.note(client, "ended_s")
         return task
+
+    def _not_begun(self) -> str:
+        """Return why the first round does not begin, with the clients that did not come."""
+        missing = set(range(self._sessions.clients or 0)) - self._connected
+        names = ", ".join(self._sessions.names.of(one) for one in sorted(missing)[:SHOWN])
+        return f"{len(missing)} clients were not ready within {self._start_limit_s:g} s: {names}"
 
     # --- the log -----------------------------------------------------------------------------
 

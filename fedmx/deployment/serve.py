@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import socket
 from collections.abc import Sequence
 
@@ -33,6 +34,7 @@ def serve(
     any_version: bool = False,
     sites: Sequence[str] = (),
     taking: socket.socket | None = None,
+    start_limit_s: float = math.inf,
 ) -> Server:
     """Return the server of a deployed experiment; iterate over it to run it.
 
@@ -43,6 +45,7 @@ def serve(
         any_version: whether clients may have another minor version of fedmx.
         sites: the names of the clients, in the order of their numbers; empty: client-N.
         taking: see `Listener`.
+        start_limit_s: how long the first round waits for enough clients.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
@@ -106,6 +109,7 @@ def serve(
         any_version=any_version,
         patience=_patience(assembly),
         wait_limit_s=network.wait_limit_s,
+        start_limit_s=start_limit_s,
         names=SiteNames(sites) if sites else None,
     )
     monitor = Monitor(run, experiment.name, experiment.rounds, clients.now)

@@ -48,7 +48,13 @@ from fedmx.federation.messages import (
 )
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
-from fedmx.run.durable import RunError, sha256_of, write_document, write_text_durably
+from fedmx.run.durable import (
+    RunError,
+    advice_on,
+    sha256_of,
+    write_document,
+    write_text_durably,
+)
 from fedmx.run.lock import hold
 from fedmx.run.secret_file import SECRET
 from layers.network import (
@@ -77,7 +83,8 @@ DISK_S = 1.0  # before it is tried again to write
 AGAIN_S = 30.0  # after "not now", before a site is asked again
 MOST_LOG_BYTES = 1 << 20  # of one answer
 SHOWN = 100  # the most jobs in an answer
-LOOKS_AHEAD = 8  # the jobs that wait and are offered; the others wait for them
+LOOKS_AHEAD = 8  # the jobs that wait for replies at a time; the others wait for them
+MOST_OFFERED = 64  # the jobs that wait and are offered, also those that sites do not take
 MOST_BYTES = 500  # of a text of a site
 MOST_RESTARTS = 3  # of a site's process for a job
 REFUSES = 2  # the exit code of a client that cannot take part
@@ -111,11 +118,13 @@ class Asked:
 
     Attributes:
         at_s: when, by the monotonic clock.
-        reply: its reply; None: none yet.
+        again: whether it had not answered before.
+        reply: its reply, one of `REPLIES`; empty: none yet.
     """
 
     at_s: float
-    reply: JobReply | None = None
+    again: bool = False
+    reply: str = ""
 
 
 @dataclass
@@ -128,6 +137,7 @@ class Active:
         cancelled: who has cancelled it; empty: nobody.
         failed: why it cannot go on; empty: it can.
         restarts: how often each site's process was started again.
+        left_out: the sites without which it goes on.
     """
 
     process: ForkedProcess
@@ -135,6 +145,7 @@ class Active:
     cancelled: str = ""
     failed: str = ""
     restarts: Counter[str] = field(default_factory=Counter)
+    left_out: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -147,6 +158,7 @@ class Options:
         crl: the list of revoked certificates; None: there is none.
         modules: the modules whose code an experiment may name.
         at_once: how many jobs may run at a time, each with other sites.
+        start_limit_s: how long a job waits for the sites with which it begins.
     """
 
     address: str
@@ -156,6 +168,7 @@ class Options:
     crl: Path | None = None
     modules: Sequence[str] = ()
     at_once: int = 1
+    start_limit_s: float = 600.0
 
 
 @dataclass
@@ -183,7 +196,7 @@ class Federation:
     def __post_init__(self) -> None:
         one = self.options
         self._resources = contextlib.ExitStack()
-        self._experiments: dict[str, Experiment] = {}
+        self._offered: dict[str, tuple[int, str]] = {}
         self._roles: dict[str, str | None] = {}
         self.stopped = ""
         self._nobody, closed = pair()
@@ -225,10 +238,14 @@ class Federation:
                 self._follow()
                 self._schedule()
                 self.stopped = ""
-            except RunError as error:  # the disk is full: the queue waits until it is not
-                if str(error) != self.stopped:
-                    log.warning("queue_waits", "{reason}; the queue waits", reason=error)
-                self.stopped = str(error)
+            except (
+                RunError,
+                OSError,
+            ) as error:  # the disk is full: the queue waits until it is not
+                reason = _reason(error)
+                if reason != self.stopped:
+                    log.warning("queue_waits", "{reason}; the queue waits", reason=reason)
+                self.stopped = reason
                 time.sleep(DISK_S)
             if self.publish is not None:
                 self.publish(self)
@@ -239,14 +256,14 @@ class Federation:
         """Return the folder of a job."""
         return self.folder / "jobs" / job
 
-    def _experiment(self, job: str) -> Experiment:
-        """Return the experiment of a job, which was checked when it was submitted."""
-        if job not in self._experiments:
+    def _experiment(self, job: str) -> tuple[int, str]:
+        """Return the clients and the text of an experiment, which was checked on submission."""
+        if job not in self._offered:
             path = self.job_folder(job) / "experiment.yaml"
-            self._experiments[job] = Experiment.parse(
-                path.read_text(encoding="utf-8"), str(path), modules=self.options.modules
-            )
-        return self._experiments[job]
+            text = path.read_text(encoding="utf-8")
+            experiment = Experiment.parse(text, str(path), modules=self.options.modules)
+            self._offered[job] = experiment.clients or 0, text
+        return self._offered[job]
 
     def _schedule(self) -> None:
         """Offer the jobs that wait to free sites, and start each that enough sites accept."""
@@ -254,17 +271,30 @@ class Federation:
             if job.state == RUNNING and job.id not in self.active:
                 self._start_process(job)
         waiting = (job for job in self.ledger.open.values() if job.state == QUEUED)
-        for job in list(itertools.islice(waiting, LOOKS_AHEAD)):
-            if len(self.active) >= self.options.at_once:
+        hopeful = 0
+        for job in list(itertools.islice(waiting, MOST_OFFERED)):
+            if len(self.active) >= self.options.at_once or hopeful == LOOKS_AHEAD:
                 return
             self._offer(job)
             chosen = self._chosen(job)
             if chosen:
                 self._begin(job, chosen)
+            else:
+                hopeful += self._may_begin_soon(job)
 
     def _may_take_part(self, job: Job, site: Site) -> bool:
         asked = not job.asked or site.name in job.asked
         return asked and site.name not in self.ledger.removed
+
+    def _may_begin_soon(self, job: Job) -> bool:
+        """Return whether enough sites have accepted a job, or are to reply yet."""
+        asked, clients = self.asked.get(job.id, {}), self._experiment(job.id)[0]
+        left = 0
+        for site in self.sites.values():
+            if site.address and self._may_take_part(job, site):
+                one = asked.get(site.name)
+                left += one is None or one.reply == ACCEPTED or not (one.reply or one.again)
+        return left >= clients
 
     def _offer(self, job: Job) -> None:
         asked, now_s = self.asked.setdefault(job.id, {}), time.monotonic()
@@ -273,25 +303,20 @@ class Federation:
                 continue
             before = asked.get(site.name)
             if before is not None:
-                waits_s = OFFER_S if before.reply is None else AGAIN_S
-                final = before.reply is not None and before.reply.reply in (ACCEPTED, REFUSED)
-                if final or now_s - before.at_s < waits_s:
+                waits_s = AGAIN_S if before.reply else OFFER_S
+                if before.reply in (ACCEPTED, REFUSED) or now_s - before.at_s < waits_s:
                     continue
-            experiment = self._experiment(job.id)
-            text = experiment.to_yaml()
+            text = self._experiment(job.id)[1]
             if self._send(site.name, JobOffer(job.id, text, job.digest, job.operator)):
-                asked[site.name] = Asked(now_s)
+                asked[site.name] = Asked(now_s, before is not None)
 
     def _chosen(self, job: Job) -> tuple[str, ...]:
         """Return the sites with which a job begins, the first ones by name; empty: it waits."""
-        asked, clients = self.asked.get(job.id, {}), self._experiment(job.id).clients
+        asked, clients = self.asked.get(job.id, {}), self._experiment(job.id)[0]
         accepted = sorted(
             name
             for name, one in asked.items()
-            if one.reply is not None
-            and one.reply.reply == ACCEPTED
-            and self.sites[name].job is None
-            and self.sites[name].address
+            if one.reply == ACCEPTED and self.sites[name].job is None and self.sites[name].address
         )
         return tuple(accepted[:clients]) if len(accepted) >= clients else ()
 
@@ -300,12 +325,9 @@ class Federation:
         self.ledger.add("server", "begin", job=job.id, sites=list(sites))
         self.asked.pop(job.id, None)
         self._start_process(job)
-        for number, name in enumerate(sites):
-            self.sites[name].job = job.id
-            self._send(name, JobStart(job.id, number))
 
     def _start_process(self, job: Job) -> None:
-        """Start a job's process, which begins its run or goes on with it."""
+        """Start a job's process, which begins its run or goes on with it, and tell its sites."""
         folder, one = self.job_folder(job.id), self.options
         facts = {
             "address": self.listener.address,
@@ -313,6 +335,7 @@ class Federation:
             "crl": None if one.crl is None else str(one.crl),
             "sites": list(job.sites),
             "modules": list(one.modules),
+            "start_limit_s": one.start_limit_s,
         }
         write_document(folder / "process.json", facts)
         giving, taking = pair()
@@ -321,6 +344,10 @@ class Federation:
             words = ["job-server", str(folder), str(taking.fileno())]
             process = self.processes.popen("fedmx", words, files, (taking.fileno(),))
         self.active[job.id] = Active(process, giving)
+        for number, name in enumerate(job.sites):
+            if name in self.sites and name not in self.ledger.removed:
+                self.sites[name].job = job.id
+                self._send(name, JobStart(job.id, number))
 
     def _follow(self) -> None:
         """Take note of the processes that have ended."""
@@ -344,7 +371,7 @@ class Federation:
         text = f": {reason}" if reason else ""
         log.info("job_over", "job {job} is {state}{text}", job=name, state=state, text=text)
         self.asked.pop(name, None)
-        self._experiments.pop(name, None)
+        self._offered.pop(name, None)
         for site in self.sites.values():
             if site.job == name:
                 site.job = None
@@ -352,11 +379,15 @@ class Federation:
 
     def leave_out(self, job: Job, site: str, reason: str) -> None:
         """Let a job go on without a site; if it cannot, end it."""
-        active, answer = self.active[job.id], {"error": "it had not begun"}
+        active, number = self.active[job.id], job.sites.index(site)
+        answer: Mapping[str, Any] = {}
+        if site in active.left_out:
+            return
+        active.left_out.add(site)
         for run in (self.job_folder(job.id) / "runs").glob("[!.]*"):
             with contextlib.suppress(FedmxError):  # it has ended
-                answer = ask(run, {"command": "exclude", "client": job.sites.index(site)})
-        if "error" in answer and not active.failed:
+                answer = ask(run, {"command": "exclude", "client": number})
+        if number not in answer.get("excluded", ()) and not active.failed:
             active.failed = f"{site}: {reason}"
             active.process.terminate()
 
@@ -391,7 +422,7 @@ class Federation:
             self._roles[event.peer] = event.role
             if event.role is None:
                 site = self.sites.setdefault(event.peer, Site(event.peer))
-                site.address, site.seen_s = event.address, time.time()
+                site.address, site.version, site.seen_s = event.address, "", time.time()
         elif isinstance(event, Left):
             site_left = self.sites.get(event.peer)
             if site_left is not None:
@@ -415,7 +446,7 @@ class Federation:
 
     def _handle_site(self, site: Site, message: object) -> None:
         site.seen_s = time.time()
-        if isinstance(message, Presence):
+        if isinstance(message, Presence) and message.version and not site.version:
             site.version = message.version[:MOST_BYTES]
             site.data = tuple(one[:MOST_BYTES] for one in message.data[:MOST_DATA])
             log.info(
@@ -427,17 +458,18 @@ class Federation:
             self._resume_at(site, message.jobs)
         elif isinstance(message, JobReply) and message.reply in REPLIES:
             asked = self.asked.get(message.job, {}).get(site.name)
-            if asked is not None and asked.reply is None:
+            if asked is not None and not asked.reply:
                 job, reason = self.ledger.jobs[message.job], message.reason[:MOST_BYTES]
                 if job.replies.get(site.name) != told(message.reply, reason):
                     said = {"reply": message.reply, "reason": reason}
                     self.ledger.add(site.name, "reply", job=job.id, **said)
-                asked.reply = message
+                asked.reply = message.reply
                 self._fail_if_refused(job)
         elif isinstance(message, JobEnded):
             self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
         else:
-            self.listener.disconnect(site.name, "a message that a site does not send", final=True)
+            reason = f"{type(message).__name__} is not what a site sends now"
+            self.listener.disconnect(site.name, reason, final=True)
 
     def _resume_at(self, site: Site, jobs: tuple[str, ...]) -> None:
         """Let a site that is back take part again in the job that it belongs to."""
@@ -445,9 +477,10 @@ class Federation:
             job = self.ledger.jobs.get(name)
             if job is None or job.state != RUNNING or site.name not in job.sites:
                 self._send(site.name, JobStop(name))
-        for name in self.active:
+        for name, active in self.active.items():
             job = self.ledger.jobs[name]
-            if site.name in job.sites and site.name not in self.ledger.removed:
+            barred = self.ledger.removed.keys() | active.left_out
+            if site.name in job.sites and site.name not in barred:
                 site.job = name
                 if name not in jobs:
                     self._send(site.name, JobStart(name, job.sites.index(site.name)))
@@ -456,7 +489,7 @@ class Federation:
         """End a job that waits for sites which all refuse it."""
         if job.state != QUEUED or not job.asked:
             return
-        clients = self._experiment(job.id).clients
+        clients = self._experiment(job.id)[0]
         refused = {name for name, text in job.replies.items() if text.startswith(REFUSED)}
         if len(set(job.asked) - refused) < clients:
             said = "; ".join(f"{name} {job.replies[name]}" for name in sorted(refused))
@@ -482,8 +515,8 @@ class Federation:
             else:
                 raise FedmxError("a message that an operator does not send")
             answer = Answered("", json.dumps(content))
-        except (FedmxError, NetworkError) as error:
-            answer = Answered(" ".join(str(error).split()), "null")
+        except (FedmxError, NetworkError, OSError) as error:
+            answer = Answered(" ".join(_reason(error).split()), "null")
         self._send(peer, answer)
 
     def _submit(self, peer: str, role: str, message: Submit) -> Mapping[str, Any]:
@@ -491,25 +524,30 @@ class Federation:
         experiment = Experiment.parse(
             message.experiment, "the experiment", modules=self.options.modules
         )
-        clients = experiment.clients
-        if message.sites and len(message.sites) < clients:
-            raise FedmxError(f"clients: {clients}, and it is offered to {len(message.sites)} sites")
+        clients, asked = experiment.clients, list(dict.fromkeys(message.sites))
+        for site in asked:
+            check_identity(site)
+        if asked and len(asked) < (clients or 0):
+            raise FedmxError(f"clients: {clients}, and it is offered to {len(asked)} sites")
         name = self.ledger.next_id()
         folder = self.job_folder(name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            write_text_durably(folder / "experiment.yaml", experiment.to_yaml())
-        except OSError as error:
-            raise RunError(f"{folder}: cannot be written ({error.strerror})") from None
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_durably(folder / "experiment.yaml", experiment.to_yaml())
         self.ledger.add(
             peer,
             "submit",
             job=name,
             name=experiment.name,
             digest=experiment.digest(),
-            asked=list(dict.fromkeys(message.sites)),
+            asked=asked,
         )
         return {"job": name}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}{advice_on(error)}"
+    return str(error)
 
 
 def _check_role(peer: str, role: str) -> None:
@@ -570,7 +608,7 @@ def _read_log(federation: Federation, peer: str, order: Order) -> Any:
     content = b""
     if path.exists():
         with path.open("rb") as file:
-            file.seek(max(order.offset, 0))
+            file.seek(min(max(order.offset, 0), path.stat().st_size))
             content = file.read(MOST_LOG_BYTES)
     content = content[: content.rfind(b"\n") + 1]
     text = content.decode(errors="replace")
@@ -586,10 +624,13 @@ def _archive(federation: Federation, peer: str, order: Order) -> Any:
     archive = folder / f"{job.id}.tar"
     if not archive.exists():
         temporary = archive.with_suffix(".part")
-        with tarfile.open(temporary, "w") as tar:
-            for one in sorted((folder / "runs").glob("*")):
-                tar.add(one, one.name, filter=_plain)
-        os.replace(temporary, archive)
+        try:
+            with tarfile.open(temporary, "w") as tar:
+                for one in sorted((folder / "runs").glob("*")):
+                    tar.add(one, one.name, filter=_plain)
+            os.replace(temporary, archive)
+        finally:
+            temporary.unlink(missing_ok=True)
     size = archive.stat().st_size
     return {"file": archive.name, "bytes": size, "sha256": sha256_of(archive)}
 
