@@ -51,9 +51,9 @@ def test_the_debugger_does_not_stop_on_the_way_to_the_round(
 
 
 def test_the_debugger_stops_at_each_method_of_a_hook(tmp_path: Path) -> None:
-    logic = {"selector": {"name": "uniform", "count": 1}, "hooks": ["fedprox"]}
+    logic = {"selector": {"name": "uniform", "count": 1}, "hooks": [{"name": "clip", "norm": 1}]}
     run = run_of(tmp_path, rounds=2, logic=logic)
-    words = ("replay", run.path, "--round", "2", "--break", "FedProx.gradient")
+    words = ("replay", run.path, "--round", "2", "--break", "Clip.gradient")
     said = fedmx(*words, cwd=tmp_path, typed="p context.round, weights.shape\nq\n")
     assert said.code == 130, said.err
     assert "(Pdb) (2, (7850,))" in said.out
