@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -135,6 +136,8 @@ def submit(
     with connected(to, _tls(certificates, name)) as operator:
         job = operator.submit(experiment.to_yaml(), chosen)
         typer.echo(f"job {job}")
+        for text in _away(chosen, operator.order("sites")):
+            typer.echo(text, err=True)
         if follow:
             for text in operator.follow(job):
                 typer.echo(printable(text), nl=False, err=True)
@@ -163,6 +166,9 @@ def jobs(
         table.add_row(one["id"], one["name"], state, taking_part, one["operator"], one["submitted"])
     show_table(table)
     for one in found["jobs"]:
+        if one["state"] == "queued":
+            for text in _away(one["asked"], sites):
+                typer.echo(f"  {one['id']}  {text}")
         for site, reply in one["replies"].items():
             if reply != "accepted":
                 typer.echo(f"  {one['id']}  {site} {printable(reply)}")
@@ -171,6 +177,11 @@ def jobs(
         told = map(printable, (one["version"], ", ".join(one["data"])))
         table.add_row(one["name"], one["state"], *told)
     show_table(table)
+
+
+def _away(asked: Sequence[str], sites: Sequence[Mapping[str, Any]]) -> list[str]:
+    here = {one["name"] for one in sites if one["address"]}
+    return [f"{name} is not connected" for name in asked if name not in here]
 
 
 def cancel(job: JobName, to: To, certificates: Certificates, name: As = "operator") -> None:
@@ -199,6 +210,8 @@ def fetch(
     archives.mkdir(parents=True, exist_ok=True)
     with connected(to, _tls(certificates, name), archives) as operator:
         operator.fetch(job, folder, archives)
+    with contextlib.suppress(OSError):  # other transfers are not over
+        archives.rmdir()
     say("fetched", f"run folder: {folder}", path=str(folder))
 
 

@@ -305,8 +305,7 @@ class ClientSessions:
             address, said = self._taking_over.get(client, ("", None))
             ready = said if address == event.address else None
         if client is None:
-            most = "" if self.clients is None else f", N from 0 to {self.clients - 1}"
-            reason = f"{event.peer!r} is not a client of this run; connect as client-N{most}"
+            reason = f"{event.peer!r} is not a client of this run{self.names.advice(self.clients)}"
             self._report(event.peer, reason)
             self.listener.disconnect(event.peer, reason, final=True)
         elif self._end_reason is not None:

@@ -23,6 +23,11 @@ class NumberedNames:
         """Return the number of a client; None: it is the name of none."""
         return _number_in(peer)
 
+    def advice(self, clients: int | None) -> str:
+        """Return the names that a run of so many clients knows, as the end of a line."""
+        most = "" if clients is None else f", N from 0 to {clients - 1}"
+        return f"; connect as client-N{most}"
+
 
 class SiteNames:
     """The names of sites, which take part in many runs, each time with another number.
@@ -42,6 +47,10 @@ class SiteNames:
     def number(self, peer: str) -> int | None:
         """Return the number of a client; None: it is the name of none."""
         return self._numbers.get(peer)
+
+    def advice(self, clients: int | None) -> str:
+        """Return nothing: a stranger hears no names of sites."""
+        return ""
 
 
 @lru_cache(maxsize=1 << 14)  # strangers choose names, too: 4 MB at the most

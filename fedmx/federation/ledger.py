@@ -16,7 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from fedmx.run.durable import DamagedError, RunError, cannot_write
+from fedmx.run.durable import DamagedError
 from fedmx.run.records import JsonLines
 
 NAME = "ledger.jsonl"
@@ -108,11 +108,7 @@ class Ledger:
         """
         line = {"time": _now(), "who": who, "what": what, **details}
         link = _linked(self._link, line)
-        try:
-            self._lines.append([{**line, "chain": link}])
-            self._lines.sync()
-        except OSError as error:
-            raise RunError(cannot_write(self._path, error)) from None
+        self._lines.append([{**line, "chain": link}], durable=True)
         self._link = link
         self._take(line)
 

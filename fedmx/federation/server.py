@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from fedmx.certificate_log import log_certificates
+from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.operator_socket import ask
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
+from fedmx.experiment.sections import LOG_LINES
 from fedmx.federation.ledger import (
     CANCELLED,
     DONE,
@@ -198,6 +200,7 @@ class Federation:
         self._resources = contextlib.ExitStack()
         self._offered: dict[str, tuple[int, str]] = {}
         self._roles: dict[str, str | None] = {}
+        self._log = ClientLog(log, LOG_LINES)
         self.stopped = ""
         self._nobody, closed = pair()
         closed.close()
@@ -237,6 +240,7 @@ class Federation:
                     event = self.listener.next_event(0.0)
                 self._follow()
                 self._schedule()
+                self._log.flush()
                 self.stopped = ""
             except (
                 RunError,
@@ -429,10 +433,12 @@ class Federation:
                 site_left.address = ""
                 for asked in self.asked.values():
                     asked.pop(event.peer, None)
-                log.info("site_left", "{site} left: {reason}", site=event.peer, reason=event.reason)
+                text = "{site} left: {reason}"
+                self._log.info(event.peer, "site_left", text, site=event.peer, reason=event.reason)
         elif isinstance(event, ConnectionRejected):
             who = event.peer or event.address
-            log.warning("rejected", "{who}: {reason}", who=who, reason=event.reason)
+            machine = event.address.rpartition(":")[0]  # whichever names it claims
+            self._log.warning(machine, "rejected", "{who}: {reason}", who=who, reason=event.reason)
         elif isinstance(event, CertificatesRenewed | CertificatesRefused | CertificateExpires):
             log_certificates(log, event)
         elif isinstance(event, Received):
@@ -449,7 +455,8 @@ class Federation:
         if isinstance(message, Presence) and message.version and not site.version:
             site.version = message.version[:MOST_BYTES]
             site.data = tuple(one[:MOST_BYTES] for one in message.data[:MOST_DATA])
-            log.info(
+            self._log.info(
+                site.name,
                 "site_joined",
                 "{site} joined with fedmx {version}",
                 site=site.name,
@@ -467,6 +474,9 @@ class Federation:
                 self._fail_if_refused(job)
         elif isinstance(message, JobEnded):
             self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
+        elif isinstance(message, Submit | Order):
+            reason = f"{site.name} is a site; give orders with an operator's certificate"
+            self.listener.disconnect(site.name, reason, final=True)
         else:
             reason = f"{type(message).__name__} is not what a site sends now"
             self.listener.disconnect(site.name, reason, final=True)
@@ -622,6 +632,8 @@ def _archive(federation: Federation, peer: str, order: Order) -> Any:
         raise FedmxError(f"job {job.id} is {job.state}; fetch it when it is over")
     folder = federation.job_folder(job.id)
     archive = folder / f"{job.id}.tar"
+    if not any((folder / "runs").glob("[!.]*")):
+        raise FedmxError(f"job {job.id} has no run folder; it is {job.state}: {job.reason}")
     if not archive.exists():
         temporary = archive.with_suffix(".part")
         try:

@@ -46,7 +46,7 @@ def hold(path: Path) -> Iterator[None]:
         holder = _recorded(path)
         os.close(descriptor)
         raise RunError(
-            f"{path.parent}: the run is in use by process {holder or '(unknown)'}; "
+            f"{path.parent}: in use by process {holder or '(unknown)'}; "
             "wait until it ends, or end it"
         ) from None
     except OSError as error:

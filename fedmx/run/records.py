@@ -43,10 +43,14 @@ class JsonLines:
         self.damaged: dict[int, None] = {}
         self._named = False  # whether the folder's entry of the file is synced
 
-    def append(self, records: Iterable[Mapping[str, Any]]) -> None:
+    def append(self, records: Iterable[Mapping[str, Any]], *, durable: bool = False) -> None:
         """Append records atomically.
 
         NaN and infinities become null, and numpy values become plain ones.
+
+        Args:
+            records: the records.
+            durable: return once they are on the disk.
 
         Raises:
             RunError: JSON cannot hold a value, or the file cannot be written.
@@ -59,6 +63,9 @@ class JsonLines:
                 os.ftruncate(descriptor, end)
                 try:
                     _write_all(descriptor, lines, end)
+                    if durable:
+                        os.fsync(descriptor)
+                        self._sync_name()
                 except OSError:
                     os.ftruncate(descriptor, end)
                     raise
@@ -123,9 +130,12 @@ class JsonLines:
         if self.path.exists():
             with open(self.path, "rb") as file:
                 os.fsync(file.fileno())
-            if not self._named:
-                sync_folder(self.path.parent)
-                self._named = True
+            self._sync_name()
+
+    def _sync_name(self) -> None:
+        if not self._named:
+            sync_folder(self.path.parent)
+            self._named = True
 
     def _lines(self, part: bytes = b"") -> Iterator[tuple[dict[str, Any] | None, bytes]]:
         """Yield each line that has a part, and its record if it is intact."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedmx.errors import FedmxError
+from fedmx.experiment.sections import LOG_LINES
 from fedmx.federation.messages import (
     ACCEPTED,
     CODEC,
@@ -17,8 +21,10 @@ from fedmx.federation.messages import (
     JobReply,
     JobStart,
     Presence,
+    protocol_of,
 )
 from fedmx.federation.server import LOOKS_AHEAD
+from fedmx.protocol import messages as protocol
 from layers.network import Connected, Connector, GaveUp, Received
 from tests.fedmx.processes import PATIENCE_S, until
 from tests.fedmx.standing import Standing, experiment
@@ -177,3 +183,72 @@ def test_a_job_is_offered_to_sites_that_can_exist(
         with pytest.raises(FedmxError, match=r"clients: 2|identity"):
             operator.submit(experiment(), sites)
         assert operator.order("jobs")["all"] == 0
+
+
+def test_a_stranger_to_a_job_is_refused_by_its_process(standing: Standing) -> None:
+    standing.serve()
+    for name in ("bonn", "ulm"):
+        standing.site(name)
+    with standing.operator() as operator:
+        job = operator.submit(experiment(rounds=3000))
+        log = standing.folder / "fed" / "jobs" / job / "log"
+        until(lambda: log.exists() and "round 1/3000" in log.read_text(), lambda: "no round 1")
+        tls = replace(standing.certificates.client("mallory"), protocol=protocol_of(job))
+        for _ in range(20):
+            network = Connector(standing.address, "mallory", protocol.CODEC, tls=tls)
+            network.start()
+            while not isinstance(event := network.next_event(PATIENCE_S), GaveUp):
+                assert event is not None
+            assert "mallory" in event.reason
+            network.close(0.0)
+        assert operator.order("job", job)["state"] == "running"
+        operator.order("cancel", job)
+        assert standing.over(operator, job)["reason"] == "cancelled"
+
+
+def test_strangers_do_not_fill_the_log(standing: Standing) -> None:
+    server = standing.serve()
+    host, _, port = standing.address.partition(":")
+    for _ in range(5 * LOG_LINES):
+        with socket.create_connection((host, int(port))) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            connection.settimeout(PATIENCE_S)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(100):
+                    pass
+    with standing.operator() as operator:
+        assert operator.order("sites") == []
+    assert 0 < server.output.count("127.0.0.1") - 1 <= LOG_LINES
+
+
+def test_an_operator_hears_what_cannot_be(standing: Standing) -> None:
+    standing.serve()
+    to = ["--to", standing.address, "--certs", str(standing.certificates.folder)]
+    (standing.folder / "one.yaml").write_text(experiment(clients=1))
+    standing.operator("anna")  # makes the certificate
+    with standing.operator() as operator:
+        words = ["submit", "one.yaml", *to, "--as", "anna", "--sites", "zug"]
+        submitted = standing._start("submit", *words)
+        assert submitted.code() == 0
+        assert "zug is not connected" in submitted.output
+        operator.order("cancel", "000001")
+        with pytest.raises(FedmxError, match="run folder"):
+            operator.fetch("000001", standing.folder / "run", standing.folder / "received")
+    standing.certificates.client("bonn")
+    wrong = standing._start("wrong", "submit", "one.yaml", *to, "--as", "bonn")
+    assert wrong.code() == 2
+    assert "bonn is a site" in wrong.output
+
+
+def test_a_stopped_server_goes_on_with_the_job_that_ran(standing: Standing) -> None:
+    server = standing.serve()
+    standing.site("bonn")
+    with standing.operator() as operator:
+        job = operator.submit(experiment(clients=1, rounds=30))
+        log = standing.folder / "fed" / "jobs" / job / "log"
+        until(lambda: log.exists() and "round 2/30" in log.read_text(), lambda: "no round 2")
+    server.terminate()
+    assert server.code() == 130
+    standing.serve()
+    with standing.operator() as operator:
+        assert standing.over(operator, job)["state"] == "done"
