@@ -34,21 +34,21 @@ class OwnPart:
 
     Attributes:
         data: an ``.npz`` file of the client's own; None: its part of the experiment's data set.
-        local: files by their local names, for an experiment that names its data so.
         part: (i, n), as `--partition i/n` gives it. With `data`, the client uses the i-th of n
             parts of it; without, the experiment must have n clients. None: all of `data`, and
             any number of clients.
         modules: the client's own modules that an experiment may name.
         folder: the folder of these modules.
         files: where data sets are.
+        local: files by their local names, for an experiment that names its data so.
     """
 
     data: Path | None = None
-    local: Mapping[str, Path] = field(default_factory=dict)
     part: tuple[int, int] | None = None
     modules: Collection[str] = ()
     folder: Path | None = None
     files: Files = field(default_factory=Files)
+    local: Mapping[str, Path] = field(default_factory=dict)
 
     def learn(self, setup: Setup) -> tuple[Logic, Compute]:
         """Return the logic and the compute of the server's experiment.

@@ -433,8 +433,13 @@ class Federation:
                 site_left.address = ""
                 for asked in self.asked.values():
                     asked.pop(event.peer, None)
-                text = "{site} left: {reason}"
-                self._log.info(event.peer, "site_left", text, site=event.peer, reason=event.reason)
+                self._log.info(
+                    event.peer,
+                    "site_left",
+                    "{site} left: {reason}",
+                    site=event.peer,
+                    reason=event.reason,
+                )
         elif isinstance(event, ConnectionRejected):
             who = event.peer or event.address
             machine = event.address.rpartition(":")[0]  # whichever names it claims

@@ -21,7 +21,7 @@ def test_alerts_and_dashboard_name_metrics_that_a_run_has() -> None:
     pytest.importorskip("prometheus_client")
     page = pages_of(Monitor("a-run", "digits", 3, lambda: ClientsNow(2)))["/metrics"]("")[1]
     exported = page.decode()
-    (group,) = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    (group,) = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"]
     panels = json.loads((FOLDER / "dashboard.json").read_text())["panels"]
     expressions = [rule["expr"] for rule in group["rules"]]
     expressions += [target["expr"] for panel in panels for target in panel["targets"]]
@@ -31,7 +31,7 @@ def test_alerts_and_dashboard_name_metrics_that_a_run_has() -> None:
 
 
 def test_the_server_in_kubernetes_has_one_replica_and_options_that_exist() -> None:
-    documents: list[Any] = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
+    documents: list[Any] = list(yaml.safe_load_all((FOLDER / "kubernetes.yml").read_text()))
     service, stateful = documents
     pod = stateful["spec"]["template"]
     assert stateful["spec"]["replicas"] == 1

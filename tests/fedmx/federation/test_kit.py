@@ -217,11 +217,3 @@ def test_a_kit_is_not_replaced_and_has_the_name_of_a_site(pki: Certificates) -> 
             write_kit(pki.folder, site, "fl.example.org:443")
     with pytest.raises(NetworkError, match="HOST:PORT"):
         write_kit(pki.folder, "ulm", "fl.example.org")
-
-
-@pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-@pytest.mark.parametrize("name", ["check.sh.template", "client.sh.template"])
-def test_the_scripts_have_no_mistake_that_shellcheck_finds(name: str) -> None:
-    words = ["shellcheck", "--severity=warning", "--shell=sh", str(TEMPLATES / name)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout
