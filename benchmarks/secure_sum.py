@@ -3,8 +3,8 @@
     python benchmarks/secure_sum.py [--values 1048576] [--clients 100 1000] [--over-tls 100]
 
 First one client with 30 and with 100 neighbours: milliseconds of the processor in each step. Then
-the server with each number of clients, a tenth of which is lost after sharing: seconds to recover
-the secrets, and to take the masks away. Then the bytes of one client, up and down, by the formula,
+the server with each number of clients, after a tenth of them is lost: seconds to recover the
+secrets, and to take the masks away. Then the bytes of one client, up and down, by the formula,
 and as a share of values of 16 bits. At last rounds of many clients in threads over mutual TLS, with
 masks and without, and the resident memory of the process, which has the server and all clients.
 """

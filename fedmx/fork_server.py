@@ -1,4 +1,4 @@
-"""A fork server: a process that imports fedmx once, and of which each new process is a copy.
+"""A fork server imports fedmx once, and each new process is a copy of it.
 
 To import MXNet and fedmx takes longer than a short run. A copy begins after the imports, and from
 there does what a new process does. A fork is safe only in a process with one thread and without

@@ -63,11 +63,10 @@ def clients(
     folder.mkdir(parents=True, exist_ok=True)
     given = ["--insecure"] if insecure else []
     given += [word for name in module or () for word in ("--module", name)]
-    given += ["--stay"] if stay else []
     imported = [*COMMAND, "fedmx.deployment.join", *MODULES[MXNET]]
     with ForkServer(imported, dict(os.environ)) as server:
         try:
-            code = _run(server, count, address, certificates, folder, given)
+            code = _run(server, count, address, certificates, folder, given, stay)
         except KeyboardInterrupt:
             text = "interrupted; run the same command to take part again"
             raise Interrupted(text) from None
@@ -82,13 +81,14 @@ def _run(
     certificates: Path | None,
     folder: Path,
     given: list[str],
+    stay: bool,
 ) -> int:
     """Start the clients and wait for them; return the first exit code that is not 0."""
     running = {}
     for number in range(count):
-        memory = folder / "memory" / f"{number}" if "--stay" in given else folder / "memory"
+        memory = folder / "memory" / (f"{number}" if stay else "")
         words = ["client", address, "--memory", str(memory), *given]
-        words += [] if "--stay" in given else ["--partition", f"{number}/{count}"]
+        words += ["--stay"] if stay else ["--partition", f"{number}/{count}"]
         if certificates is not None:
             files = {"ca": "ca.pem", "cert": f"client-{number}.pem", "key": f"client-{number}.key"}
             for option, file in files.items():

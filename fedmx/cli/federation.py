@@ -129,11 +129,11 @@ def submit(
 ) -> None:
     """Put an experiment into a federation's queue."""
     from fedmx.experiment import Experiment
-    from fedmx.federation.operator import connected
+    from fedmx.federation.operator import Operator
 
     experiment = Experiment.read(file, list(set_ or []), modules=set(module or ()))
     chosen = tuple(filter(None, sites.split(",")))
-    with connected(to, _tls(certificates, name)) as operator:
+    with Operator(to, _tls(certificates, name)) as operator:
         job = operator.submit(experiment.to_yaml(), chosen)
         typer.echo(f"job {job}")
         for text in _away(chosen, operator.order("sites")):
@@ -152,9 +152,9 @@ def jobs(
     """List the newest jobs of a federation, and its sites."""
     from rich.table import Table
 
-    from fedmx.federation.operator import connected
+    from fedmx.federation.operator import Operator
 
-    with connected(to, _tls(certificates, name)) as operator:
+    with Operator(to, _tls(certificates, name)) as operator:
         found, sites = operator.order("jobs"), operator.order("sites")
     if as_json:
         typer.echo(json.dumps({**found, "sites": sites}))
@@ -186,9 +186,9 @@ def _away(asked: Sequence[str], sites: Sequence[Mapping[str, Any]]) -> list[str]
 
 def cancel(job: JobName, to: To, certificates: Certificates, name: As = "operator") -> None:
     """Cancel a job of a federation."""
-    from fedmx.federation.operator import connected
+    from fedmx.federation.operator import Operator
 
-    with connected(to, _tls(certificates, name)) as operator:
+    with Operator(to, _tls(certificates, name)) as operator:
         operator.order("cancel", job)
     typer.echo(f"job {job} is cancelled")
 
@@ -204,11 +204,11 @@ def fetch(
 
     A transfer that was interrupted goes on where it ended.
     """
-    from fedmx.federation.operator import connected
+    from fedmx.federation.operator import Operator
 
     archives = folder.parent / ".fetched"
     archives.mkdir(parents=True, exist_ok=True)
-    with connected(to, _tls(certificates, name), archives) as operator:
+    with Operator(to, _tls(certificates, name), archives) as operator:
         operator.fetch(job, folder, archives)
     with contextlib.suppress(OSError):  # other transfers are not over
         archives.rmdir()
@@ -216,9 +216,9 @@ def fetch(
 
 
 def _site_order(order: str, site: str, to: str, certificates: Path, name: str) -> None:
-    from fedmx.federation.operator import connected
+    from fedmx.federation.operator import Operator
 
-    with connected(to, _tls(certificates, name)) as operator:
+    with Operator(to, _tls(certificates, name)) as operator:
         operator.order(order, site)
 
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 import uuid
 from functools import partial
 from pathlib import Path
+
+WAIT_S = 0.2
 
 
 def serve(folder: Path, descriptor: int) -> None:
@@ -45,6 +48,8 @@ def serve(folder: Path, descriptor: int) -> None:
     runs = sorted((folder / "runs").glob("[!.]*/run.json"))
     if runs:
         run = RunFolder.open(runs[-1].parent)
+        while run.process is not None:  # that of a server which was killed has not ended yet
+            time.sleep(WAIT_S)
         experiment = permitted(run.experiment(overrides), facts["modules"], False)
         assembly = Assembly(experiment, start_file=kept_start(run))
         server = served(assembly, str(run.facts["run"]), sites=sites, taking=taking)

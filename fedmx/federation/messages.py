@@ -11,6 +11,8 @@ MOST_VALUES = 1 << 16
 
 ACCEPTED, REFUSED, NOT_NOW = "accepted", "refused", "not now"
 REPLIES = (ACCEPTED, REFUSED, NOT_NOW)
+CANNOT_TAKE_PART = 2
+"""The exit code of a site's process that would fail again."""
 
 
 @dataclass(frozen=True)

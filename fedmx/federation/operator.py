@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tarfile
 import time
@@ -140,10 +139,3 @@ class Operator:
                 raise FedmxError(event.reason)
             if isinstance(event, FileFailed):
                 raise FedmxError(f"{event.name}: {event.reason}")
-
-
-@contextlib.contextmanager
-def connected(address: str, tls: ClientTLS, files: Path | None = None) -> Iterator[Operator]:
-    """Return an operator's connection for a with statement."""
-    with Operator(address, tls, files) as operator:
-        yield operator

@@ -34,6 +34,7 @@ from fedmx.federation.ledger import (
 )
 from fedmx.federation.messages import (
     ACCEPTED,
+    CANNOT_TAKE_PART,
     CODEC,
     JOB_PROTOCOL,
     REFUSED,
@@ -89,7 +90,6 @@ LOOKS_AHEAD = 8  # the jobs that wait for replies at a time; the others wait for
 MOST_OFFERED = 64  # the jobs that wait and are offered, also those that sites do not take
 MOST_BYTES = 500  # of a text of a site
 MOST_RESTARTS = 3  # of a site's process for a job
-REFUSES = 2  # the exit code of a client that cannot take part
 MOST_DATA = 100  # names of a site's data
 
 
@@ -242,10 +242,7 @@ class Federation:
                 self._schedule()
                 self._log.flush()
                 self.stopped = ""
-            except (
-                RunError,
-                OSError,
-            ) as error:  # the disk is full: the queue waits until it is not
+            except (RunError, OSError) as error:  # until the disk has room again
                 reason = _reason(error)
                 if reason != self.stopped:
                     log.warning("queue_waits", "{reason}; the queue waits", reason=reason)
@@ -400,7 +397,7 @@ class Federation:
         active = self.active.get(job)
         if site.job != job or active is None or not code:
             return
-        again = code != REFUSES and active.restarts[site.name] < MOST_RESTARTS
+        again = code != CANNOT_TAKE_PART and active.restarts[site.name] < MOST_RESTARTS
         log.warning(
             "site_failed", "{site}, job {job}: {reason}", site=site.name, job=job, reason=reason
         )
@@ -505,7 +502,8 @@ class Federation:
         if job.state != QUEUED or not job.asked:
             return
         clients = self._experiment(job.id)[0]
-        refused = {name for name, text in job.replies.items() if text.startswith(REFUSED)}
+        asked = self.asked.get(job.id, {})
+        refused = {name for name, one in asked.items() if one.reply == REFUSED}
         if len(set(job.asked) - refused) < clients:
             said = "; ".join(f"{name} {job.replies[name]}" for name in sorted(refused))
             self._end(job.id, "server", FAILED, said)

@@ -20,6 +20,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.federation.messages import (
     ACCEPTED,
+    CANNOT_TAKE_PART,
     CODEC,
     NOT_NOW,
     REFUSED,
@@ -54,7 +55,7 @@ from layers.network import (
 log = Log("fedmx.site")
 
 TICK_S = 0.2
-REFUSES = 2  # the exit code of a process that cannot take part
+MOST_OFFERS = 100  # that wait until the current job has ended
 JOB = re.compile(r"[0-9]{6,12}")
 COMMAND_S = 30.0  # for the command that says whether the site is available
 
@@ -99,6 +100,7 @@ class StayingSite:
         self._processes = processes
         self._policy = Policy() if options.policy is None else Policy.of(options.policy)
         self._running: dict[str, ForkedProcess] = {}
+        self._offers: dict[str, JobOffer] = {}  # which wait until no job runs here
         self._began_s: dict[str, float] = {}
         self._killed: dict[str, str] = {}  # jobs whose process exceeded a limit, and which
         (options.folder / "jobs").mkdir(parents=True, exist_ok=True)
@@ -143,33 +145,40 @@ class StayingSite:
             elif isinstance(event, Received):
                 self._handle(event.message)
             self._follow()
+            while self._offers and not self._running:
+                self._answer(self._offers.pop(next(iter(self._offers))))
 
     def _handle(self, message: object) -> None:
         job = getattr(message, "job", "")
         if JOB.fullmatch(job) is None:  # it becomes part of a file name
             raise FedmxError("the federation names a job by what is not a job's name")
         if isinstance(message, JobOffer):
-            reply, reason = self._reply(message)
-            log.info(
-                "job_offered",
-                "job {job} of {operator}: {reply} {reason}",
-                job=message.job,
-                operator=message.operator,
-                reply=reply,
-                reason=reason,
-            )
-            self._send(JobReply(message.job, reply, reason))
-            if reply == ACCEPTED:
-                self._accepted_path(job).touch()
+            if len(self._offers) < MOST_OFFERS:
+                self._offers[job] = message
         elif isinstance(message, JobStart) and job not in self._running:
             if self._accepted_path(job).exists():
                 self._start(message)
             else:
                 log.warning("job_ignored", "job {job} was not accepted here", job=job)
         elif isinstance(message, JobStop):
+            self._offers.pop(job, None)
             self._accepted_path(job).unlink(missing_ok=True)
             if job in self._running:
                 self._running[job].terminate()
+
+    def _answer(self, offer: JobOffer) -> None:
+        reply, reason = self._reply(offer)
+        log.info(
+            "job_offered",
+            "job {job} of {operator}: {reply} {reason}",
+            job=offer.job,
+            operator=offer.operator,
+            reply=reply,
+            reason=reason,
+        )
+        if reply == ACCEPTED:
+            self._accepted_path(offer.job).touch()
+        self._send(JobReply(offer.job, reply, reason))
 
     def _reply(self, offer: JobOffer) -> tuple[str, str]:
         try:
@@ -189,8 +198,6 @@ class StayingSite:
         return ACCEPTED, ""
 
     def _check_available(self) -> None:
-        if self._running:
-            raise Unavailable("it takes part in another job")
         if not self._policy.is_open():
             raise Unavailable(f"its hours are {self._policy.hours}")
         command = self._options.available_if
@@ -243,7 +250,7 @@ class StayingSite:
                 del self._running[job], self._began_s[job]
                 reason = last_line(self._log_of(job), code)
                 if job in self._killed:
-                    code, reason = REFUSES, self._killed.pop(job)
+                    code, reason = CANNOT_TAKE_PART, self._killed.pop(job)
                 log.info("job_over", "job {job}: {text}", job=job, text=reason)
                 self._send(JobEnded(job, code, reason))
 

@@ -522,7 +522,7 @@ class Hook(Part):
         return {}
 
     summed: ClassVar[tuple[str, ...]] = ()
-    """The vectors (d,) in the slots of its updates of which its server's side needs only the sum.
+    """The vectors (d,) in its updates' slots that its server's side only adds up.
 
     If updates are masked, they are in the sum, too, and `ServerSide.on_sums` gets them."""
 

@@ -87,7 +87,7 @@ class Opening:
 
     @property
     def _masking(self) -> Iterator[int]:
-        """The clients of which masks are in the sum."""
+        """The clients whose masks are in the sum."""
         for client, around in self.edges.items():
             if client in self.survivors or not self.survivors.isdisjoint(around):
                 yield client

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,6 +126,29 @@ def test_a_killed_server_loses_no_job_and_no_update(standing: Standing) -> None:
             assert models(run) == alone(one)
 
 
+def test_a_job_goes_on_when_the_process_of_the_killed_server_ends_late(standing: Standing) -> None:
+    server = standing.serve()
+    standing.site("ulm")
+    text = experiment("long", clients=1, rounds=20)
+    with standing.operator() as operator:
+        job = operator.submit(text)
+        runs = standing.folder / "fed" / "jobs" / job
+        log = runs / "log"
+        until(lambda: log.exists() and "round 2/20" in log.read_text(), lambda: "no round 2")
+        (run,) = (runs / "runs").glob("[!.]*")
+        pid = RunFolder.open(run).process
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        server.kill()
+    standing.serve()
+    before = log.stat().st_size
+    time.sleep(3.0)  # the new process is there by now, and must not give up
+    os.kill(pid, signal.SIGCONT)
+    with standing.operator() as operator:
+        assert standing.over(operator, job)["state"] == "done", log.read_text()[before:]
+    assert models(run) == alone(text)
+
+
 def test_a_copy_of_the_folder_goes_on_with_its_jobs(standing: Standing) -> None:
     server = standing.serve()
     for name in ("bonn", "ulm"):
@@ -134,7 +158,8 @@ def test_a_copy_of_the_folder_goes_on_with_its_jobs(standing: Standing) -> None:
         job = operator.submit(text)
         log = standing.folder / "fed" / "jobs" / job / "log"
         until(lambda: log.exists() and "round 2/8" in log.read_text(), lambda: "no round 2")
-        server.kill()
+        server.terminate()
+        assert server.code() == 130
     no_sockets = shutil.ignore_patterns("*.sock")
     shutil.copytree(standing.folder / "fed", standing.folder / "elsewhere", ignore=no_sockets)
     shutil.rmtree(standing.folder / "fed")

@@ -1,4 +1,4 @@
-"""What goes together with masked updates, of which the server reads only the sum."""
+"""Which parts go together with masked updates; the server reads their sum alone."""
 
 from __future__ import annotations
 
