@@ -1,4 +1,4 @@
-"""Federates LoRA: adapters of a frozen transformer travel, its base does not. Needs fedmx[torch].
+"""Federates LoRA: adapters of a frozen transformer travel, its base does not. Needs PyTorch.
 
 python examples/torch_lora.py
 
@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from sklearn.datasets import load_digits
-from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
 
 from fedmx import Experiment, simulate
+
+try:
+    import torch
+    from torch import Tensor, nn
+    from torch.nn.functional import scaled_dot_product_attention
+except ModuleNotFoundError:
+    raise SystemExit("this example needs PyTorch: pip install torch") from None
 
 
 @dataclass(frozen=True)

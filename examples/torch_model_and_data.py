@@ -1,16 +1,20 @@
-"""A PyTorch user's own nn.Module and Dataset, trained by ten clients: needs fedmx[torch].
+"""A PyTorch user's own nn.Module and Dataset, trained by ten clients: needs PyTorch.
 
 python examples/torch_model_and_data.py
 """
 
 from __future__ import annotations
 
-import torch
 from sklearn.datasets import load_digits
-from torch import nn
-from torch.utils.data import Dataset
 
 from fedmx import Experiment, simulate
+
+try:
+    import torch
+    from torch import nn
+    from torch.utils.data import Dataset
+except ModuleNotFoundError:
+    raise SystemExit("this example needs PyTorch: pip install torch") from None
 
 
 class Digits(Dataset):

@@ -9,7 +9,7 @@ probability 0.1 in each of 200 rounds; 5 local epochs in batches of 10 at rate 0
 weights. The accuracy is that of the last model.
 
 A finished run is a line of runs/private/results.jsonl and does not run again; `--table` prints
-what is there. It needs `pip install "fedmx[privacy]"`.
+what is there. It needs the extra `privacy`.
 """
 
 from __future__ import annotations

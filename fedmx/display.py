@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from fedmx.errors import FedmxError
+from layers.extras import install
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -63,7 +64,7 @@ def frame(rows: Sequence[Mapping[str, Any]], rounds: Sequence[int] | None = None
     try:
         import pandas
     except ImportError:
-        raise FedmxError('a frame needs pandas; pip install "fedmx[pandas]"') from None
+        raise FedmxError(f"a frame needs pandas; {install('pandas')}") from None
     index = None if rounds is None else pandas.Index(rounds, name="round", dtype="int64")
     return pandas.DataFrame(rows, index=index)
 

@@ -17,6 +17,7 @@ from fedmx.report.summary import as_text, read_settings
 from fedmx.run.identity import Ending
 from fedmx.server.callback import Callback, Running
 from fedmx.server.round import Round
+from layers.extras import install
 
 
 def name_of(run: Running) -> str:
@@ -103,7 +104,7 @@ _STATUS = {"done": "FINISHED", "stopped": "KILLED", "interrupted": "KILLED", "fa
 
 @dataclass
 class MLflowLogger(Tracker):
-    """Logs a run to MLflow; ``pip install fedmx[mlflow]``.
+    """Logs a run to MLflow; needs the extra ``mlflow``.
 
     A resumed run continues its MLflow run, found by the id in run.json; rounds that MLflow already
     has are not logged again.
@@ -133,7 +134,7 @@ class MLflowLogger(Tracker):
             from mlflow import MlflowClient
             from mlflow.exceptions import MlflowException
         except ImportError:
-            raise FedmxError("MLflowLogger needs MLflow; pip install fedmx[mlflow]") from None
+            raise FedmxError(f"MLflowLogger needs MLflow; {install('mlflow')}") from None
         try:
             self._client = MlflowClient(tracking_uri=self.tracking_uri)
             known = self._client.get_experiment_by_name(self.experiment)
@@ -185,7 +186,7 @@ class MLflowLogger(Tracker):
 
 @dataclass
 class WandbLogger(Tracker):
-    """Logs a run to Weights & Biases; ``pip install fedmx[wandb]``.
+    """Logs a run to Weights & Biases; needs the extra ``wandb``.
 
     The W&B run has the id in run.json, so a resumed run continues it. Offline files hold all
     rounds, including those before a resume.
@@ -217,7 +218,7 @@ class WandbLogger(Tracker):
         try:
             import wandb
         except ImportError:
-            raise FedmxError("WandbLogger needs wandb; pip install fedmx[wandb]") from None
+            raise FedmxError(f"WandbLogger needs wandb; {install('wandb')}") from None
         try:
             self._wandb = wandb.init(
                 project=self.project,

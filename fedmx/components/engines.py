@@ -60,11 +60,13 @@ def engine_of(name: str) -> Callable[..., Engine]:
 
 def not_installed(engine: str) -> str:
     """Return the text about an engine whose library is missing."""
+    from layers.extras import install
+
     todo = {
         # pip does not install it beside numpy 2, though it works there
         MXNET: "pip install --no-deps mxnet==1.9.1 where it has a wheel (Linux on x86_64), or "
         "compute.engine: numpy",
-        TORCH: "pip install 'fedmx[torch]'",
+        TORCH: install("torch"),
     }
     return f"the package {engine} is not installed; {todo[engine]}"
 

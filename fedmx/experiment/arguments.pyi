@@ -490,7 +490,7 @@ class ExecutorKeys(TypedDict, total=False):
     processes: int | Literal["all"] | None
     """Worker processes; all: one for each processor."""
     ray: RayKeys | Mapping[str, Any] | None
-    """Actors of a Ray cluster, one processor each; needs pip install "fedmx[ray]"."""
+    """Actors of a Ray cluster, one processor each; needs the extra ray."""
 
 class CohortKeys(TypedDict, total=False):
     """Many clients at once in this process, for `engine: torch` on a GPU
@@ -500,7 +500,7 @@ class CohortKeys(TypedDict, total=False):
     """The most clients at once; fewer if the device lacks memory."""
 
 class RayKeys(TypedDict, total=False):
-    """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
+    """Actors of a Ray cluster, one processor each; needs the extra `ray`."""
 
     address: str | None
     """Address of a cluster; null starts one on this machine."""
@@ -552,8 +552,8 @@ class NetworkKeys(TypedDict, total=False):
     and up to a quarter of the memory of the machine, or of its control group, while the clients
     are the bottleneck."""
     metrics: str | None
-    """Address for Prometheus and fedmx status, as 127.0.0.1:9109; needs pip install
-    "fedmx[metrics]". One that others can reach needs metrics_token_file."""
+    """Address for Prometheus and fedmx status, as 127.0.0.1:9109; needs the extra metrics. One
+    that others can reach needs metrics_token_file."""
     metrics_token_file: str | Path | None
     """File with a secret that readers of the metrics must send."""
 

@@ -393,7 +393,7 @@ class NetworkSection(Section):
     the bottleneck."""
     metrics: Annotated[str, AfterValidator(_check_address), Takes("`HOST:PORT`")] | None = None
     """Address for [Prometheus and `fedmx status`](deployment.md#metrics-for-prometheus), as
-    127.0.0.1:9109; needs `pip install "fedmx[metrics]"`. One that others can reach needs
+    127.0.0.1:9109; needs the extra `metrics`. One that others can reach needs
     `metrics_token_file`."""
     metrics_token_file: PathText | None = None
     """File with a secret that readers of the metrics must send."""

@@ -29,6 +29,7 @@ from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
 from fedmx.monitoring.endpoint import is_this_machine
 from fedmx.run.durable import write_bytes_durably
+from layers.extras import install
 from layers.network.address import Address, listen
 
 if TYPE_CHECKING:
@@ -79,10 +80,7 @@ class PageProcess:
     def __post_init__(self) -> None:
         missing = [one for one in ("starlette", "uvicorn") if find_spec(one) is None]
         if missing:
-            raise FedmxError(
-                f'--page needs the package {missing[0]}; pip install "fedmx[page]", or in a '
-                'checkout pip install -e ".[page]"'
-            )
+            raise FedmxError(f"--page needs the package {missing[0]}; {install('page')}")
         self._address = Address.parse(self.address)
         if not self._address.is_loopback and self.token_file is None:
             raise FedmxError(

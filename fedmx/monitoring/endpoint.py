@@ -19,6 +19,7 @@ from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.monitoring.monitor import BUCKETS_S, Monitor
 from fedmx.quantities import lasting
+from layers.extras import install
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -176,8 +177,8 @@ def check_prometheus() -> None:
     """
     if find_spec("prometheus_client") is None:
         raise FedmxError(
-            "network.metrics needs the package prometheus-client; "
-            'pip install "fedmx[metrics]", or leave the key out'
+            f"network.metrics needs the package prometheus-client; {install('metrics')}, or leave "
+            "the key out"
         )
 
 

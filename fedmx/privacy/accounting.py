@@ -21,6 +21,7 @@ from typing import Any
 from fedmx.errors import FedmxError
 from fedmx.run.durable import write_text_durably
 from layers.compute.data.files import default_cache
+from layers.extras import install
 from layers.logic.core.privacy import Mechanism
 
 GRID = 5e-4
@@ -172,9 +173,7 @@ def _dp_accounting() -> Any:
         import dp_accounting
         import dp_accounting.rdp
     except ImportError as error:
-        raise FedmxError(
-            f'privacy: needs dp-accounting ({error}); run pip install "fedmx[privacy]"'
-        ) from None
+        raise FedmxError(f"privacy: needs dp-accounting ({error}); {install('privacy')}") from None
     return dp_accounting
 
 

@@ -9,7 +9,7 @@ from fedmx.components.section import Count, Executor, NotNegative, Section
 
 
 class RaySection(Section):
-    """Actors of a Ray cluster, one processor each; needs `pip install "fedmx[ray]"`."""
+    """Actors of a Ray cluster, one processor each; needs the extra `ray`."""
 
     address: str | None = None
     """Address of a cluster; null starts one on this machine."""

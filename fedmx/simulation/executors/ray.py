@@ -23,10 +23,10 @@ from fedmx.simulation.executors.parallel import Part, WorkerDied
 from fedmx.simulation.executors.processes import no_breakpoint
 from fedmx.simulation.executors.worker import Worker
 from layers.compute.bits import NUMPYS_NOTICE, PORTABLE_ENVIRONMENT, is_portable
+from layers.extras import install
 
 log = Log("fedmx.executors")
 
-MISSING = 'executor ray: Ray is not installed; pip install "fedmx[ray]"'
 MAX_EARLY_DEATHS = 3  # deaths of actors without a job before the backend gives up
 CONNECT_S = 10.0
 LOG_WAIT_S = 30.0  # without any worker before the log explains the wait
@@ -63,7 +63,7 @@ class RayBackend:
         try:
             ray: Any = importlib.import_module("ray")
         except ImportError:
-            raise FedmxError(MISSING) from None
+            raise FedmxError(f"executor ray: Ray is not installed; {install('ray')}") from None
         self._ray, self._gpus = ray, gpus
         self._owns_ray = not ray.is_initialized()
         if self._owns_ray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from layers.compute.errors import ComputeError
+from layers.extras import install
 
 try:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 except ImportError as error:
     raise ComputeError(
-        f"ONNX needs the package onnx, which cannot be imported ({error}): "
-        "pip install 'fedmx[export]'"
+        f"ONNX needs the package onnx, which cannot be imported ({error}); " + install("export")
     ) from error
 
 __all__ = ["TensorProto", "helper", "numpy_helper", "onnx", "onnx_tensors"]

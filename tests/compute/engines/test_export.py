@@ -34,7 +34,7 @@ def model(request) -> Trained:
 
 @pytest.fixture(scope="module")
 def content(model: Trained) -> bytes:
-    pytest.importorskip("onnx", reason="needs onnx: pip install 'fedmx[test]'")
+    pytest.importorskip("onnx", reason="needs onnx")
     from layers.compute.engines.mxnet.to_onnx import onnx_model
 
     return onnx_model(model.engine.definition, model.values, NOTES)

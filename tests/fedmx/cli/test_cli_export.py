@@ -56,7 +56,7 @@ def write_samples(path: Path) -> None:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run, and its model in every format; the data are gone."""
-    pytest.importorskip("onnx", reason="needs onnx: pip install 'fedmx[test]'")
+    pytest.importorskip("onnx", reason="needs onnx")
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

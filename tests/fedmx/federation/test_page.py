@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import ssl
 import urllib.error
 import urllib.request
@@ -21,6 +22,7 @@ from fedmx.federation.ledger import Job, Ledger
 from fedmx.federation.page import LATE_S, page_of
 from fedmx.federation.page_process import NAME, PageProcess, application
 from fedmx.federation.server import Site
+from layers.extras import install
 from layers.network import AddressError
 from tests.fedmx.processes import until
 from tests.fedmx.standing import Standing, experiment
@@ -235,7 +237,7 @@ def test_a_missing_package_is_named_with_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_process, "find_spec", lambda name: None)
-    with pytest.raises(FedmxError, match=r"pip install -e \"\.\[page\]\""):
+    with pytest.raises(FedmxError, match=re.escape(install("page"))):
         PageProcess(tmp_path, "127.0.0.1:0", None, tmp_path, tmp_path)
 
 

@@ -29,6 +29,7 @@ from fedmx.monitoring.monitor import ClientsNow, LiveFile, Monitor
 from fedmx.monitoring.reading import status_of_address, status_of_run
 from fedmx.server.server import Server
 from fedmx.version import __version__
+from layers.extras import install
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment, until
 from tests.fedmx.scripted import Scripted, fleet, honest, listening, update_of
@@ -650,7 +651,7 @@ def test_metrics_need_their_package_and_elsewhere_a_token(tmp_path: Path) -> Non
         "from fedmx.cli.start import main\nmain(sys.argv[1:])\n"
     )
     text = fedmx("server", "watched.yaml", cwd=tmp_path, code=code).error_text
-    assert 'pip install "fedmx[metrics]"' in text
+    assert install("metrics") in text
 
 
 def test_the_status_the_metrics_and_the_log_warn_of_certificates_that_end_soon(

@@ -23,7 +23,7 @@ from tests.fedmx.recorded_runs import record, run_of
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
-pytest.importorskip("ray", reason='needs Ray: pip install "fedmx[ray]"')
+pytest.importorskip("ray", reason="needs Ray")
 
 PARTS = """
 import os, signal

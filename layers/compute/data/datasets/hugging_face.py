@@ -15,6 +15,7 @@ from layers.compute.data.datasets.arrays import named
 from layers.compute.data.datasets.image_folder import Size, pixels, stacked
 from layers.compute.data.files import Files
 from layers.compute.errors import DataError, one_line, unknown
+from layers.extras import install
 from layers.settings import Fraction
 
 
@@ -24,7 +25,7 @@ class HuggingFace(FromSettings):
 
     A folder is one of `save_to_disk`, or has CSV, JSON or Parquet files. Images become uint8 with
     channels first. Class labels keep their names, text in the target becomes classes in sorted
-    order, and floats are real values. Needs `pip install "fedmx[huggingface]"`.
+    order, and floats are real values. Needs the extra `huggingface`.
 
     Attributes:
         path: the name on the hub, such as `ylecun/mnist`, or the folder.
@@ -86,7 +87,7 @@ class HuggingFace(FromSettings):
         except ImportError as error:
             raise DataError(
                 f"{self.path}: needs the package datasets, which cannot be imported "
-                f"({one_line(error)}): pip install 'fedmx[huggingface]'"
+                f"({one_line(error)}); {install('huggingface')}"
             ) from None
         try:
             if (path / "dataset_dict.json").exists() or (path / "state.json").exists():

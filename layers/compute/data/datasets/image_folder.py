@@ -14,6 +14,7 @@ from layers.compute.data.dataset import Dataset, FromSettings, drawn_out
 from layers.compute.data.datasets.arrays import from_arrays
 from layers.compute.data.files import Files
 from layers.compute.errors import DataError, one_line
+from layers.extras import install
 from layers.settings import Count, Fraction
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class ImageFolder(FromSettings):
 
     Samples are uint8 (1, height, width) if all images are grey, and (3, height, width) if not. The
     sorted names of the folders are the classes. A folder that has `train` and `test` has the
-    classes in each of these. Needs `pip install "fedmx[images]"`.
+    classes in each of these. Needs the extra `images`.
 
     Attributes:
         path: of the folder.
@@ -87,8 +88,7 @@ def _read(file: Path, size: Size | None) -> npt.NDArray[np.uint8]:
         from PIL import Image
     except ImportError as error:
         raise DataError(
-            f"{file}: images need Pillow, which cannot be imported ({error}): "
-            "pip install 'fedmx[images]'"
+            f"{file}: images need Pillow, which cannot be imported ({error}); " + install("images")
         ) from None
     try:
         with Image.open(file) as image:

@@ -16,6 +16,7 @@ from layers.compute.data.datasets.arrays import Named, named, without_samples
 from layers.compute.data.files import Files
 from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError, one_line, unknown
+from layers.extras import install
 from layers.settings import Fraction
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Table(FromSettings):
     """The rows of a CSV or Parquet file, one sample each, as float32 (columns,).
 
     Columns of numbers and of truth values are inputs, in the order of the file. Separator and
-    decimal point of a CSV file are read from its first lines. Needs `pip install "fedmx[table]"`.
+    decimal point of a CSV file are read from its first lines. Needs the extra `table`.
 
     Without a path, only clients have samples: `columns` names the inputs, and `classes` or
     `targets` says what the target is. A client reads its own file, `fedmx client --data FILE.csv`,
@@ -366,7 +367,7 @@ def _read(path: Path, separator: str | None, decimal: str | None, encoding: str)
     except ImportError as error:  # pandas imports pyarrow
         raise DataError(
             f"{path}: a table needs pandas and pyarrow, which cannot be imported "
-            f"({one_line(error)}): pip install 'fedmx[table]'"
+            f"({one_line(error)}); {install('table')}"
         ) from None
     except (ValueError, OSError, LookupError) as error:
         raise DataError(f"{path}: cannot be read ({one_line(error)})") from error
