@@ -33,6 +33,7 @@ from fedmx.cli import (
     sweep,
     time_travel,
 )
+from fedmx.cli.examples import show_examples
 from fedmx.cli.options import show_help_without_command
 from fedmx.cli.output import OPTION, error_text, is_json, line, printable, take_format, timed
 from fedmx.cli.process import INTERNAL_ERROR, INTERRUPTED, USER_ERROR, Interrupted
@@ -88,6 +89,7 @@ for name, command in (
 app.add_typer(federation.app, name="federation")
 app.add_typer(data.app, name="data")
 app.add_typer(certs.certs, name="certs")
+show_examples(app)
 
 
 @app.callback(invoke_without_command=True)
