@@ -50,6 +50,7 @@ def main(folder: Path, overrides: tuple[str, ...] = ()) -> int:
         if not address:
             return processes[0].wait()
         command = [*FEDMX, "clients", str(clients), address[2], "--certs", str(certs)]
+        print(f"{clients} client processes start; each imports MXNet", flush=True)
         processes.append(started([*command, "--folder", str(logs)], logs / "clients.log"))
         for _ in output:
             pass

@@ -129,8 +129,8 @@ def served(
 
 def run_deployed(server: Server, folder: RunFolder | Callable[[], RunFolder]) -> None:
     """Run all rounds of a server whose clients connect over sockets; see `run_loop`."""
-    from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.rounds import run_loop
+    from fedmx.connection_log import warn_of_open_key
     from fedmx.deployment.remote_clients import RemoteClients
     from fedmx.deployment.serve import relax_gc
 
@@ -273,9 +273,9 @@ def client(
                 f"{os.getcwd()}; start from the folder that holds it"
             )
 
-    from fedmx.certificate_log import warn_of_open_key
     from fedmx.cli.datasets import files_with_progress
     from fedmx.client.policy import Policy
+    from fedmx.connection_log import warn_of_open_key
     from fedmx.deployment.join import OwnPart, join
     from fedmx.deployment.token import read_token
     from layers.compute.bits import PORTABLE, OtherInstructionsError

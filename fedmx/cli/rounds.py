@@ -425,6 +425,8 @@ class ProgressLine:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         columns = self.columns()
+        if self._round == self._last:
+            columns["left"] = ("writing the report", "")
         cells: list[Any] = [Text(fitted(columns, width), no_wrap=True, overflow="crop")]
         if len(joined(columns)) + 2 + BAR_COLUMNS <= width:
             cells.insert(0, ProgressBar(self._last, self._round, width=BAR_COLUMNS))

@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedmx.certificate_log import log_certificates
 from fedmx.client.asset_receiver import AssetReceiver, check_announced
 from fedmx.client.kept_model import KeptModel
 from fedmx.client.participant import ClientMemory, Participant, SpeedEstimate
 from fedmx.client.policy import RefusedByPolicy
 from fedmx.client.releases import Releases
 from fedmx.components.text import first_line, shown, without_folders
+from fedmx.connection_log import ConnectionLog
 from fedmx.errors import FedmxError
 from fedmx.log import Log
 from fedmx.protocol.messages import (
@@ -37,9 +37,6 @@ from layers.logic.core.survey import EVALUATE
 from layers.logic.errors import reason_of
 from layers.logic.record_size import REASON_BYTES, TRACEBACK_BYTES, shortened
 from layers.network import (
-    CertificateExpires,
-    CertificatesRefused,
-    CertificatesRenewed,
     Connected,
     Connector,
     Disconnected,
@@ -48,7 +45,6 @@ from layers.network import (
     GaveUp,
     NotConnected,
     Received,
-    Retrying,
     Sent,
     wire_size,
 )
@@ -99,6 +95,7 @@ class Client:
         self._learns = self.logic is None or self.compute is None
         if self._learns and self.learn is None:
             raise FedmxError("a client needs logic and compute, or `learn` to make them")
+        self._connection_log = ConnectionLog(log, self.network)
         self._setup: Setup | None = None
         self._missing_assets: set[str] = set()  # the assets that this client has asked for
         self._memory: ClientMemory | None = None
@@ -143,21 +140,9 @@ class Client:
             event = self._events.popleft() if self._events else self._next_event(None)
             if event is None:
                 raise FedmxError("the client's connection is closed; use it inside `with client:`")
-            if isinstance(event, Connected):
-                log.info("connected", "connected to {address}", address=self.network.address)
+            self._connection_log.handle(event)
+            if isinstance(event, Connected | Disconnected):
                 self._missing_assets = set()
-            elif isinstance(event, Disconnected):
-                log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
-                self._missing_assets = set()
-            elif isinstance(event, Retrying):
-                log.info(
-                    "retrying",
-                    "{reason}; trying again in {delay_s:.1f} s",
-                    reason=event.reason,
-                    delay_s=event.delay_s,
-                )
-            elif isinstance(event, CertificatesRenewed | CertificatesRefused | CertificateExpires):
-                log_certificates(log, event)
             elif isinstance(event, GaveUp):
                 raise ServerRefusedError(event.reason)
             elif isinstance(event, Sent):

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fedmx.assembly.assets import AssetFile
-from fedmx.certificate_log import log_certificates
 from fedmx.components.text import with_article
+from fedmx.connection_log import log_certificates
 from fedmx.deployment.asset_sender import AssetSender
 from fedmx.deployment.byte_counter import ByteCounter
 from fedmx.deployment.client_log import ClientLog

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedmx.certificate_log import log_certificates
+from fedmx.connection_log import log_certificates
 from fedmx.deployment.client_log import ClientLog
 from fedmx.deployment.operator_socket import ask
 from fedmx.errors import FedmxError

@@ -12,10 +12,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedmx.certificate_log import log_certificates
 from fedmx.client.policy import Policy
 from fedmx.client.releases import Releases
 from fedmx.components.text import first_line
+from fedmx.connection_log import ConnectionLog
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.federation.messages import (
@@ -39,17 +39,12 @@ from fedmx.version import __version__
 from layers.compute.errors import ComputeError
 from layers.logic.errors import LogicError
 from layers.network import (
-    CertificateExpires,
-    CertificatesRefused,
-    CertificatesRenewed,
     ClientTLS,
     Connected,
     Connector,
-    Disconnected,
     GaveUp,
     NotConnected,
     Received,
-    Retrying,
 )
 
 log = Log("fedmx.site")
@@ -105,6 +100,7 @@ class StayingSite:
         self._killed: dict[str, str] = {}  # jobs whose process exceeded a limit, and which
         (options.folder / "jobs").mkdir(parents=True, exist_ok=True)
         self._network = Connector(options.address, options.name, CODEC, tls=options.tls)
+        self._connection_log = ConnectionLog(log, self._network)
 
     def __enter__(self) -> StayingSite:
         self._network.start()
@@ -125,21 +121,10 @@ class StayingSite:
         """
         while True:
             event = self._network.next_event(TICK_S)
+            self._connection_log.handle(event)
             if isinstance(event, Connected):
-                log.info("connected", "connected to {address}", address=self._network.address)
                 jobs = tuple(self._running)
                 self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local))))
-            elif isinstance(event, Disconnected):
-                log.warning("disconnected", "disconnected: {reason}", reason=event.reason)
-            elif isinstance(event, Retrying):
-                log.info(
-                    "retrying",
-                    "{reason}; trying again in {delay_s:.1f} s",
-                    reason=event.reason,
-                    delay_s=event.delay_s,
-                )
-            elif isinstance(event, CertificatesRenewed | CertificatesRefused | CertificateExpires):
-                log_certificates(log, event)
             elif isinstance(event, GaveUp):
                 raise FedmxError(event.reason)
             elif isinstance(event, Received):

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedmx import RunFolder
-from fedmx.certificate_log import warn_of_open_key
 from fedmx.cli import output
 from fedmx.cli.output import LogLines
 from fedmx.cli.rounds import RoundProgress
+from fedmx.connection_log import warn_of_open_key
 from fedmx.log import Log
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.processes import Deployment
