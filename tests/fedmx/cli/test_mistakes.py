@@ -181,6 +181,15 @@ def test_an_object_that_is_no_hook_is_named_from_python_too() -> None:
         simulate(Experiment.from_dict(given))
 
 
+def test_a_run_that_diverges_says_so_without_a_warning_of_numpy(
+    refused: Callable[..., str], recwarn: pytest.WarningsRecorder
+) -> None:
+    train = "compute.train={epochs: 3, learning_rate: 1.0e+9}"
+    line = refused("compute.engine=numpy", "compute.data=digits", train)
+    assert "clients cannot train" in line
+    assert not [one for one in recwarn if one.category is RuntimeWarning]
+
+
 def test_a_missing_normalise_has_its_file_and_line(refused: Callable[..., str]) -> None:
     assert refused(file="raw.yaml").startswith("raw.yaml:4: compute.normalise: is not given")
     assert refused("compute.normalise.mean=[1, 2, 3]").startswith(

@@ -20,6 +20,9 @@ from layers.compute.engines.one_thread import OneThreadOfProcess, limit_librarie
 from layers.compute.errors import ComputeError
 from layers.compute.losses import Loss
 
+QUIET = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+"""Losses and updates that are not finite are reported; a warning says no more."""
+
 
 class _BlasThread(OneThreadOfProcess):
     """A context in which numpy's BLAS has one thread."""
@@ -126,6 +129,7 @@ class _Step:
         self.head = np.zeros(0, np.float32)
         self._engine, self._objective = engine, objective
 
+    @QUIET
     def run(self) -> None:
         """Write the gradient."""
         engine, objective = self._engine, self._objective
@@ -153,6 +157,7 @@ class _Scorer:
     def refresh(self) -> None:
         """Do nothing: each run reads the engine's weights."""
 
+    @QUIET
     def run(self) -> list[np.ndarray]:
         """Return the outputs of the model and of its layers, each (batch, ...)."""
         engine = self._engine
