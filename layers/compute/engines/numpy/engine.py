@@ -20,7 +20,7 @@ from layers.compute.engines.one_thread import OneThreadOfProcess, limit_librarie
 from layers.compute.errors import ComputeError
 from layers.compute.losses import Loss
 
-QUIET = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+QUIET: np.errstate[Any] = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 """Losses and updates that are not finite are reported; a warning says no more."""
 
 
