@@ -88,9 +88,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference in the navigation."""
     pages = [{title: f"reference-{address}.md"} for title, (address, _, _) in KINDS.items()]
     for section in config.nav or []:
-        for entry in section.get("Reference", ()):
-            if "Python" in entry:
-                entry["Python"] = pages
+        if "Reference" in section:
+            section["Reference"].insert(-1, {"Python": pages})  # the algorithms are many
     return config
 
 
