@@ -17,6 +17,7 @@ from fedmx.deployment.serve import serve as serve
 from fedmx.errors import ExperimentError as ExperimentError
 from fedmx.errors import FedmxError as FedmxError
 from fedmx.experiment import Experiment as Experiment
+from fedmx.protocol.messages import CODEC as CODEC
 from fedmx.run import RunFolder as RunFolder
 from fedmx.server.callback import Callback as Callback
 from fedmx.server.callback import CallbackError as CallbackError
@@ -30,13 +31,17 @@ from fedmx.simulation.simulated_clients import SimulatedClients as SimulatedClie
 from fedmx.sweeps.result import SweepResult as SweepResult
 from fedmx.sweeps.sweep import sweep as sweep
 from fedmx.version import __version__ as __version__
+from layers.compute.data.dataset import Samples as Samples
 from layers.compute.data.datasets import DataError as DataError
 from layers.compute.data.datasets import Dataset as Dataset
 from layers.compute.data.datasets import Files as Files
 from layers.compute.data.datasets import Raw as Raw
 from layers.compute.data.partitions import Partition as Partition
 from layers.compute.data.partitions import PartitionError as PartitionError
+from layers.compute.engines.engine import Compute as Compute
+from layers.compute.engines.mxnet.engine import MXNetEngine as MXNetEngine
 from layers.compute.engines.mxnet.models import build_model as build_model
+from layers.compute.engines.numpy.engine import NumpyEngine as NumpyEngine
 from layers.compute.errors import ComputeError as ComputeError
 from layers.compute.losses.loss import Given as Given
 from layers.compute.losses.loss import Loss as Loss
@@ -104,3 +109,8 @@ from layers.logic.core.trainer import Job as Job
 from layers.logic.core.trainer import LocalSgd as LocalSgd
 from layers.logic.core.trainer import Trainer as Trainer
 from layers.logic.seeds import generator as generator
+from layers.network.codec import MessageCodec as MessageCodec
+from layers.network.connector import Connector as Connector
+from layers.network.listener import Listener as Listener
+from layers.network.tls import ClientTLS as ClientTLS
+from layers.network.tls import ServerTLS as ServerTLS

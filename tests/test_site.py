@@ -57,6 +57,18 @@ def test_every_page_of_the_documentation_is_in_the_site(site: Path) -> None:
     )
 
 
+def test_the_front_page_has_a_first_screen_and_leads_to_the_groups_of_the_index(site: Path) -> None:
+    page = (site / "index.html").read_text()
+    first = re.search(r'<section class="hero".*?</section>', page, re.DOTALL)[0]
+    for part in ("<h1", "simulate", "report-light.png#only-light", "report-dark.png#only-dark"):
+        assert part in first
+    for target in ("tutorial.html", "deployment.html", "thesis.html"):
+        assert f'href="{target}"' in first
+    groups = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(), re.M)
+    tabs = re.findall(r'class="md-tabs__link">\s*(.+?)\s*</a>', page)
+    assert tabs == ["Home", *groups, "中文"]
+
+
 def test_every_public_name_has_its_entry_in_the_reference(site: Path) -> None:
     entries = set()
     for page in site.glob("reference-*.html"):

@@ -1,26 +1,17 @@
-"""Pages from outside docs/: the site also shows what pages link to, README and examples."""
+"""Pages from outside docs/, which pages link to: README and examples; and the navigation."""
 
 from __future__ import annotations
 
 import posixpath
 import re
 from pathlib import Path
+from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[2]
-SITE = Path(__file__).resolve().parent
-OWN_PAGES = [
-    "README.md",
-    "README.zh-CN.md",
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "examples/deploy/README.md",
-    "examples/docker/README.md",
-    "examples/network/README.md",
-]
 # The site opens with the README, which would have the address of docs/index.md.
 ELSEWHERE = {"README.md": "index.md", "docs/index.md": "pages.md"}
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".sh": "sh", ".service": "ini", ".csv": "text"}
@@ -30,30 +21,30 @@ HOMES: dict[str, str] = {}
 """The project's file of each page that is not from docs/ as it is."""
 
 _LINK = re.compile(r"(\]\(\s*<?|<(?:img|source)[^>]* src(?:set)?=\")([^)>\s\"]+)")
+_ROW = re.compile(r"^\| \[(.+?)\]\((.+?)\)", re.MULTILINE)
+_PICTURE = re.compile(
+    r'<picture>\s*<source [^>]*srcset="(.+?)">\s*<img src="(.+?)"(.*?)>\s*</picture>'
+)
 _CODE = re.compile(r"^(```|~~~).*?^\1|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Put the pages of the algorithms in the navigation."""
-    folder = ROOT / "docs" / "algorithms"
-    titles = {
-        path.name: path.read_text("utf-8").partition("\n")[0][2:] for path in folder.glob("*.md")
-    }
-    for section in config.nav or []:
-        for entry in section.get("Reference", ()):
-            if "Algorithms" in entry:
-                names = sorted(titles, key=lambda name: titles[name].lower())
-                entry["Algorithms"] += [f"algorithms/{name}" for name in names]
+    """Put the pages that docs/index.md lists in the navigation, by its headings."""
+    groups = (ROOT / "docs" / "index.md").read_text("utf-8").split("\n## ")[1:]
+    for place, group in enumerate(groups, start=1):
+        first, *sections = group.split("\n### ")
+        entries = _entries(first)
+        entries += [{section.partition("\n")[0]: _entries(section)} for section in sections]
+        config.nav.insert(place, {group.partition("\n")[0]: entries})
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages and files of the project that pages link to, the style sheet and the script."""
+    """Add the pages and files of the project that pages link to."""
     files.remove(files.src_uris["index.md"])
     homes = [f"docs/{file.src_uri}" for file in files.documentation_pages()]
-    for path in ["docs/index.md", *OWN_PAGES]:
-        homes.append(path)
-        files.append(_generated(config, path))
+    homes.append("docs/index.md")
+    files.append(_generated(config, "docs/index.md"))
     unread = list(homes)
     while unread:
         home = unread.pop()
@@ -62,9 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             if path not in homes and not path.startswith("docs/") and (ROOT / path).exists():
                 homes.append(path)
                 unread += [path] if path.endswith(".md") else []
-                files.append(_generated(config, path, InclusionLevel.NOT_IN_NAV))
-    for name in ("style.css", "iframe-worker.js"):
-        files.append(File.generated(config, name, abs_src_path=str(SITE / name)))
+                files.append(_generated(config, path))
     return files
 
 
@@ -91,8 +80,37 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the page with breaks after the dots of keys in tables, so that they fit a phone."""
-    return re.sub(r"(?<=<td><code>)[\w.]+", lambda key: key[0].replace(".", ".<wbr>"), html)
+    """Return the page as a phone and the switch of colours need it.
+
+    Keys in tables have breaks after their dots, and pictures follow the switch. The front page has
+    a template of its own.
+    """
+    html = re.sub(r"(?<=<td><code>)[\w.]+", lambda key: key[0].replace(".", ".<wbr>"), html)
+    html = _PICTURE.sub(r'<img src="\2#only-light"\3><img src="\1#only-dark"\3>', html)
+    if page.is_homepage:
+        page.meta |= {"template": "home.html", "hide": ["navigation"]}
+    return html
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Return the page with a name for the dialog of the search, which the theme does not give."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
+def _entries(section: str) -> list[dict[str, Any]]:
+    """Return the entries of a section's table; a page with a folder of its name has its pages."""
+    entries: list[dict[str, Any]] = []
+    for title, target in _ROW.findall(section):
+        path = posixpath.normpath(posixpath.join("docs", target))
+        folder = (ROOT / path).with_suffix("")
+        titles = {_title(page): f"{folder.name}/{page.name}" for page in folder.glob("*.md")}
+        own = [titles[one] for one in sorted(titles, key=str.lower)]
+        entries.append({title: [_uri(path), *own] if own else _uri(path)})
+    return entries
+
+
+def _title(page: Path) -> str:
+    return page.read_text("utf-8").partition("\n")[0].removeprefix("# ")
 
 
 def _links(markdown: str) -> list[str]:
@@ -123,9 +141,8 @@ def _shown(path: str) -> str:
     return f"{UNSEARCHED}# {target.name}\n\n`{path}`\n\n````{language}\n{text}````\n"
 
 
-def _generated(
-    config: MkDocsConfig, path: str, inclusion: InclusionLevel = InclusionLevel.UNDEFINED
-) -> File:
+def _generated(config: MkDocsConfig, path: str) -> File:
     """Return the page of a file or folder of the project."""
     HOMES[_uri(path)] = path
-    return File.generated(config, _uri(path), content=_shown(path), inclusion=inclusion)
+    content, inclusion = _shown(path), InclusionLevel.NOT_IN_NAV
+    return File.generated(config, _uri(path), content=content, inclusion=inclusion)

@@ -17,6 +17,11 @@ KINDS = {
         "Read an experiment, simulate or deploy it, and inspect its rounds.",
         ("fedmx.",),
     ),
+    "Network": (
+        "network",
+        "The ends of a connection, the messages between them, and the certificates of both.",
+        ("layers.network.", "fedmx.protocol."),
+    ),
     "Hooks and messages": (
         "hooks",
         "A hook has a client side and a server side; tasks and updates carry a slot for each hook.",
@@ -83,9 +88,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages of the reference in the navigation."""
     pages = [{title: f"reference-{address}.md"} for title, (address, _, _) in KINDS.items()]
     for section in config.nav or []:
-        for entry in section.get("Reference", ()):
-            if "Python" in entry:
-                entry["Python"] = pages
+        if "Reference" in section:
+            section["Reference"].insert(-1, {"Python": pages})  # the algorithms are many
     return config
 
 
@@ -101,9 +105,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def kind_of(home: str) -> str:
     """Return the title of the page that a module's names are on."""
-    for title, (_, _, beginnings) in KINDS.items():
-        if home.startswith(beginnings):
-            return title
+    titles = {
+        beginning: title
+        for title, (_, _, beginnings) in KINDS.items()
+        for beginning in beginnings
+        if home.startswith(beginning)
+    }
+    if titles:
+        return titles[max(titles, key=len)]
     raise PluginError(f"reference: no page for {home}; add it to KINDS in {__file__}")
 
 

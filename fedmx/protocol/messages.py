@@ -136,3 +136,4 @@ CODEC = MessageCodec(
     max_bytes=dict.fromkeys(_SMALL, SMALL_BYTES),
     max_values=dict.fromkeys(_SMALL, SMALL_VALUES) | dict.fromkeys(_LARGE, MOST_VALUES),
 )
+"""The codec of these messages, for a `Listener` or a `Connector`."""

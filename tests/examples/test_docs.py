@@ -98,7 +98,7 @@ def test_the_python_of_the_pages_runs_from_top_to_bottom(
     write_files(pages if pages == CODE["README"] else SHARING, tmp_path)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     snippets = [
-        text.replace("rounds=50", "rounds=2")
+        text.replace('quickstart.yaml"', 'quickstart.yaml", ["rounds=2"]')
         for page in pages
         for name, text in blocks(page, "python")
         if name is None

@@ -198,6 +198,16 @@ def test_fedsgd_returns_the_same_model_by_either_reply() -> None:
     assert float(lines[-1].split()[-1]) < 1e-5
 
 
+def test_the_picture_of_the_thesis_trains_over_loopback(tmp_path: Path, start: Start) -> None:
+    done = start([sys.executable, str(EXAMPLES / "thesis.py")], tmp_path)
+    assert done.code() == 0, done.output
+    rounds = re.findall(r"^round (\d+): clients \((\d), (\d)\)", done.output, re.M)
+    assert [int(number) for number, *_ in rounds] == [*range(1, 9)]
+    assert {client for _, *cohort in rounds for client in cohort} == {"0", "1", "2"}
+    assert done.output.count("all 8 rounds were run") == 3
+    assert float(done.output.split()[-1].rstrip("%")) > 90
+
+
 # --- your own hook --------------------------------------------------------------------------
 
 

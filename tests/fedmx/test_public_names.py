@@ -29,6 +29,8 @@ WRITTEN_WITH = {
     "models": "build_model",
     "metrics": "Metric",
     "data": "Dataset Raw Files Partition",
+    "ends": "Server Client RemoteClients Listener Connector MessageCodec CODEC ServerTLS ClientTLS "
+    "Logic Compute Samples MXNetEngine NumpyEngine",
     "clocks": "Devices Fleet Availability Presence Uploads Channel Schedule",
 }
 
