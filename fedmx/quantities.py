@@ -285,6 +285,13 @@ QUANTITIES = (
     ),
     Quantity("lost", "", lambda round: len(round.report.of("lost")), "count", "clients/lost"),
     Quantity(
+        "local_steps",
+        "local steps of the clients whose updates were accepted",
+        lambda round: sum(one.steps for one in round.report.clients if one.status == "accepted"),
+        "count",
+        "clients/local_steps",
+    ),
+    Quantity(
         "in_flight",
         "only where [tasks outlive rounds](clock.md#rounds-that-do-not-wait): tasks at the end of "
         "the round; the staleness of each accepted update",

@@ -177,7 +177,7 @@ class Comparison:
         Args:
             measure: a metric by its key, ``loss`` or ``accuracy by client``; None: the first metric
                 that all runs have.
-            against: ``rounds``, ``bytes``, ``machine time`` or ``virtual time``.
+            against: ``rounds``, ``local steps``, ``bytes``, ``machine time`` or ``virtual time``.
             axes: axes of matplotlib to draw on; None: those of a new figure of pyplot.
 
         Returns:

@@ -152,6 +152,12 @@ AXES = (
     ),
     Axis("machine time", lambda p: p.time_s, clock_units("machine time"), duration),
     Axis("virtual time", lambda p: p.virtual_s, clock_units("virtual time"), duration),
+    Axis(
+        "local steps",
+        lambda p: p.local_steps or None,
+        (("local steps", 1), ("local steps, thousands", 1e3), ("local steps, millions", 1e6)),
+        lambda steps: f"{steps:,.0f} local steps",
+    ),
 )
 
 

@@ -77,6 +77,7 @@ class Point:
         loss: of the global model on the test split; None: not evaluated.
         train_loss: mean over the participants.
         sizes: by the keys of `SIZES`, since the run began.
+        local_steps: of the clients that counted, since the run began.
         elapsed_s: machine time since the run began, evaluation included.
         client_accuracy_mean: over clients, of the accuracy on a client's own test samples.
         client_accuracy_variance: over clients, of the same.
@@ -94,6 +95,7 @@ class Point:
     loss: float | None
     train_loss: float | None
     sizes: Mapping[str, float]
+    local_steps: float
     elapsed_s: float
     client_accuracy_mean: float | None = None
     client_accuracy_variance: float | None = None
@@ -137,12 +139,13 @@ def points_of(records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity])
     kept = dict.fromkeys(one.key for one in (*QUANTITIES, *metrics) if one.optional)
     rows = [{key: finite(value) for key, value in record.items()} for record in records]
     points: list[Point] = []
-    elapsed_s = clock_s = 0.0
+    local_steps = elapsed_s = clock_s = 0.0
     sizes = dict.fromkeys(SIZES, 0.0)
     # The duration of the run is unknown if some rounds have no clock.
     clocked = all(row.get("clock_s") is not None for row in rows)
     for record, row in zip(records, rows, strict=True):
         sizes = {key: size + (row.get(key) or 0.0) for key, size in sizes.items()}
+        local_steps += row.get("local_steps") or 0.0
         elapsed = row.get("elapsed_s")
         elapsed_s = elapsed_s + (row.get("seconds") or 0.0) if elapsed is None else elapsed
         clock_s = row.get("clock_elapsed_s") or clock_s + (row.get("clock_s") or 0.0)
@@ -153,6 +156,7 @@ def points_of(records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity])
                 loss=row.get("loss"),
                 train_loss=row.get("train_loss"),
                 sizes=sizes,
+                local_steps=local_steps,
                 elapsed_s=elapsed_s,
                 client_accuracy_mean=row.get("client_accuracy_mean"),
                 client_accuracy_variance=row.get("client_accuracy_variance"),

@@ -70,7 +70,8 @@ class Shown:
         Args:
             measure: a metric by its key or ``loss``, of the global model on the server's samples;
                 None: the first metric.
-            against: ``rounds``, ``bytes``, ``machine time``, or ``virtual time`` of devices.
+            against: ``rounds``, ``local steps``, ``bytes``, ``machine time``, or
+                ``virtual time`` of devices.
             axes: where to draw, so that several runs come into one figure; None: a new figure.
             label: of the line, in the legend; None: it has none.
 

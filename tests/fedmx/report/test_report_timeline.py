@@ -105,7 +105,9 @@ def test_a_clock_that_some_rounds_lack_gives_no_duration(tmp_path: Path) -> None
 
 
 def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
-    real = RunSummary.of(make(tmp_path, [record(n, 1.5, virtual=False) for n in (1, 2)]))
+    rounds = [record(n, 1.5, virtual=False, local_steps=20 * n) for n in (1, 2)]
+    real = RunSummary.of(make(tmp_path, rounds))
+    assert [point.local_steps for point in real.points] == [20, 60]
     virtual = RunSummary.of(make(tmp_path, [record(n, 100.0) for n in (1, 2)]))
     drawn: dict[str, set[str]] = {}
     for axis in AXES:
@@ -113,7 +115,10 @@ def test_real_and_virtual_time_are_never_on_one_axis(tmp_path: Path) -> None:
         figure = draw(groups, MEASURES[0], axis)
         drawn[axis.name] = set(re.findall(r"stroke: var\(--run-(\d)\)", figure))
     both = {"0", "1"}
-    assert drawn == {"rounds": both, "bytes": both, "machine time": {"0"}, "virtual time": {"1"}}
+    assert drawn == {
+        **{"rounds": both, "bytes": both},
+        **{"machine time": {"0"}, "virtual time": {"1"}, "local steps": {"0"}},
+    }
     assert not has_values([Group.alone(real, "real")], MEASURES[0], AXES[3])
 
 

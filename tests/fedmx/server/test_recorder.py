@@ -95,7 +95,7 @@ def test_a_rounds_record_has_all_that_happened_and_only_that() -> None:
         **dict.fromkeys(["accuracy", "loss", "train_loss"]),
         **dict.fromkeys(["client_accuracy_mean", "client_accuracy_variance"]),
         **{"participants": [4], "selected": 2, "updates": 1, "lost": 1, "rejected_connections": []},
-        **dict.fromkeys(["tasks", "rejected", "declined"], 0),
+        **dict.fromkeys(["tasks", "rejected", "declined", "local_steps"], 0),
         **dict.fromkeys(["up_bytes", "down_bytes", "control_bytes", "file_bytes"], 0),
         "seconds": 1.0,
         "elapsed_s": 1.0,
