@@ -13,7 +13,7 @@ from layers.compute.data.datasets.hugging_face import HuggingFace
 from layers.compute.data.targets import Targets
 from layers.compute.errors import DataError
 
-datasets = pytest.importorskip("datasets", reason="needs the package datasets: fedmx[huggingface]")
+datasets = pytest.importorskip("datasets", reason="needs the package datasets")
 
 ROWS = 20
 

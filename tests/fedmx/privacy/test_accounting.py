@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedmx.privacy.accounting import (
     pld_epsilon,
     rdp_epsilon,
 )
+from layers.extras import install
 from layers.logic.core.privacy import Budget, Mechanism
 from layers.logic.privacy.tree import TreeMechanism
 from tests.logic.vector_files import vectors
@@ -209,5 +211,5 @@ def test_without_dp_accounting_the_error_says_how_to_install_it(
 ) -> None:
     monkeypatch.setenv("FEDMX_CACHE", str(tmp_path))
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
-    with pytest.raises(FedmxError, match=r"fedmx\[privacy\]"):
+    with pytest.raises(FedmxError, match=re.escape(install("privacy"))):
         epsilon_of([(Mechanism(1.0, 0.5), 3)], 1e-5)

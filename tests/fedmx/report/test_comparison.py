@@ -45,6 +45,7 @@ from fedmx.report.svg import (
     new_figure,
     spread,
 )
+from layers.extras import install
 
 MEASURES = measures_of([Curve(metrics=OF_CLASSES)])
 
@@ -498,7 +499,7 @@ def test_python_has_frames_and_axes(six: list[RunFolder], monkeypatch: pytest.Mo
     with pytest.raises(FedmxError, match="accuracy against virtual time"):
         compared.plot("accuracy", "virtual time", Figure().add_subplot())
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(FedmxError, match=r"fedmx\[pandas\]"):
+    with pytest.raises(FedmxError, match=re.escape(install("pandas"))):
         compared.to_pandas()
     assert len(compared.table()) == 6, "rows do not need pandas"
 

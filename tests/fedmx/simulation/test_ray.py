@@ -16,6 +16,7 @@ import pytest
 from fedmx import Experiment, FedmxError, simulate
 from fedmx.history import replay
 from fedmx.simulation.executors.ray import Actor, RayBackend, _error_line
+from layers.extras import install
 from tests.fedmx import kinds
 from tests.fedmx.command_line import ROOT, fedmx
 from tests.fedmx.kinds import KINDS
@@ -260,4 +261,4 @@ def test_without_ray_one_line_names_the_extra(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError('no Ray here')")
     code = "import sys; sys.path.insert(0, '.'); import fedmx.cli as c; sys.exit(c.main())"
     result = fedmx("run", "plain.yaml", "--executor", "ray", cwd=tmp_path, code=code)
-    assert "fedmx[ray]" in result.error_text
+    assert install("ray") in result.error_text
