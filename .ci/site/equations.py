@@ -33,7 +33,7 @@ def _shown(found: re.Match[str]) -> str:
 
 def _mathml(equation: str, display: str) -> str:
     mathml = convert(equation, display=display).replace("\n", " ")
-    unread = re.search(r"&#x00026;|<mi>\\[a-zA-Z]+|<mtext>\\", mathml)
+    unread = re.search(r"&(#x00026;)?<|<mi>\\[a-zA-Z]+|<mtext>\\", mathml)
     if unread is not None:
         raise PluginError(f"an equation cannot be shown as MathML: {equation}")
     return mathml.replace(f"<mo>{_NORM}</mo>", f'<mo stretchy="false">{_NORM}</mo>')
