@@ -27,25 +27,6 @@ def without_blocks(page: str) -> str:
     return BLOCK.sub("", page)
 
 
-def test_the_chinese_readme_has_the_code_and_commands_of_the_english_one() -> None:
-    assert BLOCK.findall(CHINESE) == BLOCK.findall(ENGLISH)
-
-
-def test_the_chinese_readme_has_the_headings_of_the_english_one() -> None:
-    levels = [re.findall(r"^(#+) ", without_blocks(page), re.M) for page in (ENGLISH, CHINESE)]
-    assert levels[0] == levels[1]
-    assert len(levels[0]) > 5
-
-
-def test_the_chinese_readme_has_the_links_code_spans_and_rows_of_the_english_one() -> None:
-    for pattern in (r"\]\(([^)]+)\)", r"`[^`\n]+`", r"^\| (?:\[`[^`]+`\]|`[^`]+`)"):
-        found = [
-            sorted(re.findall(pattern, without_blocks(page), re.M)) for page in (ENGLISH, CHINESE)
-        ]
-        other = {"README.md": "README.zh-CN.md"}
-        assert found[0] == sorted(other.get(one, one) for one in found[1])
-
-
 def test_the_picture_is_there_light_and_dark_and_small() -> None:
     for page in (ENGLISH, CHINESE):
         pictures = re.findall(r'src(?:set)?="([^"]+)"', page)
@@ -65,11 +46,6 @@ def test_the_size_of_the_environment_is_that_of_the_installer() -> None:
     download = re.search(r"downloads about (\S+) MB", script)[1]
     assert f"downloads about {download} MB" in ENGLISH
     assert f"下载约 {download} MB" in CHINESE
-
-
-def test_each_links_to_the_other() -> None:
-    assert "[中文](README.zh-CN.md)" in ENGLISH
-    assert "[English](README.md)" in CHINESE
 
 
 def test_the_targets_and_paths_of_contributing_exist() -> None:

@@ -95,15 +95,15 @@ def without_code(markdown: str) -> str:
     return re.sub(r"^(```|~~~).*?^\1|`[^`\n]*`", "", markdown, flags=re.DOTALL | re.MULTILINE)
 
 
-def anchors(markdown: str) -> set[str]:
+def anchors(markdown: str) -> list[str]:
     """The names under which a page's headings can be linked, as GitHub derives them."""
     blocks_gone = re.sub(r"^(```|~~~).*?^\1", "", markdown, flags=re.DOTALL | re.MULTILINE)
-    names: set[str] = set()
+    names: list[str] = []
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", blocks_gone, re.MULTILINE):
         slug = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower())
         slug = slug.replace(" ", "-")
         count = sum(1 for name in names if re.fullmatch(rf"{re.escape(slug)}(-\d+)?", name))
-        names.add(f"{slug}-{count}" if count else slug)
+        names.append(f"{slug}-{count}" if count else slug)
     return names
 
 

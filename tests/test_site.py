@@ -66,7 +66,13 @@ def test_the_front_page_has_a_first_screen_and_leads_to_the_groups_of_the_index(
         assert f'href="{target}"' in first
     groups = re.findall(r"^## (.+)$", (ROOT / "docs" / "index.md").read_text(), re.M)
     tabs = re.findall(r'class="md-tabs__link">\s*(.+?)\s*</a>', page)
-    assert tabs == ["Home", *groups, "中文"]
+    assert tabs == ["Home", *groups]
+
+
+def test_a_page_names_its_language(site: Path) -> None:
+    chinese = {name for name, text in pages(site).items() if '<html lang="zh-CN"' in text}
+    translated = {f"zh/{page.relative_to(site / 'zh')}" for page in (site / "zh").rglob("*.html")}
+    assert chinese == translated | {"README.zh-CN.html"}
 
 
 def test_every_public_name_has_its_entry_in_the_reference(site: Path) -> None:
@@ -132,9 +138,10 @@ def test_the_search_finds_pages_and_no_sources(site: Path) -> None:
 
 
 def test_equations_are_set_as_equations(site: Path) -> None:
-    for page in sorted((ROOT / "docs/algorithms").glob("*.md")):
+    docs = ROOT / "docs"
+    for page in sorted(docs.rglob("algorithms/*.md")):
         written = len(re.findall(r"^\$\$\n", page.read_text(), re.M)) // 2
-        text = (site / "algorithms" / page.with_suffix(".html").name).read_text()
+        text = (site / page.relative_to(docs).with_suffix(".html")).read_text()
         block = len(re.findall(r'<div class="equation"><math [^>]*display="block"', text))
         assert block == written, page.name
         assert "$" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL), page.name

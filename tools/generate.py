@@ -41,7 +41,6 @@ GENERATED: Mapping[Path, Callable[[str], str]] = {
     ROOT / "fedmx" / "parts.pyi": lambda _: catalogue.stub_of_components(),
     ROOT / "fedmx" / "experiment" / "arguments.pyi": lambda _: argument_types.stub(),
     ROOT / "README.md": documents.with_documents,
-    ROOT / "README.zh-CN.md": documents.with_documents,
     ROOT / "docs" / "experiment-file.md": keys_page.with_lists,
     ROOT / "docs" / "run-folder.md": quantities_page.with_tables,
     ROOT / "docs" / "metrics.md": quantities_page.with_metrics,

@@ -93,8 +93,13 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Return the page with a name for the dialog of the search, which the theme does not give."""
-    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+    """Return the page with its language and a name for the dialog of the search.
+
+    The theme gives neither.
+    """
+    output = output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+    chinese = page.file.src_uri.startswith(("zh/", "README.zh-CN"))
+    return output.replace('<html lang="en"', '<html lang="zh-CN"', 1) if chinese else output
 
 
 def _entries(section: str) -> list[dict[str, Any]]:
