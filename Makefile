@@ -30,7 +30,9 @@ check: venv ## only the tests, on all cores; ARGS="-k shards" selects some
 	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(VENV_PYTHON) -m pytest -q $(SPREAD) $(ARGS)
 
 docs: venv ## build the documentation as a site, build/docs/index.html; broken links and names are errors
-	@env NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -W ignore -m mkdocs build --quiet --strict --config-file .ci/site/mkdocs.yml
+	@mkdir -p build # with --quiet, mkdocs does not count warnings as errors
+	@env NO_MKDOCS_2_WARNING=1 $(VENV_PYTHON) -W ignore -m mkdocs build --strict --config-file .ci/site/mkdocs.yml \
+		> build/docs.log 2>&1 || { cat build/docs.log; exit 1; }
 	@echo "build/docs/index.html"
 
 generate: venv ## write the generated files anew: the catalogue, types of arguments, tables of the pages
