@@ -239,7 +239,7 @@ def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("up_bytes", "said"),
-    [(4000, "as large (float32"), (4100, "as large"), (8000, "2 x larger (float32")],
+    [(4000, "as large as float32 ("), (4100, "as large"), (8000, "2 x larger than float32 (")],
 )
 def test_an_uncompressed_direction_is_marked(tmp_path: Path, up_bytes: int, said: str) -> None:
     run = make(tmp_path, [record(1, up_bytes=up_bytes, updates=1, tasks=1)])
