@@ -75,12 +75,13 @@ class LabelCounts(NamedTuple):
             ValueError: it is not such a file.
         """
         try:
-            found = cls(**json.loads(content))
-            counts = np.array(found.counts, dtype=np.int64)
-            if counts.ndim != 2 or len(counts) != len(found.clients) or counts.min(initial=0) < 0:
-                raise ValueError("its table has another shape")
-            return found._replace(
-                total=int(found.total), clients=list(map(int, found.clients)), counts=counts
-            )
+            total, clients, table = cls(**json.loads(content))
+            ids, counts = np.array(clients, dtype=np.int64), np.array(table, dtype=np.int64)
+            counted = counts.ndim == 2 and counts.size and counts.shape[0] <= MOST_CLIENTS
+            if not counted or ids.shape != counts.shape[:1] or counts.min() < 0:
+                raise ValueError("its table has another shape, or a negative number")
+            if not 0 <= ids[0] <= ids[-1] < total:
+                raise ValueError(f"there are {total} clients, and it has others")
+            return cls(total, ids.tolist(), counts)
         except (TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None

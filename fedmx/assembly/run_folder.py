@@ -40,7 +40,7 @@ def new_run_folder(
     """
     experiment, engine = assembly.experiment, assembly.engine
     files = assembly.kept()
-    # A server has none of its clients' samples; a data set that is not loaded is not read for it.
+    # A server has none of its clients' samples; data that come client by client are not read.
     if mode == "simulation" and isinstance(assembly.data.dataset, Dataset):
         labels = LabelCounts.of(assembly)
         files |= {} if labels is None else {LABELS: labels.to_bytes()}

@@ -238,7 +238,7 @@ _MARKED = 8  # the approximate number of markers on a longer line
 _LOG_FROM_RATIO = 50
 FEW_SEEDS = 5  # are drawn as single lines; a band of so few would look like more than it is
 _MOST_SPOTS = 60  # of a line
-FAINT = 1  # the index of the faint line as a curve; it has only a single run beside it
+FAINT = 1  # the index of the faint line as a curve; a figure with it has a single run
 # An axis has a least span, because the noise of a flat line would look like a result.
 _CHANCE_REACH = 0.35  # how far below the lines chance is still drawn, a share of their span
 _END = 0.98  # of the longest line, a share of the axes' width

@@ -91,7 +91,7 @@ def partition_section(run: RunSummary) -> Html | None:
 
 
 def _draw(drawn: Figure, counts: Counts, clients: Sequence[int], look: Look) -> None:
-    """Draw the samples of each client above their shares by label.
+    """Draw the number of each client's samples, and below it their number by label.
 
     Args:
         drawn: an empty figure.

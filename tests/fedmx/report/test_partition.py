@@ -90,7 +90,18 @@ def test_the_figure_of_most_clients_takes_few_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"", b"[]", b"{}", b'{"total": 1, "clients": [0], "counts": [["<b>"]]}']
-    + [json.dumps({"total": 1, "clients": [0], "counts": one}).encode() for one in ([], [[-1]])],
+    + [
+        json.dumps({"total": 1, "clients": clients, "counts": counts}).encode()
+        for clients, counts in [
+            ([0], []),
+            ([0], [[]]),
+            ([0], [[-1]]),
+            ([0], [[10**30]]),
+            ([1], [[1]]),
+            ([0], [[1]] * 101),
+            ([0] * 101, [[1]] * 101),
+        ]
+    ],
 )
 def test_a_file_that_is_not_of_a_simulation_is_named(tmp_path: Path, content: bytes) -> None:
     section = str(partition_section(recorded(tmp_path, content)))
