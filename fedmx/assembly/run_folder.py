@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedmx.assembly.assembly import Assembly
+from fedmx.assembly.label_counts import LabelCounts
 from fedmx.components.user_code import own_code
 from fedmx.run import RunFolder, gather_facts
+from fedmx.run.folder import LABELS
+from layers.compute.data.datasets import Dataset
 
 
 def new_run_folder(
@@ -36,6 +39,11 @@ def new_run_folder(
         RunError: it cannot be made.
     """
     experiment, engine = assembly.experiment, assembly.engine
+    files = assembly.kept()
+    # A server has none of its clients' samples; data that come client by client are not read.
+    if mode == "simulation" and isinstance(assembly.data.dataset, Dataset):
+        labels = LabelCounts.of(assembly)
+        files |= {} if labels is None else {LABELS: labels.to_bytes()}
     return RunFolder.create(
         parent or experiment.run.folder,
         name or experiment.name,
@@ -51,6 +59,6 @@ def new_run_folder(
             **assembly.facts(),
             **facts,
         ),
-        assembly.kept(),
+        files,
         fill,
     )

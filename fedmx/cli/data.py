@@ -71,8 +71,9 @@ def show(
 
     from fedmx.assembly.assembly import Assembly
     from fedmx.assembly.doubts import of_data
+    from fedmx.assembly.label_counts import count
     from fedmx.cli.datasets import files_with_progress
-    from fedmx.report.partition import count, table
+    from fedmx.report.partition import table
 
     with files_with_progress() as files:
         assembly = Assembly(experiment, files)

@@ -44,8 +44,6 @@ LEAST_S = 1.0  # between two writings
 MOST_S = 10.0  # as a sign of life
 MOST_REQUESTS = 32  # at a time
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
@@ -205,6 +203,12 @@ def application(folder: Path, token: bytes | None) -> Starlette:
     from starlette.routing import Route
 
     from fedmx.federation.page import page_of
+    from fedmx.report.html import policy, script
+
+    def only(policy: str) -> dict[str, str]:
+        """Return the header that also keeps a page out of frames and forms."""
+        more = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        return {"Content-Security-Policy": f"{policy}; {more}"}
 
     async def overview(request: Request) -> Response:
         try:
@@ -216,7 +220,9 @@ def application(folder: Path, token: bytes | None) -> Starlette:
 
     async def report(request: Request) -> Response:
         path = _report_of(folder, request.path_params["job"])
-        return PlainTextResponse("no report\n", 404) if path is None else FileResponse(path)
+        if path is None:
+            return PlainTextResponse("no report\n", 404)
+        return FileResponse(path, headers=only(policy(script())))
 
     async def guard(request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
         response: Response
@@ -228,7 +234,8 @@ def application(folder: Path, token: bytes | None) -> Starlette:
             response.headers["WWW-Authenticate"] = 'Basic realm="fedmx", charset="UTF-8"'
         else:
             response = await answer(request)
-        response.headers.update(HEADERS)
+        for name, value in (HEADERS | only(policy())).items():
+            response.headers.setdefault(name, value)
         return response
 
     routes = [Route("/", overview), Route("/jobs/{job}/report.html", report)]

@@ -41,6 +41,7 @@ RUN_FILES = (
     "journal.jsonl",
     "model.safetensors",
     "start.safetensors",
+    "labels.json",
     "words.json",
 )
 """The files of a run folder that a pack can hold."""

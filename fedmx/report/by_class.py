@@ -29,15 +29,16 @@ def classes_section(run: RunSummary, label: str | None) -> Html | None:
     accuracies, matrix = _last(records, ACCURACIES), _last(records, MATRIX)
     if accuracies is None and matrix is None:
         return None
-    parts: list[Child] = [element("h2", "Classes" if label is None else f"Classes of {label}")]
+    title = "Classes" if label is None else f"Classes of {label}"
+    figures: list[Child] = []
     counts = None
     if matrix is not None:
         counts = np.array(matrix[1], dtype=np.int64)
         caption = f"Samples by class and prediction, after round {matrix[0]}"
-        parts.append(element("div", captioned(caption, _heat_map(counts)), class_="figures"))
+        figures.append(captioned(caption, _heat_map(counts)))
     if accuracies is not None:
-        parts.append(_by_class(*accuracies, counts))
-    return element("section", *parts)
+        figures.append(_by_class(*accuracies, counts))
+    return element("section", element("h2", title), element("div", *figures, class_="figures"))
 
 
 def _last(records: Sequence[Mapping[str, Any]], key: str) -> tuple[int, list[Any]] | None:

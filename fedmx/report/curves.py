@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fedmx.components.text import unknown
 from fedmx.errors import FedmxError
 from fedmx.quantities import Quantity
-from fedmx.report.formats import MIB, duration, mebibytes, number
+from fedmx.report.formats import MIB, duration, finite, mebibytes, number
 from fedmx.report.groups import Group
 from fedmx.report.html import Html
 from fedmx.report.summary import Curve, Point, RunSummary, deviation, points_of
@@ -22,6 +22,7 @@ from fedmx.report.svg import (
     Spot,
     Unit,
     clock_units,
+    curve_id,
     fitting_unit,
     html_of,
     label_lines,
@@ -237,7 +238,10 @@ _MARKED = 8  # the approximate number of markers on a longer line
 _LOG_FROM_RATIO = 50
 FEW_SEEDS = 5  # are drawn as single lines; a band of so few would look like more than it is
 _MOST_SPOTS = 60  # of a line
+FAINT = 1  # the index of the faint line as a curve; a figure with it has a single run
 # An axis has a least span, because the noise of a flat line would look like a result.
+_CHANCE_REACH = 0.35  # how far below the lines chance is still drawn, a share of their span
+_END = 0.98  # of the longest line, a share of the axes' width
 _LEAST_POINTS = 10  # percentage points
 _LEAST_SHARE = 0.2  # of the largest value
 
@@ -308,23 +312,48 @@ def plot(
         heights += [y for line in lines for _, y in line]
         faint += [y for _, y in thin]
         if lines:
-            ends.append(LineEnd(*lines[0][-1], group.name, look.lines[index % COLOURS]))
+            ends.append(LineEnd(*lines[0][-1], group.name, index))
     if target is not None:
         axes.axhline(target, color=look.ink, linewidth=0.8, linestyle=(0, (4, 3)))
+    if measure.key == ACCURACY and heights:
+        _draw_chance(axes, runs, look, points)
     at = next((axis.value(p) for p in runs[-1].points if p.round == mark), None)
     if at is not None:
         axes.axvline(at / scale, color=look.ink, linewidth=0.8, linestyle=":")
     style_curve(axes, unit, measure, heights, faint, look)
-    if len(groups) > 1 and not label_lines(axes, ends, look.ink, points):
-        axes.legend([end.name for end in ends], fontsize=points, labelcolor=look.ink)
+    # A common scale of all measures; the longest line ends at the edge, where its name is.
+    axes.set_xlim(0, (largest or 1.0) / scale / _END)
+    if len(groups) > 1:
+        label_lines(axes, ends, look, points)
     return spots
+
+
+def _draw_chance(axes: Axes, runs: Sequence[RunSummary], look: Look, points: float) -> None:
+    """Draw the accuracy of guessing, if all runs have the same and the axis nearly reaches it."""
+    shares = {finite(run.folder.facts.get("chance")) for run in runs}
+    chance = _percent(shares.pop()) if len(shares) == 1 else None
+    low, high = axes.get_ylim()
+    if chance is None or chance < low - _CHANCE_REACH * (high - low):
+        return
+    axes.axhline(chance, color=look.quiet, linewidth=0.8, linestyle=":")
+    axes.annotate(
+        f"chance, {chance:.3g} %",
+        xy=(1.0, chance),
+        xycoords=("axes fraction", "data"),
+        xytext=(-2, 2),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        color=look.quiet,
+        fontsize=points,
+    )
 
 
 def _lines(
     axes: Axes, group: Group, index: int, measure: Measure, axis: Axis, scale: float, look: Look
 ) -> tuple[list[Line], Line, list[Spot]]:
     """Draw the lines of one group; return their points, those of the faint line, and texts."""
-    colour, dash = look.lines[index % COLOURS], line_style(index)
+    colour, dash, gid = look.lines[index % COLOURS], line_style(index), curve_id(index)
     band = band_of(group.runs, lambda p: _scaled(axis.value(p), scale), measure.value)
     lines = [line for line in (band.mean, *band.tails) if line]
     if band.mean:
@@ -339,15 +368,18 @@ def _lines(
             markersize=3.0,
             markevery=1 if few else (index % every, every),
             solid_joinstyle="round",
+            gid=gid,
         )
-    spots = _spots(band, measure, axis, scale)
+    spots = _spots(band, measure, axis, scale, index)
     few = 1 < len(group.runs) <= FEW_SEEDS
     for thin in band.singles if few else band.tails:
-        axes.plot(*_columns(thin), color=colour, linestyle=dash, linewidth=0.7, alpha=0.6)
+        axes.plot(*_columns(thin), color=colour, linestyle=dash, linewidth=0.7, alpha=0.6, gid=gid)
     xs = [x for x, _ in band.mean]
     if len(group.runs) > 1:
         if not few:
-            axes.fill_between(xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
+            axes.fill_between(
+                xs, band.low, band.high, color=colour, alpha=0.15, linewidth=0, gid=gid
+            )
         return [*lines, *band.singles], [], spots
     run = group.runs[0]
     faint: Line = []
@@ -355,17 +387,19 @@ def _lines(
         trained = band_of([run], lambda p: _scaled(axis.value(p), scale), measure.faint)
         faint = trained.mean
         if faint:
-            axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5)
-            spots += _spots(trained, measure, axis, scale, "training ")
+            axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5, gid=curve_id(FAINT))
+            spots += _spots(trained, measure, axis, scale, FAINT, "training ")
     if measure.band is not None and xs:
         reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.points}
         low = [max(y - reach[x], 0.0) for x, y in band.mean]
         high = [min(y + reach[x], 100.0) for x, y in band.mean]
-        axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0, gid=gid)
     return lines, faint, spots
 
 
-def _spots(band: Band, measure: Measure, axis: Axis, scale: float, prefix: str = "") -> list[Spot]:
+def _spots(
+    band: Band, measure: Measure, axis: Axis, scale: float, curve: int, prefix: str = ""
+) -> list[Spot]:
     """Return points of a line with their round, place and value as text."""
     found = []
     every = max(1, -(-len(band.mean) // _MOST_SPOTS))
@@ -379,7 +413,7 @@ def _spots(band: Band, measure: Measure, axis: Axis, scale: float, prefix: str =
         low, high = measure.text(band.low[place]), measure.text(band.high[place])
         if low != high:
             text += f" (mean of {low} to {high})"
-        found.append(Spot(x, y, f"{at}\n{text}"))
+        found.append(Spot(x, y, f"{at}\n{text}", curve))
     return found
 
 

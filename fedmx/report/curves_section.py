@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fedmx.report.curves import AXES, FEW_SEEDS, Targets, draw, has_values, measures_of
+from fedmx.report.curves import AXES, FAINT, FEW_SEEDS, Targets, draw, has_values, measures_of
 from fedmx.report.fork import Branches
 from fedmx.report.formats import target_percent, target_text
 from fedmx.report.groups import Group
@@ -36,7 +36,10 @@ def curves_section(groups: Sequence[Group], targets: Targets, fork: Branches | N
     if not drawn:
         text = "Fewer than two rounds have been evaluated, so there is no line to draw."
         return element("section", element("h2", "Curves"), element("p", text, class_="quiet"))
-    keys = [element("li", one) for one in _keys(groups, targets, mark)]
+    keys = [
+        element("li", one, data_key=None if curve is None else str(curve))
+        for curve, one in _keys(groups, targets, mark)
+    ]
     legend = element("ul", *keys, class_="legend")
     return element("section", element("h2", "Curves"), legend, _switched(drawn))
 
@@ -58,18 +61,21 @@ def _switched(drawn: Mapping[str, Sequence[Html]]) -> Html:
     return element("div", *(switch if len(drawn) > 1 else ()), *shown, class_="switched")
 
 
-def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[Child]:
+def _keys(
+    groups: Sequence[Group], targets: Targets, mark: int | None
+) -> list[tuple[int | None, Child]]:
+    """Return the texts of the legend, each with the curve that it names; None: with no curve."""
     runs = [run for group in groups for run in group.runs]
-    keys: list[Child] = []
+    keys: list[tuple[int | None, Child]] = []
     if len(groups) > 1:
-        keys += [join(sample(index), group.title) for index, group in enumerate(groups)]
+        keys += [(index, join(sample(index), one.title)) for index, one in enumerate(groups)]
     else:
-        keys.append(join(sample(0), "test data"))
+        keys.append((0, join(sample(0), "test data")))
     several = any(len(group.runs) > 1 for group in groups)
     trained = any(point.train_loss is not None for run in runs for point in run.points)
     if len(runs) == 1 and trained:
         faint = element("span", class_="swatch faint", style="border-color: var(--run-0)")
-        keys.append(join(faint, "training loss, mean over participants"))
+        keys.append((FAINT, join(faint, "training loss, mean over participants")))
     if several:
         words = "line: the mean over the seeds"
         sizes = {len(group.runs) for group in groups if len(group.runs) > 1}
@@ -77,17 +83,17 @@ def _keys(groups: Sequence[Group], targets: Targets, mark: int | None) -> list[C
             words += "; shaded: from the smallest to the largest"
         if min(sizes) <= FEW_SEEDS:
             words += "; thin: single seeds"
-        keys.append(words)
+        keys.append((None, words))
         if max(sizes) > FEW_SEEDS and len({run.rounds for run in runs if run.points}) > 1:
-            keys.append("thin after its end: a single seed")
+            keys.append((None, "thin after its end: a single seed"))
     elif any(run.final_by_client for run in runs):
-        keys.append("shaded: one standard deviation over the clients")
+        keys.append((None, "shaded: one standard deviation over the clients"))
     target, client_target = targets
     drawn = {} if target is None else {target_text(runs[0].metric, target): None}
     if client_target is not None:
         drawn[target_percent(client_target)] = None
     if drawn:
-        keys.append(f"dashed: target, {' and '.join(drawn)}")
+        keys.append((None, f"dashed: target, {' and '.join(drawn)}"))
     if mark is not None:
-        keys.append(f"dotted: round {mark}, where the fork diverges")
+        keys.append((None, f"dotted: round {mark}, where the fork diverges"))
     return keys

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -35,16 +38,46 @@ def element(name: str, /, *children: Child, **attributes: str | None) -> Html:
     return Html(f"<{name}{written}>{join(*children)}</{name}>")
 
 
-def document(title: str, body: str, reloaded_s: int | None = None) -> str:
-    """Return a whole page; it reloads itself every `reloaded_s`, unless that is None."""
-    here = files("fedmx.report")
+@cache
+def script() -> str:
+    """Return the script of pages with figures."""
+    return _file("page.js")
+
+
+def policy(script: str = "") -> str:
+    """Return the content security policy of a page: it loads nothing, and runs this script alone.
+
+    Images are in the page itself.
+    """
+    parts = ["default-src 'none'", "img-src data:", "style-src 'unsafe-inline'"]
+    if script:
+        sha256 = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        parts.append(f"script-src 'sha256-{sha256}'")
+    return "; ".join(parts)
+
+
+def document(title: str, body: str, reloaded_s: int | None = None, script: str = "") -> str:
+    """Return a whole page.
+
+    Args:
+        title: its title.
+        body: its elements.
+        reloaded_s: after how many seconds it reloads itself; None: never.
+        script: runs in it; see `policy`.
+    """
     refresh = f'<meta http-equiv="refresh" content="{reloaded_s}">\n' if reloaded_s else ""
-    return Template((here / "page.html").read_text(encoding="utf-8")).substitute(
+    return Template(_file("page.html")).substitute(
+        policy=policy(script),
         refresh=refresh,
         title=join(f"fedmx: {title}"),
-        style=(here / "style.css").read_text(encoding="utf-8"),
+        style=_file("style.css"),
         body=body,
+        script=f"<script>{script}</script>\n" if script else "",
     )
+
+
+def _file(name: str) -> str:
+    return (files("fedmx.report") / name).read_text(encoding="utf-8")
 
 
 def card(label: str, value: str, more: str | None = None) -> Html:
@@ -80,7 +113,7 @@ def table(head: list[Child] | None, rows: list[list[Child]], **attributes: str |
         for row in rows
     ]
     inner = element("table", top, element("tbody", *body), **attributes)
-    return element("div", inner, class_="scroll")
+    return element("div", inner, class_="scroll", tabindex="0")
 
 
 def turned(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedmx.components.engines import ENGINES
 from fedmx.output_file import check_output
 from fedmx.report.by_class import classes_section
 from fedmx.report.comparison import Comparison
@@ -15,7 +16,7 @@ from fedmx.report.differences import differences_section
 from fedmx.report.fork import Branches, fork_section
 from fedmx.report.formats import finite, percent
 from fedmx.report.groups import Group
-from fedmx.report.html import Child, Html, document, element, table, turned
+from fedmx.report.html import Child, Html, document, element, script, table, turned
 from fedmx.report.over_clients import over_clients_section
 from fedmx.report.participation import participation_section
 from fedmx.report.results import cards, side_by_side, verdict, verdicts
@@ -72,6 +73,9 @@ def write_page(compared: Comparison, path: str | Path, round: int | None = None)
 
 
 def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
+    # Not at the top: a command without figures does not need matplotlib.
+    from fedmx.report.partition_figure import partition_section
+
     runs, labels, groups = compared.runs, compared.names, compared.groups
     targets = (compared.target, compared.client_target)
     single = len(runs) == 1
@@ -90,6 +94,7 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
         ),
         curves_section(groups, targets, branches[0] if single else None),
         *(_details(runs, headings, round) if detailed or round is not None else ()),
+        partition_section(runs[0]) if single else None,
         *(
             participation_section(run.participation, run.settings.get("clients"), heading)
             for run, heading in (zip(runs, headings, strict=True) if detailed else ())
@@ -102,7 +107,7 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
         ),
     ]
     body = "\n".join(section for section in sections if section)
-    return document(title, body, RELOADED_S if live else None)
+    return document(title, body, RELOADED_S if live else None, script())
 
 
 def _details(
@@ -188,8 +193,23 @@ def facts_section(runs: Sequence[RunSummary], labels: Sequence[str]) -> Html:
         parts.append(turned("differs", labels, differing, "settings facts"))
     same: list[list[Child]] = [[path, texts[0]] for path, texts in rows if len(set(texts)) == 1]
     if same:
-        parts.append(table(None, same, class_="settings"))
+        copy = element("button", "copy", type="button", class_="copy", hidden="")
+        parts.append(
+            element(
+                "details",
+                element("summary", _versions(dict(rows))),
+                copy,
+                table(None, same, class_="settings"),
+            )
+        )
     return element("section", *parts)
+
+
+def _versions(rows: Mapping[str, Sequence[str]]) -> str:
+    """Return the versions that all runs share, and how many facts there are."""
+    names = ("fedmx", *ENGINES, "python", "cpu")
+    shared = [f"{name} {rows[name][0]}" for name in names if len(set(rows.get(name, ()))) == 1]
+    return ", ".join([*shared, f"{len(rows)} facts"])
 
 
 def _fact_texts(facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from layers.compute.data.targets import Targets
-
-Counts = npt.NDArray[np.int64]
-"""Samples by client and class: int64 (clients, classes)."""
+from fedmx.assembly.label_counts import Counts
 
 _MAX_CLIENTS = 20
 _SHOWN_CLIENTS = 15
 _MAX_CLASSES = 12
 _SHOWN_CLASSES = 5
-
-
-def count(labels: Sequence[npt.NDArray[Any]], targets: Targets) -> Counts:
-    """Return the number of samples by client and class.
-
-    Args:
-        labels: the targets of each client's samples.
-        targets: what they are; a sample with several labels counts for each of them, and other
-            targets than labels are one column.
-    """
-    if targets.kind == "classes":
-        rows = [np.bincount(one, minlength=targets.size) for one in labels]
-    elif targets.kind == "multi-label":
-        rows = [one.sum(axis=0) for one in labels]
-    else:
-        rows = [np.array([len(one)]) for one in labels]
-    return np.array(rows, dtype=np.int64).reshape(len(labels), -1)
 
 
 def summary(counts: Counts) -> str:

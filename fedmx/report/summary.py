@@ -436,7 +436,9 @@ class Compression:
         return f"{compared(self.ratio)} (float32: {mebibytes(self.float32_bytes / self.rounds)})"
 
     def __str__(self) -> str:
-        return f"{self.per_round} a round, {self.against_float32}"
+        size, than = compared(self.ratio), "as" if abs(self.ratio - 1) < TOLERANCE else "than"
+        in_float32 = mebibytes(self.float32_bytes / self.rounds)
+        return f"{self.per_round} a round, {size} {than} float32 ({in_float32})"
 
 
 def compared(ratio: float) -> str:

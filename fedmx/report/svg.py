@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 import re
 import textwrap
 import warnings
@@ -28,10 +29,11 @@ _MARKERS = "os^DvPX*"
 
 
 class Look(NamedTuple):
-    """The colours of a figure: its texts and axes, its grid, and its lines in turn."""
+    """The colours of a figure: texts and axes, the grid, what is less important, lines in turn."""
 
     ink: str
     grid: str
+    quiet: str
     lines: tuple[str, ...]
 
 
@@ -40,6 +42,7 @@ class Look(NamedTuple):
 PAPER = Look(
     "#20242a",
     "#dfe2e7",
+    "#5c6470",
     ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5c6068", "#7a2e00"),
 )
 
@@ -63,11 +66,11 @@ def marker(index: int) -> str:
 # Placeholders for the page's variables: one figure serves light, dark and print.
 INK, GRID, PANEL, QUIET = "#010203", "#010204", "#010205", "#010206"
 RUN = [f"#0102{240 + index:02x}" for index in range(COLOURS)]
-PAGE = Look(INK, GRID, tuple(RUN))
+PAGE = Look(INK, GRID, QUIET, tuple(RUN))
 STEPS = (1, 2, 2.5, 5, 10)  # of the ticks on an axis
 _VARIABLES = {INK: "ink", GRID: "grid", PANEL: "panel", QUIET: "quiet"}
 _VARIABLES |= {colour: f"run-{index}" for index, colour in enumerate(RUN)}
-_ON_PAPER = {"ink": PAPER.ink, "grid": PAPER.grid, "panel": "#ffffff", "quiet": "#5c6470"}
+_ON_PAPER = {"ink": PAPER.ink, "grid": PAPER.grid, "panel": "#ffffff", "quiet": PAPER.quiet}
 _ON_PAPER |= {f"run-{index}": colour for index, colour in enumerate(PAPER.lines)}
 _POINTS_PER_INCH = 72
 _FONTS = "system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
@@ -119,11 +122,17 @@ def clock_units(name: str) -> tuple[Unit, ...]:
 
 
 class Spot(NamedTuple):
-    """A point in the data's coordinates, and the text that it shows to a pointer."""
+    """A point in the data's coordinates, the text that it shows to a pointer, and its curve."""
 
     x: float
     y: float
     text: str
+    curve: int | None = None
+
+
+def curve_id(index: int) -> str:
+    """Return the group id of all that belongs to a curve; `html_of` makes it ``data-curve``."""
+    return f"curve-{index}"
 
 
 def html_of(
@@ -148,6 +157,7 @@ def html_of(
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
     svg = svg.replace("<svg", f'<svg role="img" aria-label="{title}"', 1)
+    svg = re.sub(rf'id="{curve_id(0)[:-1]}(\d+)"', r'data-curve="\1"', svg)
     svg = re.sub(r"font: ([0-9.]+px)[^;\"]*", r"font-size: \1; font-family: inherit", svg)
     # Digits below a hundredth of a point are invisible, and make up half of the file.
     svg = re.sub(r'\bd="[^"]*"', lambda d: re.sub(r"(\.\d\d)\d+", r"\1", d[0]), svg)
@@ -172,9 +182,19 @@ def _titled(figure: Figure, axes: Axes, spots: Sequence[Spot]) -> Html:
                 cx=f"{across * width:.1f}",
                 cy=f"{(1 - up) * height:.1f}",
                 r="5",
+                data_curve=None if spot.curve is None else str(spot.curve),
             )
         )
-    return element("g", *circles, class_="spots", fill="none", pointer_events="all")
+    inside = axes.get_position()
+    box = (inside.x0 * width, (1 - inside.y1) * height, inside.x1 * width, (1 - inside.y0) * height)
+    return element(
+        "g",
+        *circles,
+        class_="spots",
+        fill="none",
+        pointer_events="all",
+        data_box=" ".join(f"{edge:.1f}" for edge in box),
+    )
 
 
 def captioned(caption: str, svg: Html, name: str | None = None, *, wide: bool = False) -> Html:
@@ -226,66 +246,110 @@ def sample(index: int) -> Html:
 
 _NAME_CHARACTERS = 18  # in one line of a name
 _LINE_POINTS = 1.15  # the height of a line of text, in font sizes
-_NEAR = 0.9  # a share of the axes' width
+_AT_THE_EDGE = 0.97  # a share of the axes' width
+_LEADER_POINTS = (6.0, 8.5)  # across, and the most up or down: 15 px on a page
 _AXES_SHARE = 0.75  # of a figure's height
 
 
 class LineEnd(NamedTuple):
-    """The end of a line in the data's coordinates, and the line's name."""
+    """The end of a line in the data's coordinates, the line's name, and its index."""
 
     x: float
     y: float
     name: str
-    colour: str
+    curve: int
 
 
-def label_lines(axes: Axes, ends: Sequence[LineEnd], ink: str, points: float = 8) -> bool:
-    """Write the name of each line beside its end; return False if there is no room for all.
+def label_lines(axes: Axes, ends: Sequence[LineEnd], look: Look, points: float = 8) -> None:
+    """Write the name of each line at its end, right of the axes, or all names in a legend there.
 
+    It is a legend if a line ends before the right edge, or if its name would be far from its end.
     Call it after the limits and scales of the axes are set.
 
     Args:
         axes: the axes with the lines.
         ends: the ends of the lines.
-        ink: the colour of the names.
+        look: the colours.
         points: the font size.
     """
     texts = ["\n".join(textwrap.wrap(_printable(end.name), _NAME_CHARACTERS)) for end in ends]
     figure = axes.get_figure(root=True)
     assert figure is not None
-    unit = _LINE_POINTS * points / (72 * figure.get_figheight() * _AXES_SHARE)
-    heights = [unit * (text.count("\n") + 1) for text in texts]
-    if not ends or sum(heights) > 1:
-        return False
+    height = _POINTS_PER_INCH * figure.get_figheight() * _AXES_SHARE
+    heights = [_LINE_POINTS * points * (text.count("\n") + 1) / height for text in texts]
     to_axes = axes.transScale + axes.transLimits
     tips = [to_axes.transform((end.x, end.y)) for end in ends]
-    places = spread([float(tip[1]) for tip in tips], heights)
-    for end, tip, text, place in zip(ends, tips, texts, places, strict=True):
-        axes.annotate(
+    ups = [float(tip[1]) for tip in tips]
+    places = spread(ups, heights) if sum(heights) <= 1 else [math.inf] * len(ends)
+    moves = [height * (place - up) for up, place in zip(ups, places, strict=True)]
+    across, most = _LEADER_POINTS
+    if any(tip[0] < _AT_THE_EDGE for tip in tips) or max(map(abs, moves), default=0) > most:
+        _add_legend(axes, ends, texts, look, points, columns=math.ceil(sum(heights)))
+        return
+    for end, up, text, move in zip(ends, ups, texts, moves, strict=True):
+        name = axes.annotate(
             text,
-            xy=(float(tip[0]), float(tip[1])),
+            xy=(1.0, up),
             xycoords="axes fraction",
-            xytext=(1.03, place),
-            textcoords="axes fraction",
+            xytext=(across, move),
+            textcoords="offset points",
             va="center",
             ha="left",
-            color=ink,
+            color=look.ink,
             fontsize=points,
             linespacing=1.0,
             annotation_clip=False,
             parse_math=False,
             arrowprops={
                 "arrowstyle": "-",
-                "color": end.colour,
+                "color": look.quiet,
                 "linewidth": 0.8,
-                # A solid connection from afar would look like a part of the line.
-                "linestyle": "-" if tip[0] > _NEAR else ":",
-                "shrinkA": 1,
-                "shrinkB": 3,
+                "shrinkA": 0,
+                "shrinkB": 0,
                 "relpos": (0, 0.5),
             },
         )
-    return True
+        assert name.arrow_patch is not None
+        for part in (name, name.arrow_patch):
+            part.set_gid(curve_id(end.curve))
+
+
+def _add_legend(
+    axes: Axes,
+    ends: Sequence[LineEnd],
+    texts: Sequence[str],
+    look: Look,
+    points: float,
+    *,
+    columns: int,
+) -> None:
+    from matplotlib.lines import Line2D
+
+    samples = [
+        Line2D(
+            [],
+            [],
+            color=look.lines[end.curve % COLOURS],
+            linestyle=line_style(end.curve),
+            linewidth=1.6,
+            marker=marker(end.curve),
+            markersize=3,
+        )
+        for end in ends
+    ]
+    legend = axes.legend(
+        samples,
+        texts,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+        ncols=columns,
+        frameon=False,
+        fontsize=points,
+        labelcolor=look.ink,
+        handlelength=2.4,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:

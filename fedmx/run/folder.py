@@ -14,6 +14,7 @@
       events/             TensorBoard's event files
       model.safetensors   the final weights
       start.safetensors   the initial weights, if the experiment names a file of them
+      labels.json         of a simulation: the samples of some clients by label, if it has labels
       words.json          the vocabulary of the data's tokens, if the model uses it
       assets/             of a server: NAME.safetensors, the files that every client receives
       report.html         the report
@@ -67,7 +68,7 @@ from layers.logic.secrets import Secret
 if TYPE_CHECKING:
     from fedmx.experiment import Experiment
 
-EXPERIMENT = "experiment.yaml"
+EXPERIMENT, LABELS = "experiment.yaml", "labels.json"
 
 
 class RunFolder(RunRecords):
@@ -81,6 +82,7 @@ class RunFolder(RunRecords):
         events_path: the folder of TensorBoard's event files, for ``tensorboard --logdir``.
         model_path: the file of the final weights; it exists when the run has ended.
         start_path: the file of the initial weights, if `compute.start` named one.
+        labels_path: the file of some clients' samples by label, of a simulation with labels.
         words_path: the file of the vocabulary of the data's tokens, if the model uses it.
         assets_path: the folder of the files that a server sends to every client.
         journal_path: the journals of the rounds.
@@ -97,6 +99,7 @@ class RunFolder(RunRecords):
         self.events_path = path / "events"
         self.model_path = path / "model.safetensors"
         self.start_path = path / "start.safetensors"
+        self.labels_path = path / LABELS
         self.words_path = path / "words.json"
         self.assets_path = path / "assets"
         self.journal_path = path / "journal.jsonl"

@@ -49,7 +49,7 @@ def test_a_report_says_where_its_page_is(whole: Path, tmp_path: Path) -> None:
     assert "Final accuracy" in result.out
     assert "Up a round" in result.out
     assert "float32" not in result.out, "it is as large, so the row says nothing"
-    assert "a round, as large (float32: " in (run / "report.html").read_text()
+    assert "a round, as large as float32 (" in (run / "report.html").read_text()
     assert result.out.splitlines()[-1] == f"report: {tmp_path / 'page.html'}"
     assert (tmp_path / "page.html").stat().st_size > 1000
     assert "is a folder" in fedmx("report", run, "-o", tmp_path, cwd=tmp_path).error_text

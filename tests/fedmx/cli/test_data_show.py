@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fedmx import FedmxError
+from fedmx.assembly.label_counts import count
 from fedmx.cli.datasets import files_with_progress
 from fedmx.cli.main import main as command
-from fedmx.report.partition import count, table
+from fedmx.report.partition import table
 from fedmx.report.partition_figure import figure
 from layers.compute.data.targets import Targets
 from tests.fedmx.cli.gated_run import place

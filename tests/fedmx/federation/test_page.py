@@ -22,6 +22,7 @@ from fedmx.federation.ledger import Job, Ledger
 from fedmx.federation.page import LATE_S, page_of
 from fedmx.federation.page_process import NAME, PageProcess, application
 from fedmx.federation.server import Site
+from fedmx.report.html import document, script
 from layers.extras import install
 from layers.network import AddressError
 from tests.fedmx.processes import until
@@ -132,8 +133,12 @@ def asked(folder: Path, path: str, **headers: str) -> tuple[int, dict[str, str],
         "server": ("127.0.0.1", 80),
     }
 
+    received = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        for message in received:
+            return message
+        return await asyncio.Future()  # the client stays
 
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
@@ -210,7 +215,13 @@ def test_without_a_token_the_page_is_for_local_names_alone(tmp_path: Path) -> No
     other = tmp_path / "runs" / "other" / "report.html"  # of no job
     other.parent.mkdir(parents=True)
     other.touch()
-    (tmp_path / "jobs").mkdir()
+    job = tmp_path / "jobs" / "000001" / "runs" / "trial"
+    job.mkdir(parents=True)
+    (job / "report.html").write_text(document("a report", "", script=script()))
+    _, headers, body = asked(tmp_path, "/jobs/000001/report.html")
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', body)
+    assert "script-src 'sha256-" in policy
+    assert headers["content-security-policy"].startswith(f"{policy}; ")
     for path in (f"/{NAME}", "/jobs/../report.html", f"/jobs/{'9' * 5000}/report.html"):
         assert asked(tmp_path, path)[0] == 404
 

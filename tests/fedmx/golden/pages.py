@@ -26,6 +26,7 @@ from fedmx.report import page as report_page
 from fedmx.report.comparison import document
 
 CELLS = {"td", "th", "span", "a", "wbr", "b", "input", "label", "meta"}
+UNSEEN = ("style", "script")
 FATES = ("rejected", "declined", "lost")
 STARTED = "2026-01-31T09:30:00+00:00"
 EXPERIMENT = """
@@ -271,6 +272,7 @@ def written(make_page: Callable[[Path], str], parent: Path) -> str:
             patch.setattr(report_page, "curves_section", lambda *given: None)
         text = make_page(parent).replace(str(parent), "FOLDER")
     text = re.sub(r"-20\d{6}-(\\n)?\d{6}(-\d+)?", "-TIME", text)
+    text = re.sub(r"'sha256-[^']*'", "SHA256", text)
     text = re.sub(r"\d+ d$", "AGE", text, flags=re.MULTILINE)
     text = re.sub(r"Written at [\d :-]+ UTC", "Written at TIME UTC", text)
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
@@ -294,9 +296,9 @@ class PageLines(HTMLParser):
             self._in_sample = ("class", "key") in attrs
         if tag == "path" and self._in_sample:
             self.lines[-1] += " ".join(f" {key}={value}" for key, value in attrs)
-        self._in_style += tag == "style"
+        self._in_style += tag in UNSEEN
         self._in_title = tag == "title"
-        if not self._in_svg and tag not in ("svg", "style"):
+        if not self._in_svg and tag not in ("svg", *UNSEEN):
             shown = [f"{k}={v}" for k, v in attrs if k not in ("href", "rel") and v != ""]
             marks = [k for k, v in attrs if v == ""]
             words = " ".join([tag, *shown, *marks])
@@ -307,7 +309,7 @@ class PageLines(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._in_svg -= tag == "svg"
-        self._in_style -= tag == "style"
+        self._in_style -= tag in UNSEEN
 
     def handle_data(self, data: str) -> None:
         if not self._in_style and (not self._in_svg or self._in_title):

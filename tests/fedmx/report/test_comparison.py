@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import itertools
+import math
 import re
 import sys
 import warnings
@@ -16,9 +17,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from rich.console import Console
@@ -29,6 +31,7 @@ from fedmx.cli.main import app
 from fedmx.quantities import OF_CLASSES
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, band_of, draw, measures_of, plot
+from fedmx.report.curves_section import curves_section
 from fedmx.report.differences import differences_section
 from fedmx.report.groups import Cell, Group, compare_groups, word
 from fedmx.report.html import Html
@@ -492,7 +495,7 @@ def test_python_has_frames_and_axes(six: list[RunFolder], monkeypatch: pytest.Mo
     assert len(compared.curves_to_pandas()) == 12
     axes = Figure().add_subplot()
     assert compared.plot("loss", "bytes", axes) is axes
-    assert {text.get_text() for text in axes.texts} == {"fedavg", "fedprox"}
+    assert set(names_on(axes)) == {"fedavg", "fedprox"}
     assert axes.get_ylabel() == "loss"
     with pytest.raises(FedmxError, match="measure 'f1'"):
         compared.plot("f1", axes=axes)
@@ -517,10 +520,24 @@ def test_each_figure_can_be_saved_without_a_network(six: list[RunFolder], tmp_pa
 
 
 def test_one_switch_chooses_the_axis_of_all_curves_without_a_script(six: list[RunFolder]) -> None:
-    page = page_of(six)
+    page = page_of(six).partition("<script>")[0]
     for axis in range(3):
         assert f"#axis-{axis}:checked ~ .of-axis-{axis}" in page
-    assert "<script" not in page
+
+
+def test_all_of_a_curve_has_the_key_of_its_name_in_the_legend(six: list[RunFolder]) -> None:
+    section = str(curves_section(Comparison.of(six).groups, (None, None), None))
+    keys = re.findall(r'<li data-key="(\d)"><svg.*?</svg>([^<]*)', section)
+    assert [(key, name.partition(" ")[0]) for key, name in keys] == [
+        ("0", "fedavg"),
+        ("1", "fedprox"),
+    ]
+    figures = re.findall(r"<figure>.*?</figure>", section, flags=re.DOTALL)
+    for figure in figures:
+        for key, _ in keys:
+            lines = re.findall(rf'<g data-curve="{key}">', figure)
+            assert len(lines) >= 1 + 3, "the mean and three seeds"
+            assert len(re.findall(rf'<circle [^>]*data-curve="{key}"', figure)) == 2
 
 
 def test_a_pointer_finds_the_values_of_a_curve(six: list[RunFolder]) -> None:
@@ -548,38 +565,49 @@ def test_a_character_that_the_font_lacks_is_left_to_the_browser() -> None:
         assert "学习" in html_of(figure, "t")
 
 
-@pytest.mark.parametrize(
-    ("number", "name", "fits"),
-    [
-        (17, "short", True),
-        (18, "short", False),
-        (8, "a name that has two lines", True),
-        (9, "a name that has two lines", False),
-        (0, "", False),
-    ],
-)
-def test_names_are_beside_their_lines_if_there_is_room(number: int, name: str, fits: bool) -> None:
-    axes = Figure(figsize=(5, 3)).add_subplot()
-    ends = [LineEnd(1.0, 0.5, name, "black")] * number
-    assert label_lines(axes, ends, "black") == fits
-    assert len(axes.texts) == number * fits
+def names_on(axes: Axes) -> list[str]:
+    legend = axes.get_legend()
+    return [one.get_text() for one in (axes.texts if legend is None else legend.get_texts())]
 
 
-@pytest.mark.parametrize(("scale", "halfway"), [("linear", 5.5), ("log", 10**0.5)])
-def test_the_name_of_a_line_points_to_its_end(scale: Any, halfway: float) -> None:
+share = st.floats(0, 1)
+places = st.lists(st.tuples(st.just(1.0) | share, share), min_size=1, max_size=9)
+
+
+@settings(deadline=None)
+@given(places=places, scale=st.sampled_from(["linear", "log"]))
+@example(places=[(1.0, 0.25), (1.0, 0.75)], scale="log")
+@example(places=[(1.0, 0.25), (0.5, 0.75)], scale="linear")
+@example(places=[(1.0, 0.5)] * 9, scale="linear")
+def test_a_name_is_close_to_the_end_of_its_line_or_all_are_in_a_legend(
+    places: list[tuple[float, float]], scale: Any
+) -> None:
     axes = Figure(figsize=(5, 3)).add_subplot()
     axes.set_xscale(scale)
     axes.set_xlim(1, 10)
-    axes.set_ylim(0, 4)
-    ends = [LineEnd(10, 1, "the first of the lines", "red"), LineEnd(halfway, 3, "$2$", "blue")]
-    ends.append(LineEnd(1, 4, "third", "green"))
-    assert label_lines(axes, ends, "black")
+    ends = [
+        LineEnd(10**x if scale == "log" else 1 + 9 * x, y, f"${n}$ the first of the lines", n)
+        for n, (x, y) in enumerate(places)
+    ]
+    label_lines(axes, ends, PAPER)
+    assert names_on(axes) == [f"${n}$ the first of\nthe lines" for n in range(len(places))]
+    if axes.get_legend() is not None:
+        assert not axes.texts
+        return
+    assert all(x > 0.95 for x, _ in places)
     texts = [one for one in axes.texts if isinstance(one, Annotation)]
-    assert [one.xy for one in texts] == list(map(pytest.approx, ((1, 0.25), (0.5, 0.75), (0, 1))))
-    assert [one.get_text() for one in texts] == ["the first of the\nlines", "$2$", "third"]
-    assert [one.xyann[1] for one in texts] == pytest.approx([0.25, 0.75, 0.9716], abs=1e-4)
-    arrows = [one.arrow_patch for one in texts]
-    assert [one and one.get_linestyle() for one in arrows] == ["-", ":", ":"]
+    assert [one.xy for one in texts] == [(1.0, pytest.approx(y)) for _, y in places]
+    for one in texts:
+        assert math.hypot(*one.xyann) <= 10.8, "at most 15 px in a figure of 500 px"
+        assert one.arrow_patch is not None
+        assert one.arrow_patch.get_linestyle() == "solid"
+        assert to_hex(one.arrow_patch.get_edgecolor()) == PAPER.quiet
+
+
+def test_lines_that_end_apart_at_the_edge_have_their_names_there() -> None:
+    axes = Figure(figsize=(5, 3)).add_subplot()
+    label_lines(axes, [LineEnd(1.0, 0.2, "one", 0), LineEnd(1.0, 0.8, "two", 1)], PAPER)
+    assert (names_on(axes), axes.get_legend()) == (["one", "two"], None)
 
 
 def captioned_file(figure: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import re
 from html.parser import HTMLParser
@@ -18,8 +20,10 @@ from fedmx.errors import FedmxError
 from fedmx.quantities import OF_CLASSES
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, draw, measures_of
+from fedmx.report.curves_section import curves_section
 from fedmx.report.formats import duration, finite, mebibytes, number, percent, plain, target_percent
 from fedmx.report.groups import Group, common_target, comparison
+from fedmx.report.html import script
 from fedmx.report.summary import Curve, RunSummary, read_settings, table_of
 from fedmx.run import RunError
 from fedmx.run.identity import Identity
@@ -43,9 +47,9 @@ VOID = {"meta", "input", "wbr"}
 PLAIN = set(
     re.findall(
         r"\w+",
-        """html head title meta style body header section footer h1 h2 h3 p div span ul li pre
-        figure figcaption table thead tbody tr th td details summary
-        a strong input label wbr svg g path defs use text clippath rect circle""",
+        """html head title meta style script body main header section footer h1 h2 h3 p div span ul
+        li pre figure figcaption table thead tbody tr th td details summary
+        a strong button input label wbr svg g path defs use text clippath rect circle""",
     )
 )
 
@@ -123,6 +127,11 @@ def holds_only_a_page(page: str) -> Reader:
     styles = re.findall(r"<style[^>]*>(.*?)</style>", page, flags=re.DOTALL)
     assert not any("@import" in style or "url(" in style for style in styles)
     assert not re.search(r"https?://(?!www\.w3\.org/(2000/svg|1999/xlink)\")", page)
+    (script,) = re.findall(r"<script>(.*?)</script>", page, flags=re.DOTALL)
+    sha256 = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.partition("; ")[0] == "default-src 'none'"
+    assert f"; script-src 'sha256-{sha256}'" in policy, "the browser runs no other script"
     return reader
 
 
@@ -130,6 +139,14 @@ def test_a_report_is_one_file_that_loads_nothing(tmp_path: Path) -> None:
     page = page_of(make(tmp_path, [record(n, n / 10) for n in range(1, 6)]))
     assert "svg" in holds_only_a_page(page).tags
     assert page.count("<figure>") == 6
+
+
+def test_the_script_is_short_and_makes_no_elements_from_texts() -> None:
+    text = script()
+    assert text.count("\n") <= 60
+    makers = "innerHTML outerHTML insertAdjacent document.write eval Function("
+    others = "fetch XMLHttp WebSocket import location cookie localStorage"
+    assert [word for word in f"{makers} {others}".split() if word in text] == []
 
 
 def test_texts_of_a_run_are_shown_and_never_run(tmp_path: Path) -> None:
@@ -146,6 +163,9 @@ def test_texts_of_a_run_are_shown_and_never_run(tmp_path: Path) -> None:
     other = make(tmp_path, [record(1, 0.5)], "rounds: 2\n")
     for page in (page_of(run), page_of(run, other)):
         assert EVIL in holds_only_a_page(page).text
+    quoted = make(tmp_path, [record(1, 0.1), record(2, 0.2)], EXPERIMENT, EVIL)
+    alike = [Group.alone(RunSummary.of(quoted), EVIL) for _ in range(2)]
+    assert "<script" not in curves_section(alike, (None, None), None)
 
 
 rubbish = (
@@ -219,7 +239,7 @@ def test_bytes_are_compared_with_float32_in_each_direction(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("up_bytes", "said"),
-    [(4000, "as large (float32"), (4100, "as large"), (8000, "2 x larger (float32")],
+    [(4000, "as large as float32 ("), (4100, "as large"), (8000, "2 x larger than float32 (")],
 )
 def test_an_uncompressed_direction_is_marked(tmp_path: Path, up_bytes: int, said: str) -> None:
     run = make(tmp_path, [record(1, up_bytes=up_bytes, updates=1, tasks=1)])
@@ -286,7 +306,6 @@ def test_more_runs_than_colours_differ_in_their_dashes(tmp_path: Path) -> None:
     lines = re.findall(
         r'style="(fill: none; stroke[^"]*var\(--run-0\); stroke-width: 1.6[^"]*)"', figure
     )
-    assert len(lines) == 2
     assert len(set(lines)) == 2
 
 
@@ -418,6 +437,36 @@ def test_many_runs_have_a_row_each_with_facts(tmp_path: Path) -> None:
     facts = page[page.index("<h2>Run on</h2>") :]
     assert facts[: facts.index("</thead>")].count(">run<") == 1
     assert ">differs<" not in facts
+
+
+def test_what_a_run_ran_on_is_folded_with_a_button_that_only_a_script_shows(tmp_path: Path) -> None:
+    page = page_of(run_with_facts(tmp_path))
+    facts = page[page.index("<h2>Run on</h2>") :]
+    folded = facts[: facts.index("</details>")]
+    assert folded.startswith("<h2>Run on</h2><details><summary>")
+    assert '<button type="button" class="copy" hidden="">' in folded
+    assert ">mode</th><td>simulation<" in folded
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "chances", "drawn"),
+    [
+        ((0.2, 0.9), [0.1], True),
+        ((0.2, 0.9), [0.1, 0.1], True),
+        ((0.2, 0.9), [0.1, 0.2], False),  # not of the same data
+        ((0.8, 0.9), [0.1], False),  # so low that the curve would become flat
+        ((0.2, 0.9), [None], False),
+    ],
+)
+def test_chance_is_drawn_where_the_axis_nearly_reaches_it(
+    tmp_path: Path, accuracies: tuple[float, ...], chances: list[float | None], drawn: bool
+) -> None:
+    runs = [make(tmp_path, [record(n, a) for n, a in enumerate(accuracies, 1)]) for _ in chances]
+    for run, chance in zip(runs, chances, strict=True):
+        run.facts["chance"] = chance
+    groups = [Group.alone(RunSummary.of(run), "") for run in runs]
+    assert ("chance, 10 %" in draw(groups, MEASURES[0], AXES[0])) == drawn
+    assert "chance" not in draw(groups, MEASURES[1], AXES[0])
 
 
 @pytest.mark.parametrize(
