@@ -18,7 +18,7 @@ from fedmx.cli.options import (
     executor_override,
     options,
 )
-from fedmx.cli.output import say
+from fedmx.cli.output import say, show_text
 from fedmx.cli.process import Interrupted
 from fedmx.errors import FedmxError
 from fedmx.shell_line import shell_line
@@ -79,6 +79,8 @@ def sweep(
     is_folder = (what / "sweep.json").is_file()
     if is_folder and (vary or set_):
         raise FedmxError(f"{what}: a sweep's settings are fixed; omit --vary and --set")
+    from fedmx.listing.page import renew_index
+
     folder = _open(what) if is_folder else None
     if folder is None:
         folder, modules = _begin(what, vary, seeds, target, set_, module, own_modules)
@@ -89,9 +91,12 @@ def sweep(
         modules = _allowed(folder, module, own_modules)
         extend(folder, seeds, target)
     result = _run(folder, modules, at_once, executor)
+    page = result.save_page()
+    renew_index(folder.path.parent)
     if as_json:
         document = {
             "folder": str(folder.path),
+            "report": None if page is None else str(page),
             "target": result.target,
             **({} if result.epsilon is None else {"epsilon": result.epsilon}),
             "table": result.table(),
@@ -103,11 +108,11 @@ def sweep(
 
         show_result(result)
         if (spent := result.epsilon) is not None:
-            text = (
-                f"privacy: all runs together spend epsilon {spent:.4f}, for the sum of their deltas"
-            )
-            typer.echo(text)
-        typer.echo(f"table: {folder.table_path}")
+            text = f"all runs together spend epsilon {spent:.4f}, for the sum of their deltas"
+            show_text([f"privacy: {text}"])
+        typer.echo(f"table:  {folder.table_path}")
+        if page is not None:
+            typer.echo(f"report: {page}")
     tell_failures(result)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -17,8 +18,8 @@ from rich.text import Text
 from fedmx.cli.output import is_live, printable, say, show_table, show_text
 from fedmx.cli.rounds import BAR_COLUMNS, time_left
 from fedmx.report.formats import NOTHING, SHOW, value_text
-from fedmx.report.metrics import Show, shown
-from fedmx.report.statistics import FEWEST_SEEDS
+from fedmx.report.metrics import Show
+from fedmx.report.statistics import FEWEST_PAIRS, FEWEST_SEEDS
 from fedmx.report.summary import as_text, read_settings
 from fedmx.sweeps.cells import Cell
 from fedmx.sweeps.processes import RunProgress, SweepProgress
@@ -169,25 +170,36 @@ def _ended_text(one: RunProgress) -> str:
 
 
 MOST_SEEDS = 10_000  # more than anyone runs
-WIDE_TABLE = 72  # columns from which a table has all of its columns
+MOST_COLUMNS = 10_000  # wider than any table
 Row = Mapping[str, Any]
 
 
 def show_result(result: SweepResult) -> None:
     """Print the statistics of the cells and of the pairs of arms."""
     found = result.statistics()
-    for metric, of in shown(result.metric, result.target).items():
+    paths = [axis.path for axis in _axes(result)]
+    any_wide = False
+    for metric, of in result.metrics.items():
         name = of.title
         cells = [row for row in found["cells"] if row["metric"] == metric]
         pairs = [row for row in found["comparisons"] if row["metric"] == metric]
-        typer.echo(f"{name}: each cell over its seeds")
-        show_table(_cells_table(cells, [axis.path for axis in _axes(result)], of.show))
-        typer.echo(f"\n{name}: each pair of arms, seed by seed")
-        show_table(
-            _pairs_table(pairs, [axis.path for axis in _axes(result)[1:]], of.show_difference)
-        )
+        show_text([f"{name}: each cell over its seeds"])
+        _show_fitting(partial(_cells_table, cells, paths, of.show))
+        show_text(["", f"{name}: each pair of arms, seed by seed"])
+        made = partial(_pairs_table, pairs, paths[1:], of.show_difference)
+        any_wide = _show_fitting(made) or any_wide
         typer.echo()
-    show_text([*_notes(found), *_chosen_on_test(result)])
+    notes = [*_notes(result, found, wide=any_wide), *_chosen_on_test(result)]
+    show_text(printable(line) for line in (result.best_cell, *notes) if line)
+
+
+def _show_fitting(made: Callable[..., Table]) -> bool:
+    """Print a wide table, or a narrow one if the terminal is too narrow; return which."""
+    whole = made(wide=True)
+    columns = shutil.get_terminal_size().columns
+    wide = Console(width=MOST_COLUMNS).measure(whole).maximum <= columns
+    show_table(whole if wide else made(wide=False))
+    return wide
 
 
 def _axes(result: SweepResult) -> Any:
@@ -201,11 +213,11 @@ def _table(paths: list[str]) -> Table:
     return table
 
 
-def _cells_table(rows: Sequence[Row], paths: list[str], write: Show) -> Table:
+def _cells_table(rows: Sequence[Row], paths: list[str], write: Show, *, wide: bool) -> Table:
     table = _table(paths)
     table.add_column("seeds", justify="right")
-    table.add_column("median")
-    table.add_column("IQM")
+    table.add_column("median", no_wrap=True)
+    table.add_column("IQM", no_wrap=True)
     for row in rows:
         seeds = str(row["seeds"])
         if row["reached"] < row["seeds"]:
@@ -213,20 +225,20 @@ def _cells_table(rows: Sequence[Row], paths: list[str], write: Show) -> Table:
         table.add_row(
             *(_literal(as_text(row[path])) for path in paths),
             seeds,
-            _with_interval(row, "median", write),
-            _with_interval(row, "iqm", write),
+            _with_interval(row, "median", write, wide=wide),
+            _with_interval(row, "iqm", write, wide=wide),
         )
     return table
 
 
-def _pairs_table(rows: Sequence[Row], paths: list[str], write: Show) -> Table:
+def _pairs_table(rows: Sequence[Row], paths: list[str], write: Show, *, wide: bool) -> Table:
     table = _table(paths)
     table.add_column("arm", overflow="fold")
     table.add_column("minus", overflow="fold")
     table.add_column("seeds", justify="right")
-    table.add_column("difference")
+    table.add_column("difference", no_wrap=True)
     table.add_column("better", justify="right")
-    if _is_wide():
+    if wide:
         table.add_column("unpaired", justify="right")
     for row in rows:
         better, unpaired = row["improvement"], row["unpaired_seeds"]
@@ -235,25 +247,21 @@ def _pairs_table(rows: Sequence[Row], paths: list[str], write: Show) -> Table:
             _literal(row["arm"]),
             _literal(row["against"]),
             str(row["seeds"]),
-            _with_interval(row, "difference", write),
+            _with_interval(row, "difference", write, wide=wide)
+            + (", too few seeds" if 0 < row["seeds"] < FEWEST_PAIRS else ""),
             NOTHING if better is None else f"{100 * better:.0f} %",
-            *([_count(unpaired)] if _is_wide() else []),
+            *([_count(unpaired)] if wide else []),
         )
     return table
 
 
-def _with_interval(row: Row, name: str, write: Show) -> str:
+def _with_interval(row: Row, name: str, write: Show, *, wide: bool) -> str:
     if row[name] is None:
         return NOTHING
     if row[f"{name}_low"] is None:
         return write(row[name])
-    between = " " if _is_wide() else "\n"
+    between = " " if wide else "\n"
     return f"{write(row[name])}{between}[{write(row[f'{name}_low'])}, {write(row[f'{name}_high'])}]"
-
-
-def _is_wide() -> bool:
-    """Return whether the least important column fits."""
-    return shutil.get_terminal_size().columns >= WIDE_TABLE
 
 
 def _count(seeds: int | None) -> str:
@@ -262,13 +270,17 @@ def _count(seeds: int | None) -> str:
     return f"{seeds:,}" if seeds <= MOST_SEEDS else f"> {MOST_SEEDS:,}"
 
 
-def _notes(found: Mapping[str, Sequence[Row]]) -> list[str]:
-    """Return the notes that explain the tables."""
-    notes = ["in brackets: 95 % intervals; IQM: interquartile mean"]
+def _notes(result: SweepResult, found: Mapping[str, Sequence[Row]], *, wide: bool) -> list[str]:
+    """Return the notes that explain the tables; wide ones have all their columns."""
+    words = result.metric.words
+    notes = [
+        f"judged by: best {words}, of all rounds; final {words}: of the last one",
+        "in brackets: 95 % intervals; IQM: interquartile mean",
+    ]
     if any(row["seeds"] < FEWEST_SEEDS for row in found["cells"]):
         notes.append(f"the intervals of median and IQM need {FEWEST_SEEDS} seeds")
     notes.append("better: the probability that a run of the arm beats a run of the other")
-    if _is_wide():
+    if wide:
         notes.append(
             "unpaired: the seeds per arm needed for an equally narrow interval without pairs"
         )

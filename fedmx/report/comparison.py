@@ -16,6 +16,7 @@ from fedmx.display import csv_text, frame, same_keys
 from fedmx.errors import FedmxError
 from fedmx.quantities import figures
 from fedmx.report.curves import has_values, named, plot
+from fedmx.report.grid import Grid
 from fedmx.report.groups import (
     Group,
     common_client_target,
@@ -47,6 +48,8 @@ class Comparison:
         client_target: the same of the accuracy in the mean over clients.
         pairs: the groups that are compared, seed by seed.
         title: what all runs together are; empty: nothing in particular.
+        notes: what else is known of all runs together, a line each.
+        grid: the cells of a sweep of two axes; None: the runs are not of one.
     """
 
     groups: Sequence[Group]
@@ -54,6 +57,8 @@ class Comparison:
     client_target: float | None = None
     pairs: Pairs = ()
     title: str = ""
+    notes: Sequence[str] = ()
+    grid: Grid | None = None
 
     @classmethod
     def of(cls, folders: Sequence[RunFolder], target: float | None = None) -> Comparison:

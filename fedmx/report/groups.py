@@ -152,6 +152,16 @@ def _names(differing: Sequence[Mapping[str, str]], labels: Sequence[str]) -> lis
     ]
 
 
+def pair_names(first: Group, second: Group) -> tuple[str, str, str]:
+    """Return the name of each of two groups without what they share, and what they share."""
+    found = differing([first.settings, second.settings])
+    one, two = _names(found, [first.name, second.name])
+    if not found[0]:
+        return one, two, ""
+    shared = {path: text for path, text in first.settings.items() if path not in found[0]}
+    return one, two, ", ".join(filter(None, (word(path, text) for path, text in shared.items())))
+
+
 def _distinct(differing: Sequence[Mapping[str, str]], paths: Sequence[str]) -> int:
     return len({tuple(one[path] for path in paths) for one in differing})
 

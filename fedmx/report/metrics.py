@@ -23,23 +23,31 @@ class Metric:
     """A metric of a run.
 
     Attributes:
-        title: its name with its unit.
+        words: its name.
         larger: whether a larger value is better.
         of: returns its value in a run. None: not measured; infinity: the target was not reached.
         show: returns the text of a value.
         show_difference: returns the text of a difference.
         unit: the size of the unit in the title; a figure divides by it.
+        percent: whether that unit is a percentage point.
     """
 
-    title: str
+    words: str
     larger: bool
     of: Callable[[Curve], float | None]
     show: Show
     show_difference: Show
     unit: float = 1.0
+    percent: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its name with its unit."""
+        return f"{self.words}, %" if self.percent else self.words
 
 
 BEST = "best"
+"""The metric that arms are judged by."""
 
 
 def metrics_for(of: Quantity, target: float | None) -> dict[str, Metric]:
@@ -75,20 +83,16 @@ def metrics_for(of: Quantity, target: float | None) -> dict[str, Metric]:
     }
 
 
-def shown(of: Quantity, target: float | None) -> dict[str, Metric]:
-    """Return the metrics that a report and a terminal show; tables have all."""
-    return {name: one for name, one in metrics_for(of, target).items() if name != of.key}
-
-
-def _of_model(title: str, of: Quantity, value: Callable[[Curve], float | None]) -> Metric:
+def _of_model(words: str, of: Quantity, value: Callable[[Curve], float | None]) -> Metric:
     share = of.unit == "share"
     return Metric(
-        f"{title}, %" if share else title,
+        words,
         larger=of.better != "lower",
         of=value,
         show=(lambda value: f"{100 * value:.2f}") if share else number,
         show_difference=(lambda value: f"{100 * value:+.2f}") if share else "{:+.4g}".format,
         unit=0.01 if share else 1.0,
+        percent=share,
     )
 
 

@@ -12,10 +12,10 @@ from fedmx.output_file import check_output
 from fedmx.report.by_class import classes_section
 from fedmx.report.comparison import Comparison
 from fedmx.report.curves_section import curves_section
-from fedmx.report.differences import differences_section
+from fedmx.report.differences import differences_section, verdict_on_pairs
 from fedmx.report.fork import Branches, fork_section
 from fedmx.report.formats import finite, percent
-from fedmx.report.groups import Group
+from fedmx.report.grid import grid_section
 from fedmx.report.html import Child, Html, document, element, script, table, turned
 from fedmx.report.over_clients import over_clients_section
 from fedmx.report.participation import participation_section
@@ -30,6 +30,7 @@ from fedmx.run.durable import cannot_write, write_text_durably
 
 RELOADED_S = 10
 _MOST_DETAILED = 12  # runs on a page with their timelines and clients; each has a page of its own
+_MOST_UNFOLDED = 2  # runs of which a reader sees them at once
 
 
 def write_report(
@@ -73,19 +74,16 @@ def write_page(compared: Comparison, path: str | Path, round: int | None = None)
 
 
 def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
-    # Not at the top: a command without figures does not need matplotlib.
-    from fedmx.report.partition_figure import partition_section
-
     runs, labels, groups = compared.runs, compared.names, compared.groups
     targets = (compared.target, compared.client_target)
     single = len(runs) == 1
     title = compared.title or (labels[0] if single else f"{len(runs)} runs side by side")
     detailed = len(runs) <= _MOST_DETAILED
-    headings = [None if single else label for label in labels]
     branches = [Branches.of(run) for run in runs]
     sections = [
-        _header(runs, title, groups, targets[0]),
+        _header(compared, title),
         element("p", _live_line(), class_="quiet") if live else None,
+        grid_section(compared.grid),
         cards(runs[0], targets) if single else side_by_side(groups, targets),
         differences_section(groups, compared.pairs, targets[0]),
         *(
@@ -93,12 +91,7 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
             for one, run in zip(branches, runs, strict=True)
         ),
         curves_section(groups, targets, branches[0] if single else None),
-        *(_details(runs, headings, round) if detailed or round is not None else ()),
-        partition_section(runs[0]) if single else None,
-        *(
-            participation_section(run.participation, run.settings.get("clients"), heading)
-            for run, heading in (zip(runs, headings, strict=True) if detailed else ())
-        ),
+        *(_of_each(runs, labels, round) if detailed or round is not None else ()),
         experiment_section(runs, labels, groups, files=detailed),
         facts_section(runs, labels),
         element(
@@ -110,28 +103,44 @@ def _render(compared: Comparison, round: int | None, *, live: bool) -> str:
     return document(title, body, RELOADED_S if live else None, script())
 
 
-def _details(
-    runs: Sequence[RunSummary], headings: Sequence[str | None], round: int | None
-) -> list[Html | None]:
-    """Return the timeline, the classes and so on of each run, if it has them."""
-    details: list[Html | None] = []
+def _of_each(runs: Sequence[RunSummary], labels: Sequence[str], round: int | None) -> list[Html]:
+    """Return the timeline, the classes, the clients and so on of each run, if it has them.
+
+    Those of many runs are folded.
+    """
+    # Not at the top: a command without figures does not need matplotlib.
+    from fedmx.report.partition_figure import partition_section
+
+    found: list[Html] = []
     problems: list[RunError] = []
-    for run, heading in zip(runs, headings, strict=True):
+    several, unfolded = len(runs) > 1, len(runs) <= _MOST_UNFOLDED or round is not None
+    for run, label in zip(runs, labels, strict=True):
+        heading = label if several else None
+        parts: list[Html | None] = []
         try:
-            details.append(timeline_section(timeline_of(run, round), heading))
+            parts.append(timeline_section(timeline_of(run, round), heading))
         except RunError as error:  # one of several runs may have ended before this round
             problems.append(error)
-        details += [classes_section(run, heading), over_clients_section(run, heading)]
-        details += [staleness_section(run, heading), strata_section(run, heading)]
+        parts += [classes_section(run, heading), over_clients_section(run, heading)]
+        parts += [staleness_section(run, heading), strata_section(run, heading)]
+        if not several:
+            parts.append(partition_section(run))
+        if len(runs) <= _MOST_DETAILED:
+            clients = run.settings.get("clients")
+            parts.append(participation_section(run.participation, clients, heading))
+        if not several:
+            found += filter(None, parts)
+        elif any(parts):
+            open_ = "" if unfolded else None
+            found.append(element("details", element("summary", label), *parts, open=open_))
     if len(problems) == len(runs):
         raise problems[0]
-    return details
+    return [element("section", element("h2", "Run by run"), *found)] if several and found else found
 
 
-def _header(
-    runs: Sequence[RunSummary], title: str, groups: Sequence[Group], target: float | None
-) -> Html:
-    lines = [element("h1", title)]
+def _header(compared: Comparison, title: str) -> Html:
+    runs, target = compared.runs, compared.target
+    lines: list[Child] = [element("h1", title)]
     if len(runs) == 1:
         run, found = runs[0], verdict(runs[0], target)
         lines.append(element("p", found.words, class_=f"verdict {found.kind}"))
@@ -140,7 +149,9 @@ def _header(
         colour = "bad" if found.bad else run.status  # a useless model is not green
         lines.append(element("p", element("span", run.status, class_=f"status {colour}"), reason))
     else:
-        lines.append(verdicts(groups, target))
+        lines.append(verdict_on_pairs(compared.pairs, runs[0].metric))
+        lines += [element("p", f"{text[:1].upper()}{text[1:]}.") for text in compared.notes]
+        lines.append(verdicts(compared.groups, target))
     lines += [element("p", text, class_="failed") for run in runs for text in run.folder.damage]
     return element("header", *lines)
 

@@ -23,6 +23,9 @@ CONFIDENCE = 0.95
 FEWEST_SEEDS = 6
 """With fewer, bootstrap intervals of the median and the interquartile mean are too narrow."""
 
+FEWEST_PAIRS = 3
+"""With fewer seeds in both arms, the interval of their difference says nothing."""
+
 RESAMPLES = 4999
 _ROUNDING = 1e-12
 """Values whose range is a smaller share of their size differ only by rounding."""
@@ -169,7 +172,7 @@ def widened(number: int) -> float:
 
 def _mean_estimate(values: Values, *, alike: bool) -> Estimate:
     value = float(values.mean())
-    if len(values) < 2 or alike:
+    if len(values) < FEWEST_PAIRS or alike:
         return Estimate(value)
     low, high = mean_interval(values)
     return Estimate(value, float(low), float(high))

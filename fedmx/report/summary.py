@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 from fedmx.errors import ExperimentError, FedmxError
-from fedmx.experiment.reader import parse_text
+from fedmx.experiment.reader import values_in
 from fedmx.quantities import QUANTITIES, Quantity, figures, is_evaluated, metrics_in
 from fedmx.report.formats import finite, mebibytes, plain, whole
 from fedmx.report.participation import Participation, tally
@@ -25,7 +25,7 @@ def read_settings(experiment_yaml: str) -> dict[str, Any]:
     an empty mapping.
     """
     try:
-        tree, _ = parse_text(experiment_yaml, "experiment.yaml")
+        tree = values_in(experiment_yaml)
     except ExperimentError:
         return {}
     settings: dict[str, Any] = {}
@@ -137,6 +137,7 @@ def deviation(variance: float | None) -> float | None:
 def points_of(records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity]) -> list[Point]:
     """Return a point for each record of a round; a value of a wrong type was not measured."""
     kept = dict.fromkeys(one.key for one in (*QUANTITIES, *metrics) if one.optional)
+    named = [one.parts for one in QUANTITIES if one.parts]
     rows = [{key: finite(value) for key, value in record.items()} for record in records]
     points: list[Point] = []
     local_steps = elapsed_s = clock_s = 0.0
@@ -161,11 +162,7 @@ def points_of(records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity])
                 client_accuracy_mean=row.get("client_accuracy_mean"),
                 client_accuracy_variance=row.get("client_accuracy_variance"),
                 measured={key: value for key in kept if (value := row.get(key)) is not None}
-                | {
-                    one.parts: parts
-                    for one in QUANTITIES
-                    if one.parts and (parts := _finite_parts(record.get(one.parts)))
-                },
+                | {key: parts for key in named if (parts := _finite_parts(record.get(key)))},
                 evaluated=is_evaluated(row, metrics),
                 clock_elapsed_s=clock_s if clocked else None,
                 clock_s=row.get("clock_s"),
@@ -337,22 +334,20 @@ def curve_of(folder: RunFolder) -> Curve:
     return Curve(points_of(folder.rounds(), metrics), metrics)
 
 
-def document_of(folder: RunFolder, settings: Mapping[str, Any]) -> dict[str, Any]:
+def document_of(folder: RunFolder, settings: Mapping[str, Any], curve: Curve) -> dict[str, Any]:
     """Return what every command says of a run as JSON: its state and its quantities.
 
     Args:
         folder: the run folder.
         settings: of its experiment; see `read_settings`.
-
-    Raises:
-        RunError: the run cannot be read.
+        curve: of the run; see `curve_of`.
     """
     return {
         "run": str(folder.path),
         "state": folder.status,
         "reason": folder.reason,
         "rounds": settings.get("rounds"),
-        **figures(curve_of(folder)),
+        **figures(curve),
     }
 
 

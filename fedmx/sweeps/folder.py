@@ -8,6 +8,7 @@
       2-fedprox-0.1-s3-20260131-093012/     the run folder of cell 2 and seed 3, and so on
       logs/               the stderr of each run, a JSON object a line
       table.csv           one row for each cell and seed
+      report.html         the page about all runs
       lock                the process that runs the sweep holds this file
 """
 
@@ -83,6 +84,11 @@ class SweepFolder:
     def table_path(self) -> Path:
         """The file of the table, one row for each cell and seed."""
         return self.path / "table.csv"
+
+    @property
+    def report_path(self) -> Path:
+        """The file of the page about all runs."""
+        return self.path / "report.html"
 
     @property
     def cells(self) -> list[Cell]:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedmx.display import csv_text, frame, same_keys
 from fedmx.quantities import OF_CLASSES, Quantity
-from fedmx.report import Comparison
-from fedmx.report.groups import Group
-from fedmx.report.metrics import Metric, metrics_for
+from fedmx.report import Comparison, write_page
+from fedmx.report.grid import Grid
+from fedmx.report.groups import Group, word
+from fedmx.report.metrics import BEST, Metric, metrics_for
 from fedmx.report.summary import by_common_metric
 from fedmx.run import RunError, RunFolder
 from fedmx.run.durable import cannot_write, write_text_durably
@@ -24,6 +25,8 @@ from layers.arithmetic import sum_in_order
 
 if TYPE_CHECKING:
     import pandas
+
+    from fedmx.report.statistics import Summary
 
 
 @dataclass(frozen=True)
@@ -157,8 +160,55 @@ class SweepResult:
             for earlier, later in itertools.combinations(groups, 2)
         ]
         done = sum(one.state == "done" for one in self.states)
-        title = f"{self.folder.path.name}: {done} of {len(self.states)} runs are done"
-        return replace(compared, pairs=pairs, title=title)
+        best = [self.best_cell] if self.best_cell else []
+        notes = [*best, f"{done} of {len(self.states)} runs are done"]
+        return replace(
+            compared, pairs=pairs, title=self.folder.path.name, notes=notes, grid=self._grid
+        )
+
+    @property
+    def best_cell(self) -> str | None:
+        """The cell of two axes or more with the best interquartile mean of its best values, in
+        words; None: there is one axis, or no run is done.
+        """
+        metric, axes = self.metrics[BEST], self.folder.manifest.axes
+        found = {
+            number: summary
+            for number, summary in self._summaries.items()
+            if summary.iqm.value is not None
+        }
+        if len(axes) < 2 or not found:
+            return None
+        sign = 1 if metric.larger else -1
+        best = max(found, key=lambda number: sign * (found[number].iqm.value or 0.0))
+        cell, summary = self.folder.cells[best - 1], found[best]
+        names = (word(axis.path, one) for axis, one in zip(axes, cell.labels, strict=True))
+        value = f"{metric.show(summary.iqm.value or 0.0)}{' %' if metric.percent else ''}"
+        seeds = f"{summary.seeds} seed" if summary.seeds == 1 else f"{summary.seeds} seeds"
+        return f"best cell: {', '.join(names)}: {metric.words} {value} (IQM of {seeds})"
+
+    @property
+    def _grid(self) -> Grid | None:
+        """The interquartile means of the best values; None: there are not two axes."""
+        axes = self.folder.manifest.axes
+        if len(axes) != 2:
+            return None
+        down, across = ([axis.label(one) for one in axis.values] for axis in axes)
+        values = {
+            divmod(number - 1, len(across)): (summary.iqm.value, summary.seeds)
+            for number, summary in self._summaries.items()
+            if summary.iqm.value is not None
+        }
+        names = (axes[0].path.rpartition(".")[2], axes[1].path.rpartition(".")[2])
+        return Grid(self.metrics[BEST], names, down, across, values)
+
+    @functools.cached_property
+    def _summaries(self) -> dict[int, Summary]:
+        """The best values of each cell over its seeds, by cell number."""
+        from fedmx.report.statistics import summarise
+
+        cells = self.folder.cells
+        return {one.number: summarise([*self._values(BEST, one).values()]) for one in cells}
 
     def save_table(self) -> None:
         """Write the table to table.csv, whole or not at all, if it has changed.
@@ -172,6 +222,20 @@ class SweepResult:
                 write_text_durably(path, text)
         except OSError as error:
             raise RunError(cannot_write(path, error)) from None
+
+    def save_page(self) -> Path | None:
+        """Write the page about all runs into the sweep's folder, and return the file.
+
+        None: no run has begun.
+
+        Raises:
+            RunError: it cannot be written, or a run cannot be read.
+            FedmxError: the file exists and is not fedmx's.
+        """
+        if not self._begun:
+            return None
+        write_page(self.comparison(), self.folder.report_path)
+        return self.folder.report_path
 
     def _values(self, metric: str, cell: Cell) -> dict[int, float]:
         """Return a metric of a cell by seed; infinity: the target was not reached."""

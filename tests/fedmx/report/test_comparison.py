@@ -32,7 +32,7 @@ from fedmx.quantities import OF_CLASSES
 from fedmx.report import Comparison, write_report
 from fedmx.report.curves import AXES, band_of, draw, measures_of, plot
 from fedmx.report.curves_section import curves_section
-from fedmx.report.differences import differences_section
+from fedmx.report.differences import differences_section, verdict_on_pairs
 from fedmx.report.groups import Cell, Group, compare_groups, word
 from fedmx.report.html import Html
 from fedmx.report.paper import escape, latex_table
@@ -195,9 +195,9 @@ def test_means_are_over_the_seeds_that_have_finished(tmp_path: Path) -> None:
 def test_the_medians_say_how_many_seeds_reached_the_target(six: list[RunFolder]) -> None:
     compared = Comparison.of(six)  # seed 1 ends at 0.2, below the target
     section = str(differences_section(compared.groups, [compared.groups[:2]], 0.3))
-    tables = [part.partition("</table>")[0] for part in section.split("each over its seeds")[1:3]]
-    assert tables[0].count("<td>3</td>") == 2  # the final accuracy
-    assert tables[1].count("<td>2 of 3</td>") == 2  # the rounds to the target
+    tables = [part.partition("</table>")[0] for part in section.split("each over its seeds")[1:4]]
+    assert tables[1].count("<td>3</td>") == 2  # the final accuracy
+    assert tables[2].count("<td>2 of 3</td>") == 2  # the rounds to the target
     assert "<td>50 %</td>" in section  # the probability of being better
 
 
@@ -269,9 +269,44 @@ def test_a_difference_is_filled_where_its_interval_excludes_zero(
     points = [line for line in drawn[0].axes[0].get_lines() if line.get_marker() == "o"]
     assert [point.get_markerfacecolor() == "none" for point in points] == [False, True]
     assert float(points[0].get_xdata()[0]) == pytest.approx(30, abs=1)  # type: ignore[index]
-    names = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
+    names = [text.get_text() for text in drawn[0].axes[0].texts]
     assert names == ["fedprox minus fedavg", "scaffold minus fedavg"]
     assert all(name in section for name in names)
+
+
+@pytest.mark.parametrize(
+    ("other", "seeds", "says", "colour"),
+    [
+        (0.3, 6, ("is worse than", "-2"), ""),
+        (0.8, 6, ("is better than", "+2", "], 6 seeds"), "good"),
+        (0.54, 6, ("do not differ significantly", "], 6 seeds"), ""),
+        (0.8, 2, ("against", "+2", "2 seeds: too few"), ""),
+    ],
+)
+def test_the_verdict_on_a_pair_has_the_difference_the_interval_and_the_seeds(
+    other: float, seeds: int, says: tuple[str, ...], colour: str, tmp_path: Path
+) -> None:
+    drawn = np.random.default_rng(1)
+    runs = [
+        make(tmp_path, preset, seed, accuracies=(best + drawn.uniform(0, 0.1), best - 0.1))
+        for preset, best in (("fedavg", 0.5), ("fedprox", other))
+        for seed in range(1, seeds + 1)
+    ]
+    verdict = str(verdict_on_pairs(Comparison.of(runs).pairs, OF_CLASSES[0]))
+    for words in ("fedprox", "best accuracy", "final accuracy", "points", *says):
+        assert words in verdict
+    assert ('class="good"' in verdict) == bool(colour)
+    assert ("], 6 seeds" in verdict) == (seeds == 6)
+
+
+def test_of_many_pairs_the_verdict_is_how_many_differ(tmp_path: Path) -> None:
+    runs = [
+        make(tmp_path, "fedavg", seed, rate, (0.1 * place + 0.001 * seed * place,))
+        for place, rate in enumerate(("0.1", "0.2", "0.3", "0.4", "0.5"))
+        for seed in (1, 2, 3)
+    ]
+    compared = Comparison.of(runs)
+    assert "10 of 10 pairs" in str(verdict_on_pairs(compared.pairs, OF_CLASSES[0]))
 
 
 def test_a_page_says_why_each_seed_ended_and_how_many_lines_are_damaged(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 import fedmx
 from fedmx import Experiment, FedmxError, RunFolder, simulate, sweep
 from fedmx.assembly.assembly import Assembly
-from fedmx.cli.runs import rows
 from fedmx.cli.sweep import tell_failures
+from fedmx.listing.rows import listed
 from fedmx.run import RunError
 from fedmx.run.durable import write_document
 from fedmx.sweeps.cells import axis_of, cells_of, check_axes, read_axis, runs_of
@@ -246,9 +246,9 @@ def test_seeds_that_have_not_begun_can_be_removed_and_not_be_too_many(folder: Sw
 def test_an_unreadable_sweep_is_listed_as_damaged(folder: SweepFolder) -> None:
     folder.manifest = replace(folder.manifest, seeds=tuple(range(100_000)))
     folder.save()
-    (row,) = rows(folder.path.parent)
-    assert row["state"] == "damaged"
-    assert "100,000" in row["reason"]
+    (found,) = listed(folder.path.parent)
+    assert found.row["state"] == "damaged"
+    assert "100,000" in found.row["reason"]
 
 
 def test_unfinished_runs_are_an_error_with_the_command_to_resume(folder: SweepFolder) -> None:

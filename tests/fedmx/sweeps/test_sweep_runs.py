@@ -97,13 +97,18 @@ def test_a_report_of_a_sweep_has_its_paired_differences(whole: tuple[CommandResu
     shown = fedmx("report", sweep.path, cwd=folder)
     assert shown.code == 0, shown
     again = fedmx("sweep", sweep.path, "--own-modules", cwd=folder).out.partition("table:")[0]
+    (sweep.path / "report.html").unlink()
+    assert fedmx("report", sweep.path, cwd=folder).code == 0
     assert shown.out == f"{again}report: {sweep.path / 'report.html'}\n"
     assert [one.parent for one in sweep.path.rglob("report.html")] == [sweep.path], "no run has one"
     page = (sweep.path / "report.html").read_text("utf-8")
-    assert f"<h1>{sweep.path.name}: 4 of 4 runs are done</h1>" in page
+    assert f"<h1>{sweep.path.name}</h1>" in page
+    assert "4 of 4 runs are done" in page
     (pair,) = SweepResult.of(sweep).statistics()["comparisons"][:1]
-    ends = [f"{100 * pair[end]:+.2f}" for end in ("difference_low", "difference_high")]
-    assert f"[{', '.join(ends)}]" in page
+    assert pair["difference_low"] is None
+    verdict = page[page.index("</h1>") : page.index("<h2>")]
+    for words in (f"{100 * pair['difference']:+.2f} points", "2 seeds: too few", "final accuracy"):
+        assert words in verdict
     assert "second minus first" in page
     document = json.loads(fedmx("report", sweep.path, "--json", cwd=folder).out)
     assert len(document["runs"]) == 4
@@ -130,7 +135,7 @@ def test_arms_are_compared_under_each_condition_alone(tmp_path: Path) -> None:
         ("fedsgd, rounds 1", "fedavg, rounds 1"),
         ("fedsgd, rounds 2", "fedavg, rounds 2"),
     ]
-    assert found.title.endswith(": 7 of 8 runs are done")
+    assert found.notes[-1] == "7 of 8 runs are done"
 
 
 def test_each_cell_runs_with_each_seed(whole: tuple[CommandResult, Path]) -> None:
@@ -146,7 +151,9 @@ def test_each_cell_runs_with_each_seed(whole: tuple[CommandResult, Path]) -> Non
     assert lines[-1].endswith("4 of 4 runs done")
     for title in ("best accuracy, %: each cell", "rounds to 20 %: each pair of arms"):
         assert title in result.out
-    assert result.out.splitlines()[-1] == f"table: {sweep.table_path.relative_to(folder)}"
+    files = [f"{sweep.path.relative_to(folder)}/{name}" for name in ("table.csv", "report.html")]
+    assert result.out.splitlines()[-2:] == [f"table:  {files[0]}", f"report: {files[1]}"]
+    assert sweep.report_path.is_file()
     facts = [RunFolder.open(path.parent).facts for path in sweep.path.glob("*/run.json")]
     assert sorted(fact["seed"] for fact in facts) == [5, 5, 6, 6]
 
@@ -186,7 +193,7 @@ def test_a_finished_sweep_only_shows_its_result(whole: tuple[CommandResult, Path
     before = written(sweep)
     again = fedmx("sweep", sweep.path, "--own-modules", cwd=folder)
     assert (again.code, again.err) == (0, "")
-    assert again.out.splitlines()[:-1] == result.out.splitlines()[:-1]
+    assert again.out.splitlines()[:-2] == result.out.splitlines()[:-2]
     document = json.loads(fedmx("sweep", sweep.path, "--json", "--own-modules", cwd=folder).out)
     expected = SweepResult.of(sweep)
     assert document["table"] == expected.table()
@@ -248,6 +255,7 @@ def test_a_failed_run_is_named_and_can_run_again(tmp_path: Path) -> None:
     command = f"fedmx sweep {sweep.path.relative_to(folder)} --own-modules"
     assert last.startswith("fedmx: 1 of 2 runs failed")
     assert last.endswith(f"run them again with: {command}")
+    assert "1 of 2 runs are done" in sweep.report_path.read_text("utf-8")
     (named,) = [line for line in result.err.splitlines() if line.startswith("failed: ")]
     assert named.startswith("failed: second, seed 5: ")
     assert "on purpose" in sweep.log_path(sweep.runs[1]).read_text()
@@ -270,6 +278,7 @@ def test_a_cell_that_fails_at_once_is_tried_with_one_seed(tmp_path: Path) -> Non
     states = [state.state for state in SweepResult.of(sweep_in(folder)).states]
     assert sorted(states) == ["failed"] * 2 + ["waiting"] * 4
     assert "2 of 6 runs failed; 4 other" in result.err
+    assert not sweep_in(folder).report_path.exists(), "no run has begun"
     assert "5000 clients" in result.err
 
 

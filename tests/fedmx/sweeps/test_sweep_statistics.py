@@ -109,6 +109,13 @@ def test_equal_arms_have_no_interval(values: list[float]) -> None:
     assert (found.improvement, found.unpaired_seeds) == (0.5, None)
 
 
+def test_the_difference_of_two_seeds_has_no_interval() -> None:
+    for seeds, has_one in ((2, False), (3, True)):
+        found = compare(TEN[:seeds], TEN[5 : 5 + seeds])
+        assert found.difference.value is not None
+        assert (found.difference.low is not None) == has_one
+
+
 def test_differences_by_rounding_have_no_interval() -> None:
     one, two = [0.9634, 0.9733, 0.9519], [0.9633, 0.9732, 0.9518]
     assert np.ptp(np.subtract(one, two)) > 0
