@@ -32,7 +32,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.quantities import Quantity, metrics_in
 from fedmx.report.formats import SHOW, duration, finite, mebibytes, plain
-from fedmx.report.summary import document_of, read_settings
+from fedmx.report.summary import curve_of, document_of, read_settings
 from fedmx.run import RunFolder
 from fedmx.run.records import plain as plain_record
 from fedmx.server.recorder import recorded
@@ -126,7 +126,8 @@ def print_document(result: Result) -> None:
     """Print the result of a run as a JSON document."""
     folder = result.folder
     files = {"model": str(folder.model_path), "report": str(folder.report_path)}
-    found = {**document_of(folder, read_settings(folder.experiment_yaml)), **files}
+    settings = read_settings(folder.experiment_yaml)
+    found = {**document_of(folder, settings, curve_of(folder)), **files}
     typer.echo(json.dumps(plain_record(found, "the result")))
 
 

@@ -7,7 +7,7 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,10 +15,10 @@ import typer
 
 from fedmx.cli.options import AsJson, Modules, OwnModules, RunPath, modules_of_run
 from fedmx.cli.output import show_table, show_text
-from fedmx.display import same_keys
 from fedmx.output_file import check_output
 
 if TYPE_CHECKING:
+    from fedmx.listing.rows import Listed
     from fedmx.sweeps.result import SweepResult
 
 NARROW = 72  # narrower terminals show no age; a run's name ends with its time
@@ -32,133 +32,23 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs in a folder."""
-    from fedmx.run import RunError
+    from fedmx.listing.rows import listed
 
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "there is no such folder"
-        raise RunError(f"{folder}: {what}; give the folder of the runs (run.folder)")
-    if (folder / "run.json").is_file():
-        raise RunError(f"{folder}: is a run itself; give the folder that it is in: {folder.parent}")
-    found = sorted(rows(folder), key=lambda row: (row["started"] or "", row["run"]))
-    _keep_differing(found, of_one=(folder / "sweep.json").is_file())
+    found = listed(folder)
     if as_json:
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps([one.row for one in found]))
     elif found:
         _show(found)
     else:
         typer.echo(f"{folder}: no runs", err=True)
 
 
-def rows(folder: Path) -> list[dict[str, Any]]:
-    """Return a row for each run and each sweep in a folder, with the same keys in all rows."""
-    return same_keys([*_rows(folder)])
-
-
-def _rows(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.iterdir()):
-        if (path / "run.json").is_file():
-            yield {"kind": "run", **_of_run(path), "run": str(path)}
-        elif (path / "sweep.json").is_file():
-            yield {"kind": "sweep", **_of_sweep(path), "run": str(path)}
-
-
-def _keep_differing(found: Sequence[dict[str, Any]], *, of_one: bool) -> None:
-    """Keep only the settings in which runs of the same experiment differ, as texts.
-
-    Args:
-        found: the rows.
-        of_one: whether all runs are of one experiment, whatever their names, as in a sweep.
-    """
-    from fedmx.report.groups import deciding, differing
-    from fedmx.report.summary import ABSENT
-
-    same: dict[str | None, list[dict[str, Any]]] = {}
-    for row in found:
-        if row["settings"] is not None:
-            same.setdefault(None if of_one else row["experiment"], []).append(row)
-    for rows in same.values():
-        for row, texts in zip(
-            rows, differing([deciding(row["settings"]) for row in rows]), strict=True
-        ):
-            row["settings"] = {path: text for path, text in texts.items() if text != ABSENT}
-
-
-def _of_run(path: Path) -> dict[str, Any]:
-    from fedmx.report.summary import document_of, read_settings
-    from fedmx.run import RunError, RunFolder
-
-    try:
-        folder = RunFolder.open(path, salvage=True)
-        settings = read_settings(folder.experiment_yaml)
-        document = document_of(folder, settings)
-    except RunError as error:
-        return _row(state="damaged", reason=str(error))
-    return _row(
-        **document,
-        experiment=settings.get("name"),
-        started=folder.facts.get("started"),
-        mode=folder.facts.get("mode"),
-        seed=folder.facts.get("seed"),
-        settings=settings,
-    )
-
-
-def _of_sweep(path: Path) -> dict[str, Any]:
-    """Return a sweep's row; its state says how many of its runs are done."""
-    from fedmx.errors import FedmxError
-    from fedmx.report.summary import read_settings
-    from fedmx.sweeps.folder import SweepFolder
-    from fedmx.sweeps.result import SweepResult
-
-    try:
-        folder = SweepFolder.open(path)
-        result = SweepResult.of(folder)
-        metric, best = result.metric, result.best
-        text = folder.experiment_path.read_text("utf-8")
-    except (FedmxError, OSError) as error:
-        return _row(state="damaged", reason=str(error))
-    done = sum(one.state == "done" for one in result.states)
-    state = "running" if folder.process else "done" if result.done else "interrupted"
-    return _row(
-        experiment=read_settings(text).get("name"),
-        state="failed" if result.failed and state != "running" else state,
-        reason=f"{done} of {len(result.states)} runs are done, {len(result.failed)} failed",
-        metric=metric.key,
-        best=best,
-        started=folder.manifest.started,
-        runs=len(result.states),
-        runs_done=done,
-    )
-
-
-def _row(**known: Any) -> dict[str, Any]:
-    from fedmx.quantities import OF_RUN
-
-    keys = (
-        *("run", "experiment", "state", "reason", "rounds", *(one.key for one in OF_RUN)),
-        *("in_flight", "started", "mode", "seed", "runs", "runs_done", "settings"),
-    )
-    row = {**dict.fromkeys(keys), **known}
-    return {**row, "age_s": _age_s(row["started"])}
-
-
-def _age_s(started: object) -> int | None:
-    """Return the age of a time, in seconds."""
-    try:
-        moment = datetime.datetime.fromisoformat(str(started))
-        return max(int((datetime.datetime.now().astimezone() - moment).total_seconds()), 0)
-    except (ValueError, TypeError):
-        return None
-
-
-def _show(found: list[dict[str, Any]]) -> None:
+def _show(found: Sequence[Listed]) -> None:
     from rich.table import Table
     from rich.text import Text
 
     from fedmx.cli.output import one_line, show_table
-    from fedmx.quantities import metrics_in
-    from fedmx.report.formats import NOTHING, value_text
-    from fedmx.report.groups import word
+    from fedmx.report.formats import NOTHING
 
     columns = shutil.get_terminal_size().columns
     wide, narrow = columns >= WIDE, columns < NARROW
@@ -169,27 +59,17 @@ def _show(found: list[dict[str, Any]]) -> None:
     table.add_column("best", justify="right", no_wrap=True)
     if not narrow:
         table.add_column("age", justify="right", no_wrap=True)
-    if wide and any(row["settings"] for row in found):
+    if wide and any(one.words for one in found):
         table.add_column("settings that differ", overflow="fold")
-    for row in found:
-        known = row["rounds_done"] is not None
-        rounds = f"{row['rounds_done']}/{row['rounds']}" if known else NOTHING
-        if known and row["in_flight"] is not None:
-            rounds += " versions"
-        if row["kind"] == "sweep" and row["runs"]:
-            rounds = f"{row['runs_done']}/{row['runs']} runs"
-        given = (row["settings"] or {}).items()
-        given = sorted(given, key=lambda one: (one[0] == "seed", not one[0].startswith("logic.")))
-        words = (word(path, text) for path, text in given)
-        settings = one_line(", ".join(words))
-        name = one_line(Path(row["run"]).name)
-        metric = metrics_in({"metrics": [{"key": row["metric"]}]})[0]
+    for one in found:
+        settings = one_line(", ".join(one.words.values()))
+        name, age_s = one_line(one.path.name), one.row["age_s"]
         table.add_row(
             Text(name if wide or not settings else f"{name}\n  {settings}"),
-            row["state"],
-            rounds,
-            NOTHING if row["best"] is None else value_text(metric, row["best"]),
-            *([] if narrow else [NOTHING if row["age_s"] is None else age(row["age_s"])]),
+            one.row["state"],
+            one.rounds,
+            one.best,
+            *([] if narrow else [NOTHING if age_s is None else age(age_s)]),
             *([Text(settings)] if wide and settings else []),
         )
     show_table(table)
@@ -313,7 +193,10 @@ def _since(timestamp: str, now: float) -> str:
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run folders, or the folder of a sweep.")
+        list[Path],
+        typer.Argument(
+            metavar="RUN", help="Run folders, the folder of a sweep, or with --index of all runs."
+        ),
     ],
     output: Annotated[
         Path | None,
@@ -357,9 +240,23 @@ def report(
         Literal["single", "double"],
         typer.Option(help="How many of a page's two columns the table of --latex may fill."),
     ] = "single",
+    index: Annotated[
+        bool,
+        typer.Option("--index", help="Write a page that lists all runs in a folder, with links."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a page with figures about one run, or several together."""
+    if index:
+        given = {
+            "--target": target,
+            "--round": round,
+            "--figures": figures,
+            "--csv": csv,
+            "--latex": latex,
+        }
+        _list_all(runs, output, [name for name, one in given.items() if one is not None], as_json)
+        return
     from fedmx.cli.output import LogLines
     from fedmx.report import Comparison, write_page
     from fedmx.run import RunFolder
@@ -377,7 +274,7 @@ def report(
             path = output or (folders[0].report_path if len(folders) == 1 else Path("report.html"))
             compared = Comparison.of(folders, target)
         else:
-            path = output or swept.folder.path / "report.html"
+            path = output or swept.folder.report_path
             compared = swept.comparison()
         write_page(compared, path, round)
         written = [] if figures is None else compared.write_figures(figures)
@@ -404,6 +301,27 @@ def report(
     for what, file in (("table", csv), ("table", latex)):
         if file is not None:
             typer.echo(f"{what}: {file}")
+
+
+def _list_all(
+    folders: Sequence[Path], output: Path | None, not_used: Sequence[str], as_json: bool
+) -> None:
+    """Write the page over all runs in a folder.
+
+    Raises:
+        FedmxError: there are several folders, or options that it does not use.
+    """
+    from fedmx.errors import FedmxError
+    from fedmx.listing.page import write_index
+
+    if not_used:
+        raise FedmxError(f"{not_used[0]}: --index only lists the runs; leave it out")
+    if len(folders) > 1:
+        raise FedmxError(
+            f"{folders[1]}: --index lists the runs in one folder; give the first alone"
+        )
+    page = str(write_index(folders[0], output))
+    typer.echo(json.dumps({"report": page}) if as_json else f"report: {page}")
 
 
 def _swept(paths: Sequence[Path], target: float | None) -> SweepResult | None:

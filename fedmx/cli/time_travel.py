@@ -251,7 +251,7 @@ def fork(
     from fedmx.cli.datasets import files_with_progress
     from fedmx.cli.rounds import run_loop
     from fedmx.history import fork as make
-    from fedmx.report.summary import document_of, read_settings
+    from fedmx.report.summary import curve_of, document_of, read_settings
     from fedmx.run.records import plain
 
     with files_with_progress() as files:
@@ -262,7 +262,10 @@ def fork(
 
     def print_json(result: Result) -> None:
         settings = read_settings(result.folder.experiment_yaml)
-        found = {**document_of(result.folder, settings), "fork": made.origin.record()}
+        found = {
+            **document_of(result.folder, settings, curve_of(result.folder)),
+            "fork": made.origin.record(),
+        }
         typer.echo(json.dumps(plain(found, "the result")))  # a loss may be NaN
 
     run_loop(made.server, made.folder, print_json if as_json else None)

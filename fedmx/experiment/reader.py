@@ -42,16 +42,15 @@ _SCALARS = (
 )
 
 
-class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader; only its nodes are used, not its values."""
+class _Composer(yaml.composer.Composer):
+    """Composes the nodes of an experiment."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
     _depth = 0
     _values = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose one node; refuse tags, anchors, aliases and large texts."""
-        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        event: Any = self.peek_event()  # type: ignore[attr-defined]
         line = event.start_mark.line + 1
         self._values += 1
         if isinstance(event, yaml.AliasEvent) or event.anchor is not None:
@@ -71,6 +70,26 @@ class Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
+
+
+class Loader(_Composer, yaml.SafeLoader):
+    """PyYAML's safe loader; only its nodes are used, not its values."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - add_implicit_resolver fills it
+
+
+if yaml.__with_libyaml__:
+    from yaml._yaml import CParser
+
+    class _Quick(_Composer, CParser, yaml.resolver.Resolver):
+        """The same with libyaml's parser, which is several times as fast; its errors are others."""
+
+        yaml_implicit_resolvers = Loader.yaml_implicit_resolvers
+
+        def __init__(self, text: str) -> None:
+            CParser.__init__(self, text)
+            _Composer.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
 
 
 class Dumper(yaml.SafeDumper):
@@ -156,6 +175,23 @@ def parse_text(text: str, name: str, folder: Path | None = None) -> tuple[dict[s
             f"{name}:1: must be a mapping (rounds: 10, clients: 20, ...), not {shown(value)}"
         )
     return value, Source(name=name, folder=folder, lines=lines)
+
+
+def values_in(text: str) -> dict[str, Any]:
+    """Return the mapping in a YAML text that was read before, without the places of its values.
+
+    Raises:
+        ExperimentError: the text is not YAML, or not a mapping.
+    """
+    quick = _Quick if yaml.__with_libyaml__ else Loader
+    try:
+        node = quick(text).get_single_node()
+        value = None if node is None else _value(node, (), {})
+    except (_NotAllowed, yaml.YAMLError, UnicodeEncodeError) as error:
+        raise ExperimentError(f"is not an experiment: {error}") from None
+    if not isinstance(value, dict):
+        raise ExperimentError(f"must be a mapping, not {shown(value)}")
+    return value
 
 
 def parse_value(text: str, name: str) -> Any:
@@ -252,6 +288,6 @@ def _scalar(node: yaml.Node) -> Any:
         if math.isnan(number):
             raise _NotAllowed(line, ".nan is not a setting; give a number")
         return number
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         raise _NotAllowed(line, "text holds half of a surrogate pair; write the character itself")
     return text

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from fedmx.errors import FedmxError
 from fedmx.experiment.sections import CheckpointSection
 from fedmx.journal.chain import CHAIN, START, chained, model_hash
+from fedmx.listing.page import renew_index
 from fedmx.log import Log
 from fedmx.monitoring.monitor import LiveFile
 from fedmx.privacy.published import published
@@ -187,6 +188,7 @@ def recorded(
         folder.finish("done", f"{reason}; {stepped}" if stepped else reason)
         if has_page:
             write_report([folder], folder.report_path)
+        renew_index(folder.path.parent)
 
 
 def _released(server: Server, folder: RunFolder) -> Released | None:
@@ -241,3 +243,4 @@ def _end(
         folder.finish(status, reason)
         if folder.report_path.exists():
             write_report([folder], folder.report_path)
+        renew_index(folder.path.parent)

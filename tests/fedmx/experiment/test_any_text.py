@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedmx import Experiment, ExperimentError
+from fedmx.experiment.reader import parse_text, values_in
 from fedmx.experiment.schema import KEYS
 from tests.fedmx.experiment.texts import LEAST
 
@@ -19,8 +22,12 @@ def check_parsed(text: str, *overrides: str) -> None:
         problem = str(error)
     assert all(line.isprintable() for line in problem.split("\n"))
     assert (experiment is None) == bool(problem)
+    with contextlib.suppress(ExperimentError):
+        values_in(text)
     if experiment is not None:
-        assert Experiment.parse(experiment.to_yaml()) == experiment
+        written = experiment.to_yaml()
+        assert Experiment.parse(written) == experiment
+        assert values_in(written) == parse_text(written, "written")[0]
 
 
 @given(st.text(max_size=200))
@@ -92,6 +99,8 @@ def test_any_experiment_that_is_written_reads_back_equal(
             "logic": {"hooks": hooks},
         }
     )
-    again = Experiment.parse(experiment.to_yaml())
+    written = experiment.to_yaml()
+    again = Experiment.parse(written)
     assert again == experiment
+    assert values_in(written) == parse_text(written, "written")[0]
     assert again.digest() == experiment.digest()
