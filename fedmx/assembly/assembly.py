@@ -258,7 +258,7 @@ class Assembly:
             FedmxError: dp-accounting is not installed, or no noise keeps the budget.
         """
         privacy = privacy_of(self.experiment)
-        if not isinstance(privacy, DifferentialPrivacy):
+        if not isinstance(privacy, DifferentialPrivacy) or privacy.budget is None:
             return None
         mechanism = privacy.mechanism(self.preset)
         return Account.of(privacy.budget, mechanism, self.experiment.rounds, privacy.once())

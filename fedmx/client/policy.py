@@ -22,6 +22,7 @@ from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.experiment.keys import experiment_error
 from fedmx.experiment.reader import parse_text, read_text
+from layers.logic.core.privacy import DifferentialPrivacy
 from layers.logic.privacy.local import Local
 
 _HOUR = "([01][0-9]|2[0-3]):[0-5][0-9]"
@@ -43,7 +44,8 @@ class Policy(Section):
     noise: NotNegative | None = None
     """The least noise of `privacy: {name: local}`, as a multiple of its clip."""
     epsilon: Positive | None = None
-    """The most that all runs together spend, by `privacy: {name: local}`."""
+    """The most that all runs together spend, by noise of the clients: `privacy: {name: local}`, or
+    `secure-sum` with `noise`."""
     delta: Share = 1e-5
     """The delta at which `epsilon` counts."""
     data: Names | dict[str, Path | None] | None = None
@@ -115,18 +117,22 @@ class Policy(Section):
         for code in named_code(experiment.components):
             if not is_allowed(code.name, self.modules):
                 raise refused("modules", f"{shown(code.name)} is in none that is listed")
-        given = local_of(experiment)
+        given = noise_of_clients(experiment)
         if self.privacy is not None:
             one = experiment.privacy
             named = () if one is None or one.name != self.privacy.name else (one, self.privacy)
             if len({build("privacy", each) for each in named}) != 1:
                 raise refused("privacy", "the experiment's section privacy is another one")
-        if (self.noise is not None or self.epsilon is not None) and given is None:
-            kind = "no privacy" if experiment.privacy is None else experiment.privacy.name
-            key = "noise" if self.epsilon is None else "epsilon"
-            raise refused(key, f"the experiment has {kind}, and only local hides an update here")
-        if self.noise is not None and given is not None and given.noise < self.noise:
-            raise refused("noise", f"the experiment has {given.noise:g}, less than {self.noise:g}")
+        kind = "no privacy" if experiment.privacy is None else experiment.privacy.name
+        if self.epsilon is not None and given is None:
+            raise refused("epsilon", f"the experiment has {kind}, and no noise of this client")
+        if self.noise is not None:
+            if (local := local_of(experiment)) is None:
+                text = f"the experiment has {kind}, and only local hides an update here"
+                raise refused("noise", text)
+            if local.noise < self.noise:
+                text = f"the experiment has {local.noise:g}, less than {self.noise:g}"
+                raise refused("noise", text)
 
     def check_statistics(self, samples: int) -> None:
         """Check that statistics of this many samples may be told.
@@ -192,3 +198,14 @@ def local_of(experiment: Experiment) -> Local | None:
         return None
     found: Local = build("privacy", experiment.privacy)
     return found
+
+
+def noise_of_clients(experiment: Experiment) -> float | None:
+    """Return the noise that each client adds to an update, as the accountant takes it; None: none.
+
+    It imports no code that the experiment names.
+    """
+    if experiment.privacy is None or ":" in experiment.privacy.name:
+        return None
+    found = build("privacy", experiment.privacy)
+    return found.noise_of_clients if isinstance(found, DifferentialPrivacy) else None

@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from fedmx.client.policy import Policy, RefusedByPolicy, local_of, refused
+from fedmx.client.policy import Policy, RefusedByPolicy, local_of, noise_of_clients, refused
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.journal.chain import message_hash
 from fedmx.privacy.accounting import check_installed, epsilon_of
 from fedmx.run.durable import PRIVATE, PRIVATE_FOLDER
 from layers.logic import Logic, Task, Update
-from layers.logic.core.declaration import Need, declared
+from layers.logic.core.declaration import Need, Trait, declared
 from layers.logic.core.privacy import Mechanism
 
 REPEATS = 10
@@ -38,8 +38,8 @@ class Release:
         round: number of the task (`Task.round`); 0: the answers about labels.
         step: the pass of its lane.
         task: digest of the task.
-        update: digest of the update; empty: it is not hidden.
-        noise: of the run's local privacy, as the accountant takes it; None: the run has none.
+        update: digest of the update; empty: it is not hidden, or by masks.
+        noise: of the clients in the run, as the accountant takes it; None: the run has none.
         once: epsilon of the answers about labels in the run; 0: there are none.
     """
 
@@ -101,14 +101,14 @@ class Releases:
         experiment = Experiment.parse(text, "the server's experiment")
         self._rounds = experiment.rounds
         self._more = REPEATS * experiment.run.checkpoint.every
-        local = local_of(experiment)
+        self._noise, local = noise_of_clients(experiment), local_of(experiment)
         if local is not None:
             once = local.once()
-            self._more, self._noise = 0, local.noise / 2
+            self._more = 0
             self._once = 0.0 if once is None or once.epsilon is None else once.epsilon
         if self.policy is not None:
             self.policy.check(experiment)
-        if self.policy is not None or local is not None:
+        if self.policy is not None or self._noise is not None:
             self._open()
         self._check_epsilon(experiment.rounds)
 
@@ -120,7 +120,7 @@ class Releases:
         ours = Release(self._run, 1, 1, "", "", self._noise, self._once)
         others = [one for one in self._known if _terms(one) != _terms(ours)]
         if any(one.noise is None for one in others):
-            raise refused("epsilon", "earlier runs had no local privacy")
+            raise refused("epsilon", "earlier runs had no noise of this client")
         before = epsilon_of(_spent(others), delta)
         after = epsilon_of(_spent([*others, *[ours] * updates]), delta)
         if after > most:
@@ -253,7 +253,10 @@ class Releases:
 
 
 def _hides(logic: Logic) -> bool:
-    return any(Need.HIDDEN in declared(hook) for hook in logic.hooks)
+    """Return whether the updates of single clients are hidden by noise, and not by masks: then a
+    client sends one for a round."""
+    found = {one for hook in logic.hooks for one in declared(hook)}
+    return Need.HIDDEN in found and Trait.MASKED not in found
 
 
 def _terms(one: Release) -> tuple[str, float | None, float]:

@@ -98,8 +98,14 @@ class DifferentialPrivacy(Privacy):
 
     @property
     @abstractmethod
-    def budget(self) -> Budget:
-        """The privacy that the run may spend."""
+    def budget(self) -> Budget | None:
+        """The privacy that the run may spend; None: these settings add no noise."""
+
+    @property
+    def noise_of_clients(self) -> float | None:
+        """The noise of one task, as `Mechanism.noise`, if clients add it; None: they trust the
+        server with it, or there is none."""
+        return None
 
     @abstractmethod
     def mechanism(self, preset: Preset) -> Mechanism:

@@ -18,7 +18,7 @@ from layers.logic.core.messages import Slot, Update
 from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
 from layers.logic.core.privacy import Budget, DifferentialPrivacy, Mechanism, Seen
-from layers.logic.core.selector import LABELS
+from layers.logic.core.selector import LABELS, Selector
 from layers.logic.errors import LogicError
 from layers.logic.numeric.discrete_gaussian import discrete_gaussian
 from layers.logic.privacy.central import GRID, Noise, on_grid, with_hook
@@ -64,6 +64,11 @@ class Local(DifferentialPrivacy):
     def budget(self) -> Budget:
         return Budget(self.delta, self.epsilon)
 
+    @property
+    def noise_of_clients(self) -> float:
+        """The noise as a multiple of 2 C, by which a client's update may differ."""
+        return self.noise / 2
+
     def applied(self, preset: Preset, clients: int) -> Preset:
         response = None
         if self.label_epsilon is not None:
@@ -72,8 +77,7 @@ class Local(DifferentialPrivacy):
         return with_hook(preset, HideUpdates(self.clip, self.noise, response))
 
     def mechanism(self, preset: Preset) -> Mechanism:
-        """Return the noise as a multiple of 2 C, by which a client's update may differ."""
-        return Mechanism(self.noise / 2, 1.0, per_round=preset.selector.tasks_per_round)
+        return Mechanism(self.noise_of_clients, 1.0, per_round=preset.selector.tasks_per_round)
 
     def once(self) -> Mechanism | None:
         if self.label_epsilon is None:
@@ -90,6 +94,23 @@ class Local(DifferentialPrivacy):
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts as they are: clients know the noise."""
         return preset
+
+
+def check_by_number(selector: Selector, advice: str = "") -> None:
+    """Check that a selector asks clients about nothing.
+
+    Args:
+        selector: the selector.
+        advice: what else may be used.
+
+    Raises:
+        LogicError: it may.
+    """
+    if Trait.BY_NUMBER not in declared(selector):
+        raise LogicError(
+            f"{type(selector).__name__} may ask clients about their data, and what they answer is "
+            f"not hidden; use a selector by the clients' numbers, such as uniform{advice}"
+        )
 
 
 @dataclass(frozen=True)
@@ -117,14 +138,11 @@ class HideUpdates(Hook):
 
     def check(self, logic: Parts) -> None:
         """Check that the selector asks for nothing that is not hidden."""
-        name, traits = type(logic.selector).__name__, declared(logic.selector)
-        if self.response is None and Trait.BY_NUMBER not in traits:
-            raise LogicError(
-                f"{name} may ask clients about their data, and what they answer is not hidden; "
-                "use a selector by the clients' numbers, such as uniform, or label_epsilon with "
-                "one that asks for labels alone"
-            )
-        if self.response is not None and Trait.ONLY_LABELS not in traits:
+        if self.response is None:
+            other = ", or label_epsilon with one that asks for labels alone"
+            check_by_number(logic.selector, other)
+        elif Trait.ONLY_LABELS not in declared(logic.selector):
+            name = type(logic.selector).__name__
             raise LogicError(
                 f"label_epsilon hides the answers about labels, but {name} asks for none, or for "
                 "more; use a selector that asks for labels alone, such as astraea, or leave out "

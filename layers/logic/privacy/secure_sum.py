@@ -1,6 +1,7 @@
 """Secure sums in a round: the server learns the sum of the clients' updates alone.
 
-Source: Bonawitz et al. 2017 for up to 100 clients, Bell et al. 2020 (SecAgg+) for more.
+Source: Bonawitz et al. 2017 for up to 100 clients, Bell et al. 2020 (SecAgg+) for more. With noise,
+Kairouz, Liu and Steinke 2021.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ from layers.logic.core.hook import (
     ServerSide,
 )
 from layers.logic.core.messages import EMPTY, Slot, Task, Update
+from layers.logic.core.parts import Parts
 from layers.logic.core.preset import Preset
-from layers.logic.core.privacy import Privacy, Seen
+from layers.logic.core.privacy import Budget, DifferentialPrivacy, Mechanism, Seen
 from layers.logic.core.state import ServerState
-from layers.logic.errors import Rejected
-from layers.logic.privacy.central import with_hook
-from layers.logic.secrets import Secret
+from layers.logic.errors import LogicError, Rejected
+from layers.logic.privacy.central import Noise, check_delta, with_hook
+from layers.logic.privacy.local import check_by_number
+from layers.logic.secrets import Secret, SecretDraws
 from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust, degree_for
 from layers.logic.secure_sum.keys import BLOCK_BYTES, SIGNATURE_BYTES, START
+from layers.logic.secure_sum.noise import SharedNoise, out_of_steps
 from layers.logic.secure_sum.opening import CannotOpen, Opening, accused
 from layers.logic.secure_sum.peer import SEALED_BYTES, Peer
 from layers.logic.secure_sum.roster import PUBLIC_BYTES, Roster, SumRefused
@@ -48,7 +52,7 @@ from layers.logic.secure_sum.whole_numbers import (
     unpacked,
     word_bits,
 )
-from layers.settings import Positive
+from layers.settings import Fraction, Positive
 
 TIMES = "times"
 """The only question of a selector that is not about a client's data."""
@@ -64,7 +68,7 @@ UNREADABLE = "others cannot read the shares that it has sent, or it says so of t
 
 
 @dataclass(frozen=True)
-class SecureSum(Privacy):
+class SecureSum(DifferentialPrivacy):
     """Secure aggregation: the server learns the sum of the updates, and nothing else of them.
 
     Each client adds masks to its update that cancel in the sum. It shares the secrets of its masks
@@ -74,14 +78,23 @@ class SecureSum(Privacy):
     Values are whole numbers of 16 bits. So a sum is exact, whoever is lost, and a simulation, which
     has no masks, ends in the bits of a deployment.
 
+    With `noise`, each client adds a share of discrete Gaussian noise to its whole numbers, so that
+    the sum tells at most (epsilon, delta) about any client. In one of two runs a client sends only
+    noise; who takes part is public. Epsilon counts each round for every client.
+
     Attributes:
-        clip: C; a value of an update beyond C counts as C.
+        clip: C; a value of an update beyond C counts as C. With `noise`, the largest norm of a
+            weighted update that counts in full.
         sums_clip: C of what else is in the sum, such as the variates of SCAFFOLD; null: `clip`.
         rounding: to the nearest whole number, or to one of both beside the value, so that the
             expectation is the value.
         min_clients: the fewest clients of a sum; with fewer, clients open none, and the round ends.
+            They have the noise together, without 5 % of the round's clients, and one at least.
         server: what the server may do to learn more: ``"malicious"``, anything; ``"honest"``, look
             at all that it gets, which costs one question less and fewer neighbours.
+        noise: sigma, as a multiple of C, of the smallest sum. null: no noise.
+        delta: the probability up to which the claim may fail, with `noise`; below 1 / N.
+        epsilon: the run ends before a round would exceed it; null: it is only reported.
     """
 
     name = "secure-sum"
@@ -91,22 +104,59 @@ class SecureSum(Privacy):
     rounding: Literal["nearest", "stochastic"] = "nearest"
     min_clients: Annotated[int, Ge(LEAST_CLIENTS)] = LEAST_CLIENTS
     server: Trust = "malicious"
+    noise: Noise | None = None
+    delta: Fraction | None = None
+    epsilon: Positive | None = None
+
+    def __post_init__(self) -> None:
+        if self.noise is None and (self.delta, self.epsilon) != (None, None):
+            raise LogicError("delta and epsilon are of noise; set noise, too, or leave them out")
+        if self.noise is not None and self.delta is None:
+            raise LogicError("epsilon of the noise is for a delta; set delta")
+
+    @property
+    def _shared(self) -> SharedNoise | None:
+        return None if self.noise is None else SharedNoise(self.noise, self.min_clients)
+
+    @property
+    def budget(self) -> Budget | None:
+        return None if self.delta is None else Budget(self.delta, self.epsilon)
+
+    @property
+    def noise_of_clients(self) -> float | None:
+        return None if (noise := self._shared) is None else noise.accounted
+
+    def mechanism(self, preset: Preset) -> Mechanism:
+        return Mechanism(self.noise_of_clients, 1.0)
+
+    def with_noise(self, preset: Preset, noise: float) -> Preset:
+        """Return the parts as they are: clients know the noise."""
+        return preset
 
     def applied(self, preset: Preset, clients: int) -> Preset:
+        if self.delta is not None:
+            check_delta(self.delta, clients)
         mean = preset.aggregator
         by_samples = not isinstance(mean, Mean) or mean.weights == "samples"
         sums = tuple((type(one).__name__, name) for one in preset.hooks for name in one.summed)
         clip = self.clip if self.sums_clip is None else self.sums_clip
         how = self.clip, self.rounding, self.server, by_samples, self.min_clients
-        return with_hook(preset, MaskedSum(*how, sums, clip))
+        return with_hook(preset, MaskedSum(*how, sums, clip, self._shared))
 
     @property
     def seen(self) -> Seen:
         trusted = " if it follows the protocol" if self.server == "honest" else ""
+        noisy, model = "", Seen.model
+        if self.delta is not None:
+            noisy = " with the clients' noise"
+            model = (
+                f"the models, which tell at most the recorded epsilon (delta {self.delta}) about "
+                "any client, as the sums do"
+            )
         return Seen(
-            f"the sum of the updates of a round{trusted}, who takes part, and each client's number "
-            "of samples",
-            "the models, which may depend on any client's data without a bound",
+            f"the sum of the updates of a round{noisy}{trusted}, who takes part, and each client's "
+            "number of samples",
+            model,
         )
 
 
@@ -177,6 +227,7 @@ class MaskedSum(Hook):
         min_clients: the fewest clients of a sum.
         sums: what else is in the sum, each vector (d,) by the class of its hook and its name.
         sums_clip: C of these vectors.
+        noise: the noise of the sum, of which each client adds a share; None: there is none.
     """
 
     clip: float
@@ -186,22 +237,42 @@ class MaskedSum(Hook):
     min_clients: int = LEAST_CLIENTS
     sums: tuple[tuple[str, str], ...] = ()
     sums_clip: float = 1.0
+    noise: SharedNoise | None = None
 
     provides = frozenset({Trait.ENCODES_UPDATE})
 
     @property
     def requires(self) -> frozenset[Need]:
         """The same task for all, which clients compare if the server may be malicious."""
-        return frozenset({Need.SAME_TASKS} if self.trust == "malicious" else ())
+        found = {Need.SAME_TASKS} if self.trust == "malicious" else set()
+        return frozenset(found if self.noise is None else {*found, Need.HIDDEN})
 
     @property
     def follows(self) -> frozenset[Trait]:
         """What follows from its methods; what it encodes beside the update loses no more."""
-        return super().follows - {Trait.LOSSY}
+        hidden = set() if self.noise is None else {Trait.SENDS_MORE}
+        return super().follows - {Trait.LOSSY} - hidden
+
+    def check(self, logic: Parts) -> None:
+        """Check that epsilon counts all that clients tell, if they add noise."""
+        if self.noise is None:
+            return
+        check_by_number(logic.selector)
+        least = getattr(logic, "min_updates", 0)  # a preset has none
+        if least > self.min_clients:
+            raise LogicError(
+                f"min_updates is {least}, but clients open a sum of {self.min_clients}: such a "
+                "round would be run again, and its sum would not be counted; set min_clients in "
+                f"privacy to {least}, or lower logic.min_updates"
+            )
 
     def answered(self, question: str, classes: int, values: Slot, secret: Secret) -> Slot:
         """Return nothing that a client would tell of its data, whatever the server asks."""
-        return values if question == TIMES else {}
+        return values if question == TIMES and self.noise is None else {}
+
+    def word_bits(self, clients: int) -> int:
+        """Return the bits of a word in the sum of so many clients."""
+        return word_bits(clients) if self.noise is None else self.noise.word_bits(clients)
 
     class Client(ClientSide["MaskedSum"]):
         def answer(self, phase: Phase, question: Slot, context: ClientContext) -> Slot:
@@ -211,8 +282,8 @@ class MaskedSum(Hook):
             end, shared = self._end(context), context.round_memory
             if phase == "cohort":
                 roster = _roster_in(question, context.round, self.hook.trust)
-                shared["clients"], shared["most"] = len(roster.clients), roster.most
                 sealed, refused = end.share(roster)
+                shared["clients"], shared["most"] = len(roster.clients), roster.most
                 return {"sealed": sealed, "refused": listed(refused)}
             survivors = numbers_in(question, "survivors")
             if self.hook.trust == "malicious" and "signers" not in question:
@@ -256,18 +327,32 @@ class MaskedSum(Hook):
             if self.hook.rounding == "stochastic":
                 draws = context.rng("rounding")
                 uniforms = [draws.random(one.size) for one in values]
-            clips = self.hook.clip, self.hook.sums_clip
-            whole = [
-                quantised(one, clip, uniforms=drawn)
-                for one, clip, drawn in zip(values, clips, uniforms, strict=False)
-            ]
+            clips, noise = (self.hook.clip, self.hook.sums_clip), self.hook.noise
+            if noise is None:
+                whole = [
+                    quantised(one, clip, uniforms=drawn)
+                    for one, clip, drawn in zip(values, clips, uniforms, strict=False)
+                ]
+            else:  # which no further vectors go with
+                secret = self._draws(context)
+                whole = [noise.hidden(values[0], clips[0], int(clients), secret, uniforms[0])]
             samples = min(update.samples, (1 << 2 * VALUE_BITS) - 1)
             counted = np.array(divmod(samples, 1 << VALUE_BITS), np.uint32)
             task = START if self.hook.trust == "honest" else self._task(context)
             words = self._end(context).masked(np.concatenate([*whole, counted]), task)
-            context.slot["words"] = packed(words, word_bits(clients))
+            context.slot["words"] = packed(words, self.hook.word_bits(clients))
             context.slot |= {"unreadable": listed(self._unreadable), "task": task}
             return replace(update, delta=EMPTY, buffers=EMPTY, metrics={}, slots=slots)
+
+        def _draws(self, context: ClientContext) -> SecretDraws:
+            """Return the draws of the noise, new in each sum of a deployed client.
+
+            Two sums of the same updates, with the same noise, would differ by that of one client.
+            """
+            if context.process is None:
+                return context.secret("noise")
+            peer: Peer = context.process.kept[KEPT]
+            return peer.noise.draws("noise")
 
         def _task(self, context: ClientContext) -> bytes:
             """Return the digest of what is the same in the tasks of all clients of a round."""
@@ -348,6 +433,11 @@ class MaskedSum(Hook):
                     proofs[client] = proof
             self._out |= dict.fromkeys(answers.keys() - proofs.keys(), NO_KEYS)
             if len(proofs) >= self.hook.min_clients:
+                try:
+                    self.hook.word_bits(len(proofs))
+                except SumRefused as refusal:
+                    self._out |= dict.fromkeys(answers, str(refusal))
+                    return
                 most = max(context.samples.get(client, 1) for client in proofs)
                 keys = {client: public[client] for client in proofs}
                 self._roster = Roster(context.round, self.hook.trust, keys, proofs, most)
@@ -451,7 +541,7 @@ class MaskedSum(Hook):
         @property
         def _bits(self) -> int:
             assert self._roster is not None
-            return word_bits(len(self._roster.clients))
+            return self.hook.word_bits(len(self._roster.clients))
 
         def on_accepted(self, update: Update, context: ServerContext) -> None:
             words: Any = context.slot["words"]
@@ -468,7 +558,10 @@ class MaskedSum(Hook):
             whole = (opened & np.uint32(2**self._bits - 1)).astype(np.int64)
             number, d = len(self._opening.survivors), state.weights.size
             end = d + self._buffers
-            values = dequantised(whole[:end], number, self.hook.clip)
+            if self.hook.noise is None:
+                values = dequantised(whole[:end], number, self.hook.clip)
+            else:
+                values = out_of_steps(whole[:end], self._bits, self.hook.clip)
             further = dequantised(whole[end:-2], number, self.hook.sums_clip)
             self._further = further.reshape(len(self.hook.sums), d)
             samples = int(whole[-2] << VALUE_BITS) + int(whole[-1])

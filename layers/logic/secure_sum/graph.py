@@ -63,7 +63,7 @@ def degree_for(clients: int, server: Trust = "malicious") -> Degree:
     if clients > COMPLETE_UP_TO:
         return sparse_degree(clients, CORRUPT, DROPPING, server)
     degree = clients - 1
-    corrupt = _share_of(clients, CORRUPT)
+    corrupt = corrupt_among(clients)
     if server == "malicious":
         return Degree(degree, max((degree + corrupt) // 2 + 1, 2))
     return Degree(degree, max(degree // 2, corrupt + 1, 2))
@@ -113,6 +113,11 @@ def sparse_degree(
         f"no graph of {clients} clients hides their values if {corrupt:g} of them are corrupt and "
         f"{dropping:g} drop out"
     )
+
+
+def corrupt_among(clients: int) -> int:
+    """Return how many of so many clients may be in league with the server."""
+    return _share_of(clients, CORRUPT)
 
 
 def _share_of(clients: int, share: float) -> int:

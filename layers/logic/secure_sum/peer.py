@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from layers.logic.core.hook import Identity
+from layers.logic.secrets import Secret
 from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust
 from layers.logic.secure_sum.keys import (
     KEY_BYTES,
@@ -62,6 +63,7 @@ class Peer:
 
     Attributes:
         round: as given.
+        noise: the secret of this client's noise in this sum, drawn at its first use.
         public: what this client publishes, see `Roster.public`.
         proof: that it is this client's; empty without an identity.
     """
@@ -78,6 +80,7 @@ class Peer:
         self.round, self._client, self._server = round, client, server
         self._identity, self._min_clients = identity, min_clients
         self._secret_bytes = secret_bytes
+        self.noise = Secret(lambda: secret_bytes(KEY_BYTES))
         self._masking, self._sealing, self._signing, self._seed = (
             secret_bytes(KEY_BYTES) for _ in range(4)
         )

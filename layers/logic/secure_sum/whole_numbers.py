@@ -36,11 +36,20 @@ def quantised(
             value; None: rounds to the nearest, and halves to even.
     """
     scaled = (np.clip(values.astype(np.float64), -clip, clip) + clip) * (2**bits - 1) / (2 * clip)
+    return rounded(scaled, uniforms).astype(np.uint32)
+
+
+def rounded(values: np.ndarray, uniforms: np.ndarray | None) -> np.ndarray:
+    """Return whole numbers, float64: the nearest ones, or by chance one of both beside each value.
+
+    Args:
+        values: float64.
+        uniforms: as in `quantised`.
+    """
     if uniforms is None:
-        scaled = np.rint(scaled)
-        return np.asarray(scaled, np.uint32)
-    whole = np.floor(scaled)
-    return np.asarray(whole + (uniforms < scaled - whole), np.uint32)
+        return np.asarray(np.rint(values))
+    whole = np.floor(values)
+    return np.asarray(whole + (uniforms < values - whole))
 
 
 def dequantised(total: np.ndarray, number: int, clip: float, bits: int = VALUE_BITS) -> np.ndarray:
