@@ -1,8 +1,8 @@
-"""An audit of central privacy: empirical lower bounds of epsilon beside the claimed one.
+"""An audit of privacy: empirical lower bounds of epsilon beside the claimed one.
 
-    python benchmarks/dp_audit.py [--rounds 3000] [--fault noise|clip|sampling]
+    python benchmarks/dp_audit.py [--rounds 3000] [--fault noise|clip|sampling|sum-noise|...]
 
-Two attacks see what is published: the models.
+Two attacks see what is published with central privacy: the models.
 
 * Canaries in one run (Andrew et al. 2023): some clients send directions of their own. Epsilon is
   that of the two normal distributions which fit the last model's products with these directions,
@@ -11,6 +11,10 @@ Two attacks see what is published: the models.
   opposite. A threshold from one half of the rounds tells runs with it from runs without; the other
   half gives a lower bound with 95 % confidence (Clopper and Pearson).
 
+The second attack also sees sums with the clients' noise, of the fewest clients that open one. A
+client sends its update, or only noise, and one of the others is in league with the server: it adds
+no noise. Nobody is drawn.
+
 Each row has a planted fault, or none. A row whose lower bound is above the claim shows a fault.
 """
 
@@ -18,8 +22,9 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 from scipy.stats import beta, norm
@@ -28,11 +33,14 @@ from fedmx import Assembly, Experiment
 from fedmx.privacy.accounting import epsilon_of
 from fedmx.simulation.executors.executor import SerialExecutor
 from fedmx.simulation.simulated_clients import SimulatedClients
-from layers.logic import Contribution, Logic, OpenRound, ServerState, run_round
+from layers.logic import Contribution, Logic, OpenRound, ServerState, Update, run_round
 from layers.logic.core.attack import Attack
 from layers.logic.core.hook import ClientContext
 from layers.logic.core.privacy import Mechanism
 from layers.logic.privacy.central import PrivateMean, on_grid
+from layers.logic.privacy.secure_sum import MaskedSum
+from layers.logic.secrets import SecretDraws
+from layers.logic.secure_sum.noise import STEPS, SharedNoise, in_steps
 from layers.logic.seeds import generator
 from layers.logic.selectors.poisson import Poisson
 from layers.logic.selectors.uniform import Uniform
@@ -41,9 +49,16 @@ FAULTS = ("none", "noise", "clip", "sampling")
 CLIP, PROBABILITY, NOISE = 0.5, 0.1, 1.0
 CANARIES, NOBODYS, HONEST, ROUNDS = 500, 5000, 50, 50
 FEW, DELTA, DELTA_OF_ROUND = 20, 1e-3, 5e-3
+CENTRAL = {"name": "central", "clip": CLIP, "delta": DELTA, "noise": NOISE}
+POISSON = {"name": "poisson", "probability": PROBABILITY}
 DELTA_OF_CANARIES = 0.01  # the tails of two fitted distributions say little
 EXCESS = 20.0  # how much longer than the clip a canary is
 CONFIDENCE = 0.95
+IN_SUM, ASKED = (
+    4,
+    16,
+)  # the clients of the smallest sum, and those of the round before some are lost
+IN_LEAGUE, CAREFUL = 3, 1  # clients
 
 
 @dataclass(frozen=True)
@@ -87,13 +102,128 @@ class FixedSize(Poisson):
         return Uniform().draw(round, number)
 
 
+class Silent(SharedNoise):
+    """No noise."""
+
+    def hidden(
+        self,
+        values: np.ndarray,
+        clip: float,
+        clients: int,
+        draws: SecretDraws,
+        uniforms: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """Return the whole numbers as they are."""
+        return in_steps(values, clip, uniforms).astype(np.uint32)
+
+
+class ForAllAsked(SharedNoise):
+    """Shares that make the noise together if nobody is lost."""
+
+    def deviation(self, clients: int) -> float:
+        """Return the deviation of a share."""
+        return self.multiple * STEPS / math.sqrt(ASKED)
+
+
+@dataclass(frozen=True)
+class WithSilent(MaskedSum):
+    """A sum to which some clients add no noise.
+
+    Attributes:
+        silent: these clients.
+    """
+
+    silent: tuple[int, ...] = ()
+
+    class Client(MaskedSum.Client):
+        """The client's end."""
+
+        def send(self, update: Update, context: ClientContext) -> Update:
+            """Send the words, without noise if the client is one of those."""
+            if context.client in self.hook.silent:
+                self.hook = replace(self.hook, noise=Silent(NOISE, IN_SUM))
+            return super().send(update, context)
+
+
+@dataclass(frozen=True)
+class OneOrNothing(Attack):
+    """Client 0 sends a direction if it is there; all others send nothing, and so does it if not.
+
+    Attributes:
+        there: whether it is.
+    """
+
+    there: bool = True
+
+    def lie_in_update(self, delta: np.ndarray, context: ClientContext) -> np.ndarray:
+        """Return the update of a client."""
+        length = CLIP * EXCESS if context.client == 0 and self.there else 0.0
+        return (direction(0, delta.size) * length).astype(np.float32)
+
+
+FAULTS_OF_SUM: dict[str, tuple[type[SharedNoise], tuple[int, ...]]] = {
+    "sum": (SharedNoise, (IN_LEAGUE,)),
+    "sum-noise": (Silent, ()),
+    "sum-share": (SharedNoise, (IN_LEAGUE, CAREFUL)),
+    "sum-survivors": (ForAllAsked, (IN_LEAGUE,)),
+}
+"""The noise of a sum, and the clients that add none: one is assumed to."""
+
+
+def of_sums(fault: str, rounds: int) -> tuple[float, float]:
+    """Return the claimed epsilon of a sum of `IN_SUM` clients, and the bound of as many trials."""
+    kind, silent = FAULTS_OF_SUM[fault]
+    privacy = {"name": "secure-sum", "clip": CLIP, "noise": NOISE, "delta": DELTA}
+    assembly = assembly_of(
+        IN_SUM, "logistic", 0, 3, privacy | {"min_clients": IN_SUM}, {"name": "uniform"}
+    )
+    logic = assembly.server_logic
+    (hook,) = logic.hooks
+    given = {one.name: getattr(hook, one.name) for one in fields(MaskedSum)}
+    given |= {"noise": kind(NOISE, IN_SUM), "silent": silent}
+    axis = direction(0, assembly.engine.layout[-1].stop)
+    there, gone = (
+        np.array(
+            [
+                axis @ step
+                for step in steps_of(
+                    assembly,
+                    replace(
+                        logic,
+                        hooks=(
+                            WithSilent(**given),
+                            OneOrNothing(clients=(*range(IN_SUM),), there=one),
+                        ),
+                        seed=int(one),
+                    ),
+                    range(IN_SUM),
+                    rounds,
+                    IN_SUM / CLIP,
+                )
+            ]
+        )
+        for one in (True, False)
+    )
+    claimed = epsilon_of(
+        [(Mechanism(SharedNoise(NOISE, IN_SUM).accounted, 1.0), 1)], DELTA_OF_ROUND
+    )
+    return claimed, most_shown(there, gone)
+
+
 def direction(number: int, size: int) -> np.ndarray:
     """Return a unit vector, float64 (size,)."""
     drawn = generator(0, "canary", number).normal(size=size)
     return np.asarray(drawn / np.linalg.norm(drawn))
 
 
-def assembly_of(clients: int, model: str, steps: int, seed: int) -> Assembly:
+def assembly_of(
+    clients: int,
+    model: str,
+    steps: int,
+    seed: int,
+    privacy: Mapping[str, Any] = CENTRAL,
+    selector: Mapping[str, Any] = POISSON,
+) -> Assembly:
     """Return the parts of a private experiment."""
     return Assembly(
         Experiment(
@@ -106,10 +236,10 @@ def assembly_of(clients: int, model: str, steps: int, seed: int) -> Assembly:
                 "normalise": {"scale": 16},
                 "train": {"steps": steps, "batch_size": 10},
             },
-            privacy={"name": "central", "clip": CLIP, "delta": DELTA, "noise": NOISE},
+            privacy=privacy,
             logic={
                 "preset": {"name": "fedavg", "weights": "uniform"},
-                "selector": {"name": "poisson", "probability": PROBABILITY},
+                "selector": selector,
                 "min_updates": 0,
             },
         )
@@ -133,14 +263,13 @@ def logic_of(assembly: Assembly, attack: Attack, fault: str) -> Logic:
 
 
 def steps_of(
-    assembly: Assembly, logic: Logic, clients: Sequence[int], rounds: int
+    assembly: Assembly, logic: Logic, clients: Sequence[int], rounds: int, scale: float
 ) -> list[np.ndarray]:
-    """Return the change of the model in each round, in units of the clip in the sum."""
+    """Return the change of the model in each round, times the scale: in clips of the sum."""
     engine = assembly.engine
     sizes = assembly.sizes()
     executor = SerialExecutor(logic, engine, assembly.samples_of)
     state = ServerState(0, *engine.initial(assembly.experiment.seed))
-    scale = PROBABILITY * assembly.experiment.clients / CLIP
     steps = []
     with SimulatedClients(executor, {one: sizes[one] for one in clients}) as carrier:
         for _ in range(rounds):
@@ -154,7 +283,8 @@ def of_canaries(fault: str) -> tuple[float, float]:
     """Return the claimed epsilon of a run, and the one that its canaries show."""
     assembly = assembly_of(CANARIES + HONEST, "2nn", 1, seed=1)
     logic = logic_of(assembly, Canaries(clients=tuple(range(CANARIES))), fault)
-    moved = sum(steps_of(assembly, logic, range(CANARIES + HONEST), ROUNDS))
+    clients = range(CANARIES + HONEST)
+    moved = sum(steps_of(assembly, logic, clients, ROUNDS, PROBABILITY * len(clients) / CLIP))
     size = assembly.engine.layout[-1].stop
     products = [direction(one, size) @ moved for one in range(CANARIES + NOBODYS)]
     # The directions from CANARIES on are nobody's.
@@ -183,11 +313,21 @@ def of_rounds(fault: str, rounds: int) -> tuple[float, float]:
     logic = logic_of(assembly, Opposite(clients=tuple(range(FEW))), fault)
     axis = direction(0, assembly.engine.layout[-1].stop)
     there, gone = (
-        np.array([axis @ step for step in steps_of(assembly, logic, clients, rounds)])
+        np.array(
+            [
+                axis @ step
+                for step in steps_of(assembly, logic, clients, rounds, PROBABILITY * FEW / CLIP)
+            ]
+        )
         for clients in (range(FEW), range(1, FEW))
     )
     claimed = epsilon_of([(Mechanism(NOISE, PROBABILITY), 1)], DELTA_OF_ROUND)
-    return claimed, max(
+    return claimed, most_shown(there, gone)
+
+
+def most_shown(there: np.ndarray, gone: np.ndarray) -> float:
+    """Return the largest lower bound of four tests."""
+    return max(
         lower_bound(one, other, sign)
         for one, other in ((there, gone), (gone, there))
         for sign in (1, -1)
@@ -213,13 +353,29 @@ def main() -> None:
     """Print a row for each fault."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=3000, help="trials of the second attack")
-    parser.add_argument("--fault", choices=FAULTS, help="only this one")
+    parser.add_argument("--fault", choices=(*FAULTS, *FAULTS_OF_SUM), help="only this one")
     options = parser.parse_args()
+    print_sums([one for one in FAULTS_OF_SUM if options.fault in (None, one)], options.rounds)
+    print_central([one for one in FAULTS if options.fault in (None, one)], options.rounds)
+
+
+def print_sums(faults: Sequence[str], rounds: int) -> None:
+    """Print a row for each fault of a sum."""
+    print("| planted fault of a sum | claimed | at least | found |")
+    print("|---|--:|--:|---|")
+    for fault in faults:
+        claimed, least = of_sums(fault, rounds)
+        found = "fault" if least > claimed else "none"
+        print(f"| {fault} | {claimed:.2f} | {least:.2f} | {found} |", flush=True)
+
+
+def print_central(faults: Sequence[str], rounds: int) -> None:
+    """Print a row for each fault of central privacy."""
     print("| planted fault | canaries: claimed | shown | a round: claimed | at least | found |")
     print("|---|--:|--:|--:|--:|---|")
-    for fault in FAULTS if options.fault is None else (options.fault,):
+    for fault in faults:
         claimed, seen = of_canaries(fault)
-        claimed_of_round, least = of_rounds(fault, options.rounds)
+        claimed_of_round, least = of_rounds(fault, rounds)
         found = seen > claimed or least > claimed_of_round
         numbers = " | ".join(f"{one:.2f}" for one in (claimed, seen, claimed_of_round, least))
         print(f"| {fault} | {numbers} | {'fault' if found else 'none'} |", flush=True)

@@ -13,7 +13,7 @@ KINDS = ("selectors", "aggregators", "hooks", "trainers", "attacks")
 
 OF_PRIVACY: Mapping[str, Collection[Need]] = {
     "`central` and `dp-ftrl`": {Need.BOUNDED},
-    "`local`": {Need.HIDDEN},
+    "`local`, and with `noise` in `secure-sum`": {Need.HIDDEN},
 }
 PRIVACY = frozenset().union(*OF_PRIVACY.values())
 """What the kinds of privacy need; their tables are on their own page."""

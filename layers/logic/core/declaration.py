@@ -34,7 +34,10 @@ class Need(Enum):
     LABELS = "uses the labels of all clients"
     ONE_VERSION = "compares updates, which must start from the same model"
     BOUNDED = "bounds and hides how much one client changes a round (privacy)"
-    HIDDEN = "hides everything that a client sends except its number of samples (local privacy)"
+    HIDDEN = (
+        "hides everything that a client sends except its number of samples (local privacy, or "
+        "noise in a secure sum)"
+    )
     SAME_TASKS = "needs the same model and training for all clients of a round"
     WHOLE_UPDATES = "replaces updates by vectors that are made of the updates of others"
     SGD = "computes with local steps of SGD, whose momentum starts at zero in each round"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedmx import Experiment
+from fedmx import Assembly, Experiment
 from fedmx.client.policy import Policy, RefusedByPolicy
 from fedmx.client.releases import REPEATS, Releases
 from fedmx.deployment.join import OwnPart, join
@@ -28,6 +28,7 @@ compute: {engine: numpy, model: logistic, data: digits, normalise: {scale: 16}, 
 """
 LOCAL = "privacy={name: local, clip: 0.3, delta: 1.0e-5, noise: 8}"
 OTHER = "privacy={name: local, clip: 0.3, delta: 1.0e-5, noise: 9}"
+SUM = "privacy={name: secure-sum, clip: 0.3, delta: 1.0e-5, noise: 8, min_clients: 3}"
 FEDBUFF = "logic.preset={name: fedbuff, concurrency: 2, buffer: 1}"
 ASTRAEA = "logic.preset={name: astraea, mediator_epochs: 4}"
 OWN = "logic.hooks=[{name: 'mine.inner:Hook'}]"
@@ -98,6 +99,9 @@ class Asked:
         ("noise", 8.5, [LOCAL]),
         ("noise", 1, []),
         ("epsilon", 0.1, [LOCAL]),
+        ("noise", 1, [SUM]),
+        ("epsilon", 0.1, [SUM]),
+        ("epsilon", 100, ["privacy={name: secure-sum}"]),
         ("epsilon", 100, []),
         ("epsilon", 100, ["privacy={name: central, clip: 0.3, delta: 1.0e-5, noise: 8}"]),
     ],
@@ -120,6 +124,7 @@ def test_a_policy_excludes_an_experiment_in_one_line_at_both_ends(
         ({"experiments": [Experiment.parse(EXPERIMENT).digest()]}, []),
         ({"privacy": {"name": "local", "clip": 0.3, "delta": 1e-5, "noise": 8}}, [LOCAL]),
         ({"noise": 8, "epsilon": 3}, [LOCAL]),
+        ({"epsilon": 1.2}, [SUM]),
     ],
 )
 def test_a_policy_allows_what_it_lists(
@@ -213,6 +218,31 @@ def test_epsilon_is_of_all_runs_and_processes(tmp_path: Path) -> None:
         asked.setup(OTHER, run="two")  # the same name, other terms
     assert isinstance(asked.setup(LOCAL, run="two"), Ready)
     asked.end()
+
+
+def test_each_sum_counts_also_of_a_round_that_is_repeated(tmp_path: Path) -> None:
+    """Two rounds spend 0.63, four 0.93 and five 1.05: a server gets two sums more, and no third."""
+    text = Experiment.parse(EXPERIMENT, overrides=[SUM]).to_yaml()
+    logic = Assembly(Experiment.parse(text)).logic
+    size = logic.layout[-1].stop
+    weights, empty = np.zeros(size, np.float32), np.zeros(0, np.float32)
+    given = Task(1, 1, 0, Training(steps=1), weights, empty)
+    answered = 0
+    for _ in range(2):  # a client that starts again goes on counting
+        releases = Releases(tmp_path, "client-1", Policy(epsilon=1.0))
+        releases.begin("run", text)
+        for _ in range(2):
+            answered += 1
+            # The neighbours' shares in the task, and the masks of the words, are new in each sum.
+            task = replace(given, slots={"0:MaskedSum": {"sealed": bytes([answered])}})
+            update = Update(1, 1, 10, 1, empty, empty, {}, {"0:MaskedSum": {"words": answered}})
+            releases.keep(releases.check(task, logic), task, update, logic)
+        releases.close()
+    releases = Releases(tmp_path, "client-1", Policy(epsilon=1.0))
+    releases.begin("run", text)
+    with pytest.raises(RefusedByPolicy, match="epsilon"):
+        releases.check(replace(given, slots={"0:MaskedSum": {"sealed": b"5"}}), logic)
+    releases.close()
 
 
 def test_an_update_that_was_not_recorded_does_not_leave(

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from fedmx import Assembly, Experiment, RunFolder, recorded, serve
-from fedmx.history import replay, rerun
+from fedmx import Assembly, Experiment, FedmxError, RunFolder, recorded, serve
+from fedmx.history import pack, replay, rerun
 from fedmx.run import gather_facts
+from layers.logic.errors import LogicError
 from layers.logic.privacy import secure_sum
 from layers.logic.privacy.secure_sum import MaskedSum
 from layers.logic.secure_sum.peer import Peer
@@ -152,6 +153,25 @@ def test_a_third_is_killed_in_each_phase_and_the_model_is_that_of_the_simulation
     sent = {one["client"]: one.get("update_blake3", []) for one in made.clients()}
     for client in counted:
         assert sent[client] != list(found.update_blake3[client]), "what was sent was masked"
+
+
+def test_noise_is_of_the_clients_alone_and_their_sums_have_an_account(
+    fleet, certificates, tmp_path
+) -> None:
+    privacy = {"name": "secure-sum", "clip": 0.5, "noise": 1.0, "delta": 1e-3, "min_clients": 6}
+    given = experiment(certificates, privacy=privacy, rounds=2)
+    made, participants = run(given, fleet, tmp_path, [])
+    assert participants == [EVERYBODY] * 2
+    spent = [one["epsilon"] for one in made.rounds()]
+    account = Assembly(given).account
+    assert account is not None
+    assert spent == [account.epsilon(1), account.epsilon(2)]
+    # Whoever has the run folder, with the secret of the server, cannot draw the noise again.
+    with pytest.raises((FedmxError, LogicError), match="secret of each client") as caught:
+        replay(made)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(FedmxError, match="privacy of the run"):
+        pack(made, tmp_path / "run.fedmx", modules=None)
 
 
 def test_with_too_few_left_the_round_is_run_again_from_the_state_as_it_was(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from fedmx.privacy.accounting import (
 from layers.extras import install
 from layers.logic.core.privacy import Budget, Mechanism
 from layers.logic.privacy.tree import TreeMechanism
+from layers.logic.secure_sum.noise import STEPS, SharedNoise
 from tests.logic.vector_files import vectors
 
 CLOSE = 1e-3
@@ -213,3 +215,32 @@ def test_without_dp_accounting_the_error_says_how_to_install_it(
     monkeypatch.setitem(__import__("sys").modules, "dp_accounting", None)
     with pytest.raises(FedmxError, match=re.escape(install("privacy"))):
         epsilon_of([(Mechanism(1.0, 0.5), 3)], 1e-5)
+
+
+@pytest.mark.parametrize(("noise", "rounds"), [(0.5, 1), (1.0, 3), (2.0, 30), (6.0, 200)])
+@pytest.mark.parametrize(("clients", "min_clients"), [(3, 3), (100, 60), (1000, 700)])
+def test_epsilon_of_a_noised_sum_lies_between_one_round_of_it_and_the_papers(
+    noise: float, rounds: int, clients: int, min_clients: int
+) -> None:
+    """Proposition 14 of Kairouz et al. 2021, with tau, for 2^20 values; written out here."""
+    shared, delta, values = SharedNoise(noise, min_clients), 1e-5, 2**20
+    honest = min_clients - max(clients // 20, 1)
+    deviation = shared.deviation(clients)
+    tau = 10 * sum(
+        math.exp(-2 * (math.pi * deviation) ** 2 * k / (k + 1)) for k in range(1, honest)
+    )
+    apart = STEPS / (deviation * math.sqrt(honest))
+
+    def bound(order: int) -> float:
+        renyi = rounds * min(
+            order / 2 * apart**2 + tau * values, order / 2 * (apart + tau * math.sqrt(values)) ** 2
+        )
+        return renyi + math.log1p(-1 / order) - math.log(delta * order) / (order - 1)
+
+    papers = min(bound(order) for order in range(2, 2000))
+    counted = epsilon_of([(Mechanism(shared.accounted, 1.0), rounds)], delta)
+    # Exact for one continuous Gaussian with the same sum of squares (Balle and Wang 2018).
+    exact = epsilon_of([(Mechanism(noise / math.sqrt(rounds), 1.0), 1)], delta)
+    assert exact <= counted <= exact * 1.001 + 2e-4
+    assert counted <= papers + 1e-4
+    assert papers <= counted * 1.2
