@@ -219,7 +219,7 @@ def test_without_dp_accounting_the_error_says_how_to_install_it(
 
 @pytest.mark.parametrize(("noise", "rounds"), [(0.5, 1), (1.0, 3), (2.0, 30), (6.0, 200)])
 @pytest.mark.parametrize(("clients", "min_clients"), [(3, 3), (100, 60), (1000, 700)])
-def test_epsilon_of_a_noised_sum_lies_between_one_round_of_it_and_the_papers(
+def test_epsilon_of_a_noised_sum_lies_between_the_exact_one_and_the_papers(
     noise: float, rounds: int, clients: int, min_clients: int
 ) -> None:
     """Proposition 14 of Kairouz et al. 2021, with tau, for 2^20 values; written out here."""
