@@ -52,9 +52,7 @@ def serve(
             "--certs", metavar="FOLDER", help="The folder of ca.pem, server.pem and server.key."
         ),
     ],
-    at_once: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The most jobs at a time, at other sites each.")
-    ] = 1,
+    at_once: Annotated[int, typer.Option(min=1, metavar="N", help="The most jobs at a time.")] = 1,
     start_limit: Annotated[
         float,
         typer.Option(

@@ -41,6 +41,7 @@ class Job:
         state: where it is.
         reason: why it has this state; empty: nothing to say.
         sites: the sites that take part, in the order of their numbers.
+        shared: whether one of them may take part in other jobs at the same time.
         replies: what sites said to the offer.
         began: when it began to run, in UTC; empty: not yet.
         ended: when it ended, in UTC; empty: not yet.
@@ -55,6 +56,7 @@ class Job:
     state: State = "queued"
     reason: str = ""
     sites: tuple[str, ...] = ()
+    shared: bool = False
     replies: dict[str, str] = field(default_factory=dict)
     began: str = ""
     ended: str = ""
@@ -131,6 +133,7 @@ class Ledger:
             case "begin":
                 job = self.jobs[line["job"]]
                 job.state, job.sites, job.began = "running", tuple(line["sites"]), line["time"]
+                job.shared = line["shared"]
             case "end":
                 job = self.open.pop(line["job"])
                 job.state, job.reason, job.ended = line["state"], line["reason"], line["time"]

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedmx.deployment.token import read_token
 from fedmx.errors import FedmxError
-from fedmx.federation.server import SHOWN, Federation, last_line, states_of_sites
+from fedmx.federation.job_process import last_line
+from fedmx.federation.orders import SHOWN, states_of_sites
+from fedmx.federation.server import Federation
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
 from fedmx.monitoring.endpoint import is_this_machine

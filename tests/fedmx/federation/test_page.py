@@ -19,9 +19,9 @@ import pytest
 from fedmx.errors import FedmxError
 from fedmx.federation import page_process
 from fedmx.federation.ledger import Job, Ledger
+from fedmx.federation.offers import Site
 from fedmx.federation.page import LATE_S, page_of
 from fedmx.federation.page_process import NAME, PageProcess, application
-from fedmx.federation.server import Site
 from fedmx.report.html import document, script
 from layers.extras import install
 from layers.network import AddressError
