@@ -111,7 +111,7 @@ def _job(federation: Federation, name: str) -> Job:
 
 def _jobs(federation: Federation, who: Sender, order: Order) -> Any:
     newest = list(federation.ledger.jobs.values())[-SHOWN:]
-    return {"jobs": [asdict(one) for one in newest], "all": len(federation.ledger.jobs)}
+    return {"jobs": [asdict(one) for one in newest], "all": federation.ledger.number}
 
 
 def states_of_sites(federation: Federation) -> list[dict[str, Any]]:

@@ -153,7 +153,7 @@ def published(federation: Federation) -> dict[str, Any]:
         "sites": states_of_sites(federation),
         "jobs": list(jobs.values()),
         "queued": len(ledger.open) - running,
-        "all": len(ledger.jobs),
+        "all": ledger.number,
         "events": list(reversed(ledger.newest)),
     }
 

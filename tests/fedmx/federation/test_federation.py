@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
@@ -15,9 +14,7 @@ import pytest
 
 from fedmx import Experiment, RunFolder, simulate
 from fedmx.errors import FedmxError
-from fedmx.federation.ledger import Ledger
 from fedmx.journal.chain import model_hash
-from fedmx.run.durable import DamagedError, RunError
 from tests.fedmx.processes import until
 from tests.fedmx.standing import Standing, experiment
 
@@ -244,24 +241,6 @@ def test_a_removed_site_takes_part_in_nothing_until_it_is_added(standing: Standi
         assert standing.over(operator, job)["state"] == "done"
 
 
-def test_a_changed_line_of_the_ledger_is_named(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
-    for number in range(3):
-        ledger.add("anna", "submit", job=f"{number}", name="x", digest="", asked=[])
-    ledger.add("server", "end", job="1", state="done", reason="")
-    path = tmp_path / "ledger.jsonl"
-    assert Ledger(tmp_path).jobs["1"].state == "done"
-    lines = path.read_text().splitlines(keepends=True)
-    for damage in (
-        [lines[0], lines[2], lines[3]],
-        [lines[0], lines[2], lines[1], lines[3]],
-        [lines[0], lines[1].replace("anna", "otto"), *lines[2:]],
-    ):
-        path.write_text("".join(damage))
-        with pytest.raises(DamagedError, match="line 2"):
-            Ledger(tmp_path)
-
-
 def test_two_servers_do_not_share_a_folder(standing: Standing) -> None:
     server = standing.serve()
     second = standing._start(
@@ -270,42 +249,3 @@ def test_two_servers_do_not_share_a_folder(standing: Standing) -> None:
     assert second.code() == 2
     os.kill(server.pid, signal.SIGTERM)
     assert server.code() == 130
-
-
-@pytest.mark.parametrize(
-    ("tail", "jobs"),
-    [(b'{"time": "2026', 3), (b"\0" * 4096, 3), (b"", 3)],
-    ids=["torn", "zeros", "whole"],
-)
-def test_a_power_cut_costs_no_line_that_was_told(tmp_path: Path, tail: bytes, jobs: int) -> None:
-    ledger = Ledger(tmp_path)
-    for number in range(jobs):
-        ledger.add("anna", "submit", job=f"{number}", name="x", digest="", asked=[])
-    path = tmp_path / "ledger.jsonl"
-    with path.open("ab") as file:
-        file.write(tail)
-    again = Ledger(tmp_path)
-    assert [*again.jobs] == ["0", "1", "2"]
-    again.add("anna", "submit", job="3", name="x", digest="", asked=[])
-    assert [*Ledger(tmp_path).jobs] == ["0", "1", "2", "3"]
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert len(Ledger(tmp_path).jobs) == 4
-    path.write_bytes(b"")
-    assert not Ledger(tmp_path).jobs
-
-
-def test_a_line_that_does_not_reach_the_disk_is_not_in_the_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = Ledger(tmp_path)
-    ledger.add("anna", "submit", job="0", name="x", digest="", asked=[])
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", _no_space)
-        with pytest.raises(RunError, match="space"):
-            ledger.add("anna", "submit", job="1", name="x", digest="", asked=[])
-    ledger.add("anna", "submit", job="2", name="x", digest="", asked=[])
-    assert [*Ledger(tmp_path).jobs] == ["0", "2"]
-
-
-def _no_space(descriptor: int) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
