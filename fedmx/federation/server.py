@@ -54,6 +54,7 @@ from layers.network.handed import pair
 log = Log("fedmx.federation")
 
 TICK_S = 0.2
+MOST_EVENTS = 1000  # before jobs have their turn: a peer that floods the server holds none up
 DISK_S = 1.0  # before it is tried again to write
 MOST_RESTARTS = 3  # of a site's process for a job
 MOST_DATA = 100  # names of a site's data
@@ -146,11 +147,14 @@ class Federation:
         """Serve, until an exception such as KeyboardInterrupt ends it."""
         log.info("listening", "listening on {address}", address=self.listener.address)
         while True:
-            event = self.listener.next_event(TICK_S)
             try:
-                while event is not None:
+                wait_s = TICK_S
+                for _ in range(MOST_EVENTS):
+                    event = self.listener.next_event(wait_s)
+                    if event is None:
+                        break
                     self._handle(event)
-                    event = self.listener.next_event(0.0)
+                    wait_s = 0.0
                 self._follow()
                 self._schedule()
                 self._log.flush()
