@@ -35,6 +35,7 @@ from fedmx.fork_server import ForkServer
 from fedmx.log import Log
 from fedmx.run.durable import RunError
 from fedmx.run.lock import hold
+from fedmx.version import __version__, serves
 from layers.network import (
     CertificateExpires,
     CertificatesRefused,
@@ -253,6 +254,7 @@ class Federation:
             self._take_part(site, self.ledger.jobs[job])
         else:
             site.jobs.remove(job)
+            self.send(site.name, JobStop(job))
             number = self.ledger.jobs[job].sites.index(site.name)
             active.leave_out(site.name, number, reason)
 
@@ -300,6 +302,14 @@ class Federation:
     def _handle_site(self, site: Site, message: object) -> None:
         site.seen_s = time.time()
         if isinstance(message, Presence) and message.version and not site.version:
+            if not serves(message.version):
+                reason = (
+                    f"{site.name} has fedmx {message.version[:MOST_BYTES]}, and the federation has "
+                    f"{__version__}, which serves this minor version and the one before; install "
+                    "that of the federation"
+                )
+                self.listener.disconnect(site.name, reason, final=True)
+                return
             site.version = message.version[:MOST_BYTES]
             site.data = tuple(one[:MOST_BYTES] for one in message.data[:MOST_DATA])
             site.most_jobs = min(max(message.most_jobs, 1), MOST_JOBS)

@@ -16,6 +16,7 @@ from fedmx.errors import FedmxError
 from fedmx.federation import messages
 from fedmx.federation.messages import CODEC, JobEnded, JobReply, JobStart, Presence, protocol_of
 from fedmx.federation.orders import ORDERS
+from fedmx.version import __version__
 from layers.network import (
     Connected,
     Connector,
@@ -71,7 +72,7 @@ def test_a_name_is_that_of_its_certificate(standing: Standing) -> None:
 def test_a_flood_of_messages_holds_no_job_up(standing: Standing, kind: str) -> None:
     standing.site("bonn")
     mallory = Site(standing, "mallory")
-    mallory.network.send(Presence("1", (), (), 1 << 40))
+    mallory.network.send(Presence(__version__, (), (), 1 << 40))
     over = threading.Event()
 
     def flood() -> None:
@@ -101,7 +102,7 @@ def test_a_message_that_is_too_large_ends_its_connection_alone(standing: Standin
     tls = standing.certificates.client("mallory")
     for large in (
         Presence("x" * (messages.MOST_BYTES + 1), (), (), 1),
-        Presence("1", ("x",) * (messages.MOST_VALUES + 1), (), 1),
+        Presence(__version__, ("x",) * (messages.MOST_VALUES + 1), (), 1),
     ):
         with Connector(standing.address, "mallory", boundless, tls=tls) as network:
             while not isinstance(event := network.next_event(PATIENCE_S), Connected):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,25 +147,39 @@ def test_a_job_goes_on_when_the_process_of_the_killed_server_ends_late(standing:
     assert models(run) == alone(text)
 
 
-def test_a_copy_of_the_folder_goes_on_with_its_jobs(standing: Standing) -> None:
+def test_a_backup_that_is_restored_elsewhere_goes_on_with_its_jobs(standing: Standing) -> None:
     server = standing.serve()
-    for name in ("bonn", "ulm"):
-        standing.site(name)
-    text = experiment("long", rounds=8)
+    sites = [standing.site(name) for name in ("bonn", "ulm")]
+    text, queued = experiment("long", rounds=8), experiment("next")
     with standing.operator() as operator:
-        job = operator.submit(text)
-        log = standing.folder / "fed" / "jobs" / job / "log"
+        over = operator.submit(experiment("over", rounds=1))
+        assert standing.over(operator, over)["state"] == "done"
+        jobs = [operator.submit(text), operator.submit(queued)]
+        log = standing.folder / "fed" / "jobs" / jobs[0] / "log"
         until(lambda: log.exists() and "round 2/8" in log.read_text(), lambda: "no round 2")
         server.terminate()
         assert server.code() == 130
-    no_sockets = shutil.ignore_patterns("*.sock")
-    shutil.copytree(standing.folder / "fed", standing.folder / "elsewhere", ignore=no_sockets)
-    shutil.rmtree(standing.folder / "fed")
-    standing.serve(folder="elsewhere")
+    subprocess.run(["tar", "-cf", "backup.tar", "fed", "pki"], cwd=standing.folder, check=True)
+    for site in sites:
+        site.terminate()
+        assert site.code() == 130
+    for name in ("fed", "pki"):
+        shutil.rmtree(standing.folder / name)
+    elsewhere = standing.folder / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(["tar", "-xf", "../backup.tar"], cwd=elsewhere, check=True)
+    standing.certificates.folder = elsewhere / "pki"
+    standing.address = "127.0.0.1:0"
+    standing.serve(folder="elsewhere/fed")
+    for name in ("bonn", "ulm"):  # they have what they remember of the job
+        standing.site(name)
     with standing.operator() as operator:
-        assert standing.over(operator, job)["state"] == "done"
-    (run,) = (standing.folder / "elsewhere" / "jobs" / job / "runs").glob("[!.]*")
-    assert models(run) == alone(text)
+        for job, one in zip(jobs, (text, queued), strict=True):
+            assert standing.over(operator, job)["state"] == "done"
+            (run,) = (elsewhere / "fed" / "jobs" / job / "runs").glob("[!.]*")
+            assert models(run) == alone(one)
+        fetched = operator.fetch(over, standing.folder / over, standing.folder / "received")
+        assert models(fetched) == alone(experiment("over", rounds=1))
 
 
 def test_a_killed_job_and_a_killed_site_are_of_this_job_alone(standing: Standing) -> None:
