@@ -218,7 +218,8 @@ def application(folder: Path, token: bytes | None) -> Starlette:
         except OSError:
             return PlainTextResponse("not ready\n", 503)
         reports = [one["id"] for one in found["jobs"] if _report_of(folder, one["id"]) is not None]
-        return HTMLResponse(page_of(found, reports, time.time()))
+        still = "still" in request.query_params
+        return HTMLResponse(page_of(found, reports, time.time(), still=still))
 
     async def report(request: Request) -> Response:
         path = _report_of(folder, request.path_params["job"])
