@@ -1,4 +1,4 @@
-"""The process of a job that runs, as the federation's server sees it."""
+"""The process of a job that runs, as the federation's server sees it, and its options."""
 
 from __future__ import annotations
 
@@ -7,16 +7,40 @@ import os
 import socket
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fedmx.deployment.operator_socket import ask
 from fedmx.errors import FedmxError
+from fedmx.federation.ledger import Job
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.run.durable import write_document
 from layers.network.handed import pair
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a federation is served.
+
+    Attributes:
+        address: where it listens, HOST:PORT.
+        certificate, key, ca: its TLS files (PEM).
+        crl: the list of revoked certificates; None: there is none.
+        modules: the modules whose code an experiment may name.
+        at_once: how many jobs may run at a time.
+        start_limit_s: how long a job waits for the sites with which it begins.
+    """
+
+    address: str
+    certificate: Path
+    key: Path
+    ca: Path
+    crl: Path | None = None
+    modules: Sequence[str] = ()
+    at_once: int = 1
+    start_limit_s: float = 600.0
 
 
 @dataclass
@@ -43,17 +67,31 @@ class JobProcess:
     _cannot: list[str] = field(default_factory=list, init=False)  # from the threads that ask
 
     @classmethod
-    def start(cls, folder: Path, processes: ForkServer, facts: Mapping[str, Any]) -> JobProcess:
+    def start(
+        cls, folder: Path, processes: ForkServer, job: Job, options: Options, address: str
+    ) -> JobProcess:
         """Start a process, which begins the job's run or goes on with it.
 
         Args:
             folder: of the job.
             processes: starts it.
-            facts: what `fedmx.cli.job.serve` reads.
+            job: the job, with its sites.
+            options: of the federation.
+            address: where the federation listens.
 
         Raises:
             RunError, OSError: a file cannot be written.
         """
+        one = options
+        facts = {
+            "address": address,
+            "tls": {"certificate": str(one.certificate), "key": str(one.key), "ca": str(one.ca)},
+            "crl": None if one.crl is None else str(one.crl),
+            "sites": list(job.sites),
+            "shared": job.shared,
+            "modules": list(one.modules),
+            "start_limit_s": one.start_limit_s,
+        }
         write_document(folder / "process.json", facts)
         giving, taking = pair()
         with taking, (folder / "log").open("ab") as to, open(os.devnull, "rb") as nothing:

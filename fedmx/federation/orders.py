@@ -8,24 +8,41 @@ import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.federation.author import author_of
-from fedmx.federation.ledger import CANCELLED, OVER, Job
+from fedmx.federation.job_process import JobProcess, Options
+from fedmx.federation.ledger import CANCELLED, OVER, Job, Ledger
 from fedmx.federation.messages import OPERATOR, Answered, JobStop, Order, Submit
-from fedmx.federation.offers import EXPERIMENT, PROOF
+from fedmx.federation.offers import EXPERIMENT, PROOF, Site
 from fedmx.run.durable import advice_on, sha256_of, write_bytes_durably, write_text_durably
 from fedmx.run.secret_file import SECRET
-from layers.network import NetworkError
+from layers.network import Listener, NetworkError
 from layers.network.limits import check_identity
-
-if TYPE_CHECKING:
-    from fedmx.federation.server import Federation
 
 MOST_LOG_BYTES = 1 << 20  # of one answer
 SHOWN = 100  # the most jobs in an answer
+
+
+class Federation(Protocol):
+    """What orders are about: the server of a federation."""
+
+    options: Options
+    ledger: Ledger
+    listener: Listener
+    sites: dict[str, Site]
+    active: dict[str, JobProcess]
+
+    def job_folder(self, job: str) -> Path:
+        """Return the folder of a job."""
+
+    def end(self, name: str, who: str, state: str, reason: str) -> None:
+        """End a job that has no process."""
+
+    def send(self, peer: str, message: object) -> bool:
+        """Send a message; return whether its receiver is connected."""
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedmx.connection_log import log_certificates
 from fedmx.deployment.client_log import ClientLog
 from fedmx.experiment.sections import LOG_LINES
-from fedmx.federation.job_process import JobProcess, last_line
+from fedmx.federation.job_process import JobProcess, Options, last_line
 from fedmx.federation.ledger import CANCELLED, DONE, FAILED, RUNNING, Job, Ledger
 from fedmx.federation.messages import (
     CANNOT_TAKE_PART,
@@ -60,29 +60,6 @@ DISK_S = 1.0  # before it is tried again to write
 MOST_RESTARTS = 3  # of a site's process for a job
 MOST_DATA = 100  # names of a site's data
 MOST_JOBS = 100  # of a site at a time
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a federation is served.
-
-    Attributes:
-        address: where it listens, HOST:PORT.
-        certificate, key, ca: its TLS files (PEM).
-        crl: the list of revoked certificates; None: there is none.
-        modules: the modules whose code an experiment may name.
-        at_once: how many jobs may run at a time.
-        start_limit_s: how long a job waits for the sites with which it begins.
-    """
-
-    address: str
-    certificate: Path
-    key: Path
-    ca: Path
-    crl: Path | None = None
-    modules: Sequence[str] = ()
-    at_once: int = 1
-    start_limit_s: float = 600.0
 
 
 @dataclass
@@ -191,17 +168,9 @@ class Federation:
 
     def _start_process(self, job: Job) -> None:
         """Start a job's process, which begins its run or goes on with it, and tell its sites."""
-        one = self.options
-        facts = {
-            "address": self.listener.address,
-            "tls": {"certificate": str(one.certificate), "key": str(one.key), "ca": str(one.ca)},
-            "crl": None if one.crl is None else str(one.crl),
-            "sites": list(job.sites),
-            "shared": job.shared,
-            "modules": list(one.modules),
-            "start_limit_s": one.start_limit_s,
-        }
-        self.active[job.id] = JobProcess.start(self.job_folder(job.id), self.processes, facts)
+        self.active[job.id] = JobProcess.start(
+            self.job_folder(job.id), self.processes, job, self.options, self.listener.address
+        )
         for name in job.sites:
             if name in self.sites and name not in self.ledger.removed:
                 self._take_part(self.sites[name], job)
