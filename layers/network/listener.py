@@ -272,6 +272,8 @@ class Listener(Endpoint):
     def _take(self, connection: Connection, event: SessionEvent) -> None:
         match event:
             case Verified(terms):
+                # Kept, because a closed connection shows no certificate.
+                connection.is_one_of_several = role(connection.certificate) in self._several
                 older = self._peers.get(self._name_of(connection, terms))
                 if older is None or not terms.authenticated:
                     self._decide(connection, terms)
@@ -319,7 +321,7 @@ class Listener(Endpoint):
             connection.refuse(error)
         elif older is None and (crowd := self._acceptor.crowd(len(self._peers))):
             connection.refuse(LimitExceeded(crowd))
-        elif self._has_several(connection) and self._count(terms.identity) >= MOST_CONNECTIONS:
+        elif connection.is_one_of_several and self._count(terms.identity) >= MOST_CONNECTIONS:
             reason = f"{terms.identity!r} has {MOST_CONNECTIONS} connections; end one of them first"
             connection.refuse(LimitExceeded(reason))
         elif older is not None and (contest := self._contest(connection, older, terms.identity)):
@@ -407,12 +409,9 @@ class Listener(Endpoint):
         return self._name_of(connection, terms)
 
     def _name_of(self, connection: Connection, terms: Terms) -> str:
-        if connection.successor_of is not None or self._has_several(connection):
+        if connection.successor_of is not None or connection.is_one_of_several:
             return f"{terms.identity} at {connection.address}"
         return terms.identity
-
-    def _has_several(self, connection: Connection) -> bool:
-        return role(connection.certificate) in self._several
 
     def _count(self, identity: str) -> int:
         all_terms = (connection.session.terms for connection in self._peers.values())
@@ -432,7 +431,7 @@ class Listener(Endpoint):
         if peer is not None and self._is_current(connection):
             del self._peers[peer]
             connection.successor_of = None
-            if self._has_several(connection):
+            if connection.is_one_of_several:
                 self._transfers.drop(peer)
             self._report(Left(peer, reason))
 

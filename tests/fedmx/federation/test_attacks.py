@@ -38,8 +38,9 @@ HALF_OPEN = 1500
 @pytest.fixture
 def standing(tmp_path: Path) -> Iterator[Standing]:
     with Standing(tmp_path) as found:
-        found.serve("--at-once", "2")
+        server = found.serve("--at-once", "2")
         yield found
+        assert "Traceback" not in server.output
 
 
 def refused(standing: Standing, name: str, certificate: str, codec: MessageCodec = CODEC) -> str:
