@@ -22,3 +22,12 @@ def named_in(features: Iterable[str]) -> str | None:
 def fits(other: str) -> bool:
     """Return whether another version of fedmx is of the same minor version as this one."""
     return other.split(".")[:2] == __version__.split(".")[:2]
+
+
+def serves(client: str) -> bool:
+    """Return whether a server of this version serves clients of another: also of the minor before.
+
+    So a server is upgraded first, and then one client after the other.
+    """
+    major, minor = __version__.split(".")[:2]
+    return fits(client) or client.split(".")[:2] == [major, str(int(minor) - 1)]

@@ -116,7 +116,7 @@ def operator_certificate(
     ] = False,
 ) -> None:
     """Create the certificate of a federation's operator."""
-    from fedmx.federation.server import OPERATOR, READER
+    from fedmx.federation.messages import OPERATOR, READER
     from layers.network import make_client_certificate
 
     role = READER if reader else OPERATOR

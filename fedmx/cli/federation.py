@@ -52,9 +52,7 @@ def serve(
             "--certs", metavar="FOLDER", help="The folder of ca.pem, server.pem and server.key."
         ),
     ],
-    at_once: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The most jobs at a time, at other sites each.")
-    ] = 1,
+    at_once: Annotated[int, typer.Option(min=1, metavar="N", help="The most jobs at a time.")] = 1,
     start_limit: Annotated[
         float,
         typer.Option(
@@ -74,8 +72,9 @@ def serve(
     """Keep a queue of jobs, and run them at the sites that stay."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the imports that read it
     from fedmx.components.engines import MODULES, MXNET
+    from fedmx.federation.job_process import Options
     from fedmx.federation.page_process import PageProcess
-    from fedmx.federation.server import Federation, Options
+    from fedmx.federation.server import Federation
     from fedmx.fork_server import COMMAND, ForkServer
 
     if page_token_file is not None and page is None:

@@ -44,7 +44,7 @@ def serve(folder: Path, descriptor: int) -> None:
     if facts["crl"] is not None:
         overrides.append(f"network.tls.crl={json.dumps(facts['crl'])}")
     taking = socket.socket(fileno=descriptor)
-    sites, limit_s = facts["sites"], facts["start_limit_s"]
+    sites, limit_s, shared = facts["sites"], facts["start_limit_s"], facts["shared"]
     runs = sorted((folder / "runs").glob("[!.]*/run.json"))
     if runs:
         run = RunFolder.open(runs[-1].parent)
@@ -52,14 +52,14 @@ def serve(folder: Path, descriptor: int) -> None:
             time.sleep(WAIT_S)
         experiment = permitted(run.experiment(overrides), facts["modules"], False)
         assembly = Assembly(experiment, start_file=kept_start(run))
-        server = served(assembly, str(run.facts["run"]), sites=sites, taking=taking)
+        server = served(assembly, str(run.facts["run"]), sites=sites, taking=taking, shared=shared)
         run_deployed(server, run)
         return
     path = folder / "experiment.yaml"
     experiment = Experiment.read(path, overrides)
     experiment = permitted(experiment, facts["modules"], False)
     # Clients are asked for statistics in a run of its own, before that of the job.
-    begin = partial(served, sites=sites, start_limit_s=limit_s)
+    begin = partial(served, sites=sites, start_limit_s=limit_s, shared=shared)
     asking = partial(begin, run=uuid.uuid4().hex, taking=taking.dup())
     assembly = normalised(Assembly(experiment), asking)
     name = uuid.uuid4().hex
@@ -80,19 +80,24 @@ def take_part(words: str) -> None:
     from fedmx.cli.deploy import take_part as run
     from fedmx.client.policy import Policy
     from fedmx.deployment.join import OwnPart, join
+    from fedmx.experiment import Experiment
     from layers.network import ClientTLS
 
     given = json.loads(words)
     policy = None if given["policy"] is None else Policy.of(Path(given["policy"]))
+    if policy is not None:  # the site has checked both when it accepted the job
+        policy = policy.model_copy(update={"experiments": None, "authors": None})
+    accepted, modules = Path(given["accepted"]), tuple(given["modules"])
     certificate, key, ca = map(Path, given["tls"])
     joined = join(
         given["address"],
         given["client"],
-        OwnPart(local={} if policy is None else policy.local, modules=tuple(given["modules"])),
+        OwnPart(local={} if policy is None else policy.local, modules=modules),
         name=given["name"],
         tls=ClientTLS(certificate, key, ca, given["protocol"]),
         memory=Path(given["memory"]),
         policy=policy,
+        job=Experiment.parse(accepted.read_text(encoding="utf-8"), "the accepted experiment"),
     )
     with joined:
         run(joined)

@@ -309,8 +309,8 @@ class Client:
             result = self._last_result
             if result is None or not _is_same(result[0], task):
                 digest = self.releases.check(task, participant.logic)
-                began = time.monotonic()
                 with one_blas_thread(), self.releases.limited():
+                    began = time.monotonic()
                     result = (task, participant.train(task))
                 self._speed.trained(*result, time.monotonic() - began)
                 # An update that cannot be sent is this client's failure.

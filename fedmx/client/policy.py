@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from fedmx.components.build import build
 from fedmx.components.component import Component, Source
@@ -39,6 +39,9 @@ class Policy(Section):
 
     experiments: Names | None = None
     """Names or digests of the experiments."""
+    authors: Names | None = None
+    """Names of the operators whose experiments it takes part in: the jobs of a federation that one
+    of them has signed."""
     privacy: Annotated[Component, component_at("privacy")] | None = None
     """The experiment's section `privacy`, with equal settings."""
     noise: NotNegative | None = None
@@ -58,6 +61,8 @@ class Policy(Section):
     """The most rounds of an experiment."""
     hours: Annotated[str, Field(pattern=HOURS)] | None = None
     """When it takes part in a new job of a federation, such as `22:00-06:00`, by its own clock."""
+    jobs: Count = 1
+    """In how many jobs of a federation it takes part at a time; it trains for one at a time."""
     job_seconds: Positive | None = None
     """The most seconds of one job of a federation."""
     job_megabytes: Count | None = None
@@ -67,6 +72,12 @@ class Policy(Section):
     statistics: Count | None = None
     """It tells statistics only if it has this many samples, whatever a server asks for; null: if it
     has as many as the server says."""
+
+    @model_validator(mode="after")
+    def _check_jobs(self) -> Policy:
+        if self.jobs > 1 and self.epsilon is not None:  # jobs at a time would spend the same rest
+            raise ValueError("jobs: must be 1 with epsilon, which one job after the other spends")
+        return self
 
     @classmethod
     def of(cls, path: Path | None, epsilon: float | None = None) -> Policy:
@@ -107,6 +118,8 @@ class Policy(Section):
         name, data = experiment.name, experiment.compute.data.name
         if self.experiments is not None and not {name, experiment.digest()} & {*self.experiments}:
             raise refused("experiments", f"the experiment {shown(name)} is not listed")
+        if self.authors is not None:
+            raise refused("authors", "only the jobs of a federation are signed by an author")
         own = experiment.compute.data.settings.get("local")
         if self.data is not None:
             listed = data in self.data and data not in self.local

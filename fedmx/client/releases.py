@@ -9,8 +9,8 @@ import fcntl
 import json
 import os
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -58,17 +58,25 @@ class Releases:
     Args:
         folder: the folder of the file; None: this process alone remembers.
         name: the name of the client, as its operator gives it; a site has it in all jobs.
-        policy: what the client accepts.
+        policy: what the client accepts. With several `jobs` their processes share the file.
+        job: the experiment of a federation's job that was accepted; None: any may be sent.
 
     Raises:
         FedmxError: the policy limits epsilon, and there is no folder or no dp-accounting.
     """
 
     def __init__(
-        self, folder: Path | None = None, name: str = "client-0", policy: Policy | None = None
+        self,
+        folder: Path | None = None,
+        name: str = "client-0",
+        policy: Policy | None = None,
+        job: Experiment | None = None,
     ) -> None:
         self.policy = policy
+        self._job = job
+        self._shared = policy is not None and policy.jobs > 1
         self._path = None if folder is None else folder / f"releases-{name}.jsonl"
+        self._turns = None if folder is None else folder / f"training-{name}.lock"
         self._file: int | None = None
         self._known: list[Release] = []
         self._run = ""
@@ -91,7 +99,7 @@ class Releases:
 
         Raises:
             RefusedByPolicy: the policy excludes it, or all its rounds would spend too much.
-            FedmxError: the file of releases cannot be used.
+            FedmxError: it is not that of the accepted job, or the file of releases cannot be used.
         """
         self._run, self._rounds, self._noise, self._once = run, None, None, 0.0
         if not text:
@@ -99,6 +107,8 @@ class Releases:
                 raise RefusedByPolicy("the client's policy: the server sends no experiment")
             return
         experiment = Experiment.parse(text, "the server's experiment")
+        if self._job is not None and not _is_of(self._job, experiment):
+            raise FedmxError("the server sends another experiment than that of the accepted job")
         self._rounds = experiment.rounds
         self._more = REPEATS * experiment.run.checkpoint.every
         self._noise, local = noise_of_clients(experiment), local_of(experiment)
@@ -200,8 +210,9 @@ class Releases:
         if self._file is not None:
             line = json.dumps(asdict(made)) + "\n"
             try:
-                os.write(self._file, line.encode())
-                os.fsync(self._file)
+                with self._alone(self._file):
+                    os.write(self._file, line.encode())
+                    os.fsync(self._file)
             except OSError as error:
                 raise FedmxError(f"{self._path}: cannot be written ({error.strerror})") from None
         self._note(made)
@@ -211,9 +222,31 @@ class Releases:
             self._answered[made.run] += 1
         self._known.append(made)
 
-    def limited(self) -> AbstractContextManager[None]:
-        """Return a context manager that limits the time of the work on one task."""
-        return nullcontext() if self.policy is None else self.policy.limited()
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Limit the time of the work on one task; first, wait for other jobs of the site.
+
+        Raises:
+            RefusedByPolicy: it takes longer.
+        """
+        with ExitStack() as stack:
+            if self._shared and self._turns is not None:
+                file = stack.enter_context(self._turns.open("wb"))
+                fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file, or with the process
+            if self.policy is not None:
+                stack.enter_context(self.policy.limited())
+            yield
+
+    @contextmanager
+    def _alone(self, file: int) -> Iterator[None]:
+        """Hold the file that processes of the site share; one that is not shared is held always."""
+        if self._shared:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if self._shared:
+                fcntl.flock(file, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Close the file, so that another process may use it."""
@@ -232,10 +265,12 @@ class Releases:
         self._path.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE)
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            content = self._path.read_bytes()
-            whole = content[: content.rfind(b"\n") + 1]
-            os.ftruncate(file, len(whole))
+            if not self._shared:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with self._alone(file):
+                content = self._path.read_bytes()
+                whole = content[: content.rfind(b"\n") + 1]
+                os.ftruncate(file, len(whole))
             for line in whole.splitlines():
                 self._note(Release(**json.loads(line)))
         except BlockingIOError:
@@ -250,6 +285,14 @@ class Releases:
                 "restore it from a copy, or move it away to count from zero"
             ) from None
         self._file = file
+
+
+def _is_of(job: Experiment, sent: Experiment) -> bool:
+    """Return whether an experiment is that of a job, whose statistics the server may have asked."""
+    normalise = job.compute.normalise
+    if normalise is not None and normalise.federated:
+        job, sent = (one.with_overrides(["compute.normalise=null"]) for one in (job, sent))
+    return job.digest() == sent.digest()
 
 
 def _hides(logic: Logic) -> bool:

@@ -29,7 +29,7 @@ from fedmx.protocol.messages import (
     Ready,
     Setup,
 )
-from fedmx.version import __version__, fits, named_in
+from fedmx.version import __version__, named_in, serves
 from layers.logic import Answer, ClientLost, Offer, Question, StateLost, Task, Update, Verdict
 from layers.logic.core.messages import MOST_SAMPLES
 from layers.logic.core.state import MOST_KEPT
@@ -343,7 +343,7 @@ class ClientSessions:
         if version in (None, __version__):
             return None
         text = f"has fedmx {version}, and the server has {__version__}"
-        if version is not None and not fits(version) and not self._any_version:
+        if version is not None and not serves(version) and not self._any_version:
             return (
                 f"it {text}, whose results may differ; install the same version on both, or give "
                 "the server --allow-version"

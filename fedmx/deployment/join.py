@@ -147,6 +147,7 @@ def join(
     give_up_s: float | None = None,
     policy: Policy | None = None,
     keep_model: Path | None = None,
+    job: Experiment | None = None,
 ) -> Client:
     """Return a client that receives its experiment from the server at `address`; run it.
 
@@ -162,6 +163,7 @@ def join(
         give_up_s: seconds without a connection after which the client gives up; None: never.
         policy: what the client accepts; None: any experiment.
         keep_model: the file of the models that it evaluates; None: it keeps none.
+        job: the experiment of a federation's job that was accepted; None: any may be sent.
 
     Raises:
         FedmxError: the policy limits epsilon, and there is no `memory` or no dp-accounting.
@@ -194,7 +196,7 @@ def join(
         learn=learn,
         memory=memory,
         assets=assets,
-        releases=Releases(memory, own_name, policy),
+        releases=Releases(memory, own_name, policy, job),
         kept_model=None if keep_model is None else KeptModel(keep_model),
         process=Process(identity=certified),
     )

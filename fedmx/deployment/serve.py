@@ -35,6 +35,7 @@ def serve(
     sites: Sequence[str] = (),
     taking: socket.socket | None = None,
     start_limit_s: float = math.inf,
+    shared: bool = False,
 ) -> Server:
     """Return the server of a deployed experiment; iterate over it to run it.
 
@@ -46,6 +47,7 @@ def serve(
         sites: the names of the clients, in the order of their numbers; empty: client-N.
         taking: see `Listener`.
         start_limit_s: how long the first round waits for enough clients.
+        shared: whether clients may train for other runs meanwhile, which counts as silence here.
 
     Raises:
         CallbackError: a callback is none, or has a misspelt method.
@@ -107,7 +109,7 @@ def serve(
         violations=network.violations,
         log_lines=network.log_lines,
         any_version=any_version,
-        patience=_patience(assembly),
+        patience=_patience(assembly, shared),
         wait_limit_s=network.wait_limit_s,
         start_limit_s=start_limit_s,
         names=SiteNames(sites) if sites else None,
@@ -150,14 +152,15 @@ def relax_gc() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-def _patience(assembly: Assembly) -> Patience:
+def _patience(assembly: Assembly, shared: bool) -> Patience:
     """Return how long a client may take to answer.
 
-    Who counts in a private run must not follow the answer times of others. If nothing is set, its
-    clients have as long in each round as those of any run before the first answer.
+    Who counts in a private run must not follow the answer times of others, and a client that trains
+    for another run is not silent. If nothing is set, clients of such runs have as long in each
+    round as those of any run before the first answer.
     """
     network = assembly.experiment.network
     unset = network.patience_s is None and network.patience == PATIENCE
-    if unset and assembly.logic.needs(Need.BOUNDED):
+    if unset and (shared or assembly.logic.needs(Need.BOUNDED)):
         return Patience(limit_s=FIRST_S)
     return Patience(network.patience, network.patience_s)

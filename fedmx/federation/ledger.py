@@ -3,6 +3,9 @@
 Each line of ledger.jsonl says when, who and what, and has the SHA-256 of the line before and of
 itself, so that no line can be changed, removed or moved without a trace. A line is on the disk
 before anybody is told of it.
+
+A long file is put aside as ledger-000001.jsonl and so on. The first line of the next one continues
+the chain, and has what is needed if the files before it are moved away.
 """
 
 from __future__ import annotations
@@ -16,12 +19,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
 
-from fedmx.run.durable import DamagedError
+from fedmx.run.durable import DamagedError, RunError, cannot_write, sync_folder
 from fedmx.run.records import JsonLines
 
 NAME = "ledger.jsonl"
-START = ""
+START, CONTINUE = "", "continue"
 NEWEST = 100  # lines in memory
+MOST_LINES = 100_000  # of a file
 QUEUED, RUNNING, DONE, FAILED, CANCELLED = "queued", "running", "done", "failed", "cancelled"
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 OVER = (DONE, FAILED, CANCELLED)
@@ -41,6 +45,7 @@ class Job:
         state: where it is.
         reason: why it has this state; empty: nothing to say.
         sites: the sites that take part, in the order of their numbers.
+        shared: whether one of them may take part in other jobs at the same time.
         replies: what sites said to the offer.
         began: when it began to run, in UTC; empty: not yet.
         ended: when it ended, in UTC; empty: not yet.
@@ -55,6 +60,7 @@ class Job:
     state: State = "queued"
     reason: str = ""
     sites: tuple[str, ...] = ()
+    shared: bool = False
     replies: dict[str, str] = field(default_factory=dict)
     began: str = ""
     ended: str = ""
@@ -67,7 +73,8 @@ class Ledger:
         folder: of the federation.
 
     Attributes:
-        jobs: all jobs by name, in the order in which they came.
+        number: of all jobs.
+        jobs: those in the files that are there, by name, in the order in which they came.
         open: those that are not over.
         removed: the sites that may not take part, with the reasons.
         newest: the last lines, without their links of the chain.
@@ -80,20 +87,29 @@ class Ledger:
         self._path = folder / NAME
         self._lines = JsonLines(self._path)
         self._link = START
+        self._length = 0  # lines of the newest file
+        self.number = 0
         self.jobs: dict[str, Job] = {}
         self.open: dict[str, Job] = {}
         self.removed: dict[str, str] = {}
         self.newest: deque[Mapping[str, Any]] = deque(maxlen=NEWEST)
-        if self._path.exists():
-            for number, line in enumerate(self._lines.slots(), 1):
-                link = None if line is None else line.pop("chain", None)
-                if line is None or link != _linked(self._link, line):
-                    raise DamagedError(
-                        f"{self._path}: line {number} is not what was written after line "
-                        f"{number - 1}; restore the folder from a backup"
-                    )
-                self._link = link
-                self._take(line)
+        self._before = [path.name for path in sorted(folder.glob("ledger-*.jsonl"))]
+        for name in (*self._before, NAME):
+            self._read(JsonLines(folder / name))
+
+    def _read(self, lines: JsonLines) -> None:
+        self._length = 0
+        for number, line in enumerate(lines.slots(), 1):
+            link = None if line is None else line.pop("chain", None)
+            if line is not None and line["what"] == CONTINUE and not self._link:
+                self._restore(line)
+            if line is None or link != _linked(self._link, line):
+                raise DamagedError(
+                    f"{lines.path}: line {number} is not what was written after line "
+                    f"{number - 1}; restore the folder from a backup"
+                )
+            self._link, self._length = link, number
+            self._take(line)
 
     def add(self, who: str, what: str, **details: Any) -> None:
         """Write a line, and let the jobs and sites follow it.
@@ -106,20 +122,54 @@ class Ledger:
         Raises:
             RunError: it cannot be written; nothing has changed.
         """
-        line = {"time": _now(), "who": who, "what": what, **details}
-        link = _linked(self._link, line)
-        self._lines.append([{**line, "chain": link}], durable=True)
-        self._link = link
-        self._take(line)
+        if self._length >= MOST_LINES:
+            self._put_aside()
+        lines = [{"time": _now(), "who": who, "what": what, **details}]
+        if not self._length and self._before:
+            state = {
+                "number": self.number,
+                "jobs": [vars(job) for job in self.open.values()],
+                "removed": self.removed,
+            }
+            lines = [{"what": CONTINUE, "link": self._link, **state}, *lines]
+        link, written = self._link, []
+        for line in lines:
+            link = _linked(link, line)
+            written.append({**line, "chain": link})
+        self._lines.append(written, durable=True)
+        self._link, self._length = link, self._length + len(lines)
+        self._take(lines[-1])
+
+    def _restore(self, line: Mapping[str, Any]) -> None:
+        """Begin with the first line of a file; the files before it are not there."""
+        self._link, self.number = line["link"], line["number"]
+        self.removed = dict(line["removed"])
+        for one in line["jobs"]:
+            places = {"asked": tuple(one["asked"]), "sites": tuple(one["sites"])}
+            self.jobs[one["id"]] = self.open[one["id"]] = Job(**{**one, **places})
+
+    def _put_aside(self) -> None:
+        number = int(self._before[-1][len("ledger-") : -len(".jsonl")]) if self._before else 0
+        aside = self._path.with_name(f"ledger-{number + 1:06}.jsonl")
+        try:
+            self._path.rename(aside)
+            sync_folder(aside.parent)
+        except OSError as error:
+            raise RunError(cannot_write(aside, error)) from None
+        self._before.append(aside.name)
+        self._lines, self._length = JsonLines(self._path), 0
 
     def next_id(self) -> str:
         """Return the name of the next job."""
-        return f"{len(self.jobs) + 1:06}"
+        return f"{self.number + 1:06}"
 
     def _take(self, line: Mapping[str, Any]) -> None:
+        if line["what"] == CONTINUE:
+            return
         self.newest.append(line)
         match line["what"]:
             case "submit":
+                self.number += 1
                 self.jobs[line["job"]] = self.open[line["job"]] = Job(
                     line["job"],
                     line["name"],
@@ -131,6 +181,7 @@ class Ledger:
             case "begin":
                 job = self.jobs[line["job"]]
                 job.state, job.sites, job.began = "running", tuple(line["sites"]), line["time"]
+                job.shared = line["shared"]
             case "end":
                 job = self.open.pop(line["job"])
                 job.state, job.reason, job.ended = line["state"], line["reason"], line["time"]

@@ -9,6 +9,9 @@ from layers.network import MessageCodec
 MOST_BYTES = 4 << 20
 MOST_VALUES = 1 << 16
 
+OPERATOR, READER = "operator", "reader"
+"""The roles in certificates of operators; a site's has none."""
+
 ACCEPTED, REFUSED, NOT_NOW = "accepted", "refused", "not now"
 REPLIES = (ACCEPTED, REFUSED, NOT_NOW)
 CANNOT_TAKE_PART = 2
@@ -23,11 +26,13 @@ class Presence:
         version: of fedmx.
         jobs: the jobs in which it takes part, whose processes it has.
         data: the names of its local data.
+        most_jobs: in how many jobs it takes part at a time.
     """
 
     version: str
     jobs: tuple[str, ...]
     data: tuple[str, ...]
+    most_jobs: int
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,14 @@ class JobOffer:
         experiment: the experiment file's resolved text.
         digest: of everything in the experiment that determines the result.
         operator: who submitted it.
+        proof: that its author has signed it, see `fedmx.federation.author`.
     """
 
     job: str
     experiment: str
     digest: str
     operator: str
+    proof: bytes
 
 
 @dataclass(frozen=True)
@@ -93,10 +100,12 @@ class Submit:
     Attributes:
         experiment: the experiment file's resolved text.
         sites: which sites it is offered to; empty: all.
+        proof: that the operator has signed it, see `fedmx.federation.author`.
     """
 
     experiment: str
     sites: tuple[str, ...]
+    proof: bytes
 
 
 @dataclass(frozen=True)

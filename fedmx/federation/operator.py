@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fedmx.errors import FedmxError
+from fedmx.federation.author import sign
 from fedmx.federation.messages import CODEC, Answered, Order, Submit
 from layers.network import (
     ClientTLS,
@@ -40,6 +41,7 @@ class Operator:
 
     def __init__(self, address: str, tls: ClientTLS, files: Path | None = None) -> None:
         assert tls.certificate is not None
+        self._tls = tls
         name = common_name_of(tls.certificate)
         self._network = Connector(address, name, CODEC, tls=tls, give_up_s=PATIENCE_S, files=files)
 
@@ -57,12 +59,19 @@ class Operator:
         self._network.close()
 
     def submit(self, experiment: str, sites: tuple[str, ...] = ()) -> str:
-        """Put an experiment into the queue, and return the name of its job.
+        """Sign an experiment, put it into the queue, and return the name of its job.
+
+        Args:
+            experiment: its resolved text.
+            sites: which sites it is offered to; empty: all.
 
         Raises:
             FedmxError: the server refuses it, or does not answer.
         """
-        return str(self._said(Submit(experiment, sites))["job"])
+        assert self._tls.certificate is not None
+        assert self._tls.key is not None
+        proof = sign(experiment, self._tls.certificate, self._tls.key)
+        return str(self._said(Submit(experiment, sites, proof))["job"])
 
     def order(self, name: str, about: str = "", offset: int = 0) -> Any:
         """Give an order, and return the answer.

@@ -16,13 +16,16 @@ _NAMED = 8  # sites in a cell; of more, the number
 _LOOKS = {DONE: "done", FAILED: "failed", RUNNING: "running"}  # classes of the report's style
 
 
-def page_of(published: Mapping[str, Any], reports: Sequence[str], now_s: float) -> str:
+def page_of(
+    published: Mapping[str, Any], reports: Sequence[str], now_s: float, *, still: bool = False
+) -> str:
     """Return the page of what a server published; each text in it is escaped.
 
     Args:
         published: see `fedmx.federation.page_process.published`.
         reports: the jobs that have a report.
         now_s: the time, in seconds since 1970.
+        still: whether it stays as it is, and does not reload itself.
     """
     jobs = sorted(published["jobs"], key=lambda job: (len(job["id"]), job["id"]))
     sites = sorted(published["sites"], key=lambda site: site["name"])
@@ -31,7 +34,7 @@ def page_of(published: Mapping[str, Any], reports: Sequence[str], now_s: float) 
     here = sum(bool(one["address"]) for one in sites)
     running = sum(one["state"] == RUNNING for one in jobs)
     parts = [
-        element("header", element("h1", "Federation"), *_state_lines(published, now_s)),
+        element("header", element("h1", "Federation"), *_state_lines(published, now_s, still)),
         element(
             "div",
             card("Sites", str(here), f"connected, of {len(sites)}"),
@@ -59,15 +62,23 @@ def page_of(published: Mapping[str, Any], reports: Sequence[str], now_s: float) 
             ],
             (_job_row(one, one["id"] in reports) for one in others),
         ),
-        _section("Events", ["time", "who", "what", ""], map(_event_row, published["events"])),
+        _section(
+            "Events", ["time", "who", "what", "details"], map(_event_row, published["events"])
+        ),
         element("footer", f"fedmx {__version__}. Read-only. Times are UTC."),
     ]
-    return document("federation", "\n".join(parts), RELOADED_S)
+    return document("federation", "\n".join(parts), None if still else RELOADED_S)
 
 
-def _state_lines(published: Mapping[str, Any], now_s: float) -> list[Html]:
-    at = f"{published['address']}, as of {_moment(published['at_s'])} UTC"
-    lines = [element("p", f"{at}. This page reloads itself every {RELOADED_S} s.", class_="quiet")]
+def _state_lines(published: Mapping[str, Any], now_s: float, still: bool) -> list[Html]:
+    at = join(f"{published['address']}, as of ", _moment(published["at_s"]), " UTC. ")
+    every = f"every {RELOADED_S} s"
+    if still:
+        told = element("a", f"Reload it {every}", href="./")
+    else:
+        stop = element("a", "keep it still", href="?still")
+        told = join(f"This page reloads itself {every}: ", stop)
+    lines = [element("p", at, told, ".", class_="quiet")]
     if now_s - published["at_s"] > LATE_S:
         lines.append(element("p", "The server has told nothing since.", class_="status failed"))
     if published["stopped"]:
@@ -130,9 +141,13 @@ def _plain(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _moment(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, timezone.utc):%Y-%m-%d %H:%M:%S}"
+def _moment(seconds: float) -> Html:
+    return _time(datetime.fromtimestamp(seconds, timezone.utc))
 
 
-def _moment_of(text: str) -> str:
-    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S}" if text else ""
+def _moment_of(text: str) -> Html | None:
+    return _time(datetime.fromisoformat(text)) if text else None
+
+
+def _time(at: datetime) -> Html:
+    return join(element("time", f"{at:%Y-%m-%d}"), f" {at:%H:%M:%S}")

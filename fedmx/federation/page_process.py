@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedmx.deployment.token import read_token
 from fedmx.errors import FedmxError
-from fedmx.federation.server import SHOWN, Federation, last_line, states_of_sites
+from fedmx.federation.job_process import last_line
+from fedmx.federation.orders import SHOWN, states_of_sites
+from fedmx.federation.server import Federation
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
 from fedmx.monitoring.endpoint import is_this_machine
@@ -151,7 +153,7 @@ def published(federation: Federation) -> dict[str, Any]:
         "sites": states_of_sites(federation),
         "jobs": list(jobs.values()),
         "queued": len(ledger.open) - running,
-        "all": len(ledger.jobs),
+        "all": ledger.number,
         "events": list(reversed(ledger.newest)),
     }
 
@@ -216,7 +218,8 @@ def application(folder: Path, token: bytes | None) -> Starlette:
         except OSError:
             return PlainTextResponse("not ready\n", 503)
         reports = [one["id"] for one in found["jobs"] if _report_of(folder, one["id"]) is not None]
-        return HTMLResponse(page_of(found, reports, time.time()))
+        still = "still" in request.query_params
+        return HTMLResponse(page_of(found, reports, time.time(), still=still))
 
     async def report(request: Request) -> Response:
         path = _report_of(folder, request.path_params["job"])

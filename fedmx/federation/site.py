@@ -12,12 +12,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedmx.client.policy import Policy
+from fedmx.client.policy import Policy, refused
 from fedmx.client.releases import Releases
 from fedmx.components.text import first_line
 from fedmx.connection_log import ConnectionLog
+from fedmx.deployment.systemd import notify
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
+from fedmx.federation.author import author_of
+from fedmx.federation.job_process import last_line
 from fedmx.federation.messages import (
     ACCEPTED,
     CANNOT_TAKE_PART,
@@ -32,9 +35,10 @@ from fedmx.federation.messages import (
     Presence,
     protocol_of,
 )
-from fedmx.federation.server import last_line
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
+from fedmx.run.durable import write_text_durably
+from fedmx.run.lock import hold
 from fedmx.version import __version__
 from layers.compute.errors import ComputeError
 from layers.logic.errors import LogicError
@@ -42,6 +46,7 @@ from layers.network import (
     ClientTLS,
     Connected,
     Connector,
+    Disconnected,
     GaveUp,
     NotConnected,
     Received,
@@ -50,7 +55,10 @@ from layers.network import (
 log = Log("fedmx.site")
 
 TICK_S = 0.2
-MOST_OFFERS = 100  # that wait until the current job has ended
+MOST_OFFERS = 100  # that wait until the site may take part in one job more
+MOST_LOGS = 100  # of jobs, which are kept
+SIGN_OF_LIFE = "connected"
+SIGN_OF_LIFE_S = 10.0
 JOB = re.compile(r"[0-9]{6,12}")
 COMMAND_S = 30.0  # for the command that says whether the site is available
 
@@ -95,14 +103,24 @@ class StayingSite:
         self._processes = processes
         self._policy = Policy() if options.policy is None else Policy.of(options.policy)
         self._running: dict[str, ForkedProcess] = {}
-        self._offers: dict[str, JobOffer] = {}  # which wait until no job runs here
+        # Both wait until the site may take part in one job more.
+        self._offers: dict[str, JobOffer] = {}
+        self._starts: dict[str, JobStart] = {}
         self._began_s: dict[str, float] = {}
         self._killed: dict[str, str] = {}  # jobs whose process exceeded a limit, and which
+        self._resources = contextlib.ExitStack()
+        self._connected = False
+        self._told_s = -SIGN_OF_LIFE_S
         (options.folder / "jobs").mkdir(parents=True, exist_ok=True)
         self._network = Connector(options.address, options.name, CODEC, tls=options.tls)
         self._connection_log = ConnectionLog(log, self._network)
 
     def __enter__(self) -> StayingSite:
+        # Several jobs share the files of the site, and two sites must not.
+        self._resources.enter_context(
+            hold(self._options.folder / f"site-{self._options.name}.lock")
+        )
+        self._resources.callback(self._tell, False)
         self._network.start()
         return self
 
@@ -112,6 +130,7 @@ class StayingSite:
         for process in self._running.values():
             process.wait()
         self._network.close()
+        self._resources.close()
 
     def run(self) -> None:
         """Stay, until an exception such as KeyboardInterrupt ends it.
@@ -123,15 +142,35 @@ class StayingSite:
             event = self._network.next_event(TICK_S)
             self._connection_log.handle(event)
             if isinstance(event, Connected):
-                jobs = tuple(self._running)
-                self._send(Presence(__version__, jobs, tuple(sorted(self._policy.local))))
+                self._tell(True)
+                jobs, data = (*self._running, *self._starts), tuple(sorted(self._policy.local))
+                self._send(Presence(__version__, jobs, data, self._policy.jobs))
+            elif isinstance(event, Disconnected):
+                self._tell(False)
             elif isinstance(event, GaveUp):
                 raise FedmxError(event.reason)
             elif isinstance(event, Received):
                 self._handle(event.message)
             self._follow()
-            while self._offers and not self._running:
+            if self._connected and time.monotonic() - self._told_s >= SIGN_OF_LIFE_S:
+                self._tell(True)
+            while self._starts and len(self._running) < self._policy.jobs:
+                self._start(self._starts.pop(next(iter(self._starts))))
+            while self._offers and len(self._running) < self._policy.jobs:
                 self._answer(self._offers.pop(next(iter(self._offers))))
+
+    def _tell(self, connected: bool) -> None:
+        """Say whether this site is connected: in its file, as a sign of life, and to systemd."""
+        path = self._options.folder / SIGN_OF_LIFE
+        with contextlib.suppress(OSError):  # a full disk; without a sign, it is not healthy
+            if connected:
+                path.touch()
+            else:
+                path.unlink(missing_ok=True)
+        if connected is not self._connected:
+            where = f"to {self._network.address}"
+            notify(f"STATUS={'connected' if connected else 'not connected'} {where}")
+        self._connected, self._told_s = connected, time.monotonic()
 
     def _handle(self, message: object) -> None:
         job = getattr(message, "job", "")
@@ -142,11 +181,12 @@ class StayingSite:
                 self._offers[job] = message
         elif isinstance(message, JobStart) and job not in self._running:
             if self._accepted_path(job).exists():
-                self._start(message)
+                self._starts[job] = message
             else:
                 log.warning("job_ignored", "job {job} was not accepted here", job=job)
         elif isinstance(message, JobStop):
             self._offers.pop(job, None)
+            self._starts.pop(job, None)
             self._accepted_path(job).unlink(missing_ok=True)
             if job in self._running:
                 self._running[job].terminate()
@@ -162,7 +202,7 @@ class StayingSite:
             reason=reason,
         )
         if reply == ACCEPTED:
-            self._accepted_path(offer.job).touch()
+            write_text_durably(self._accepted_path(offer.job), offer.experiment)
         self._send(JobReply(offer.job, reply, reason))
 
     def _reply(self, offer: JobOffer) -> tuple[str, str]:
@@ -172,7 +212,9 @@ class StayingSite:
             )
             if experiment.digest() != offer.digest:
                 raise FedmxError("it is another experiment here; use the same version of fedmx")
-            releases = Releases(self._options.folder, self._options.name, self._policy)
+            self._check_author(offer)
+            policy = self._policy.model_copy(update={"authors": None})
+            releases = Releases(self._options.folder, self._options.name, policy)
             with contextlib.closing(releases):
                 releases.begin(f"job-{offer.job}", offer.experiment)
             self._check_available()
@@ -181,6 +223,16 @@ class StayingSite:
         except (FedmxError, ComputeError, LogicError) as error:
             return REFUSED, first_line(error)
         return ACCEPTED, ""
+
+    def _check_author(self, offer: JobOffer) -> None:
+        if self._policy.authors is None:
+            return
+        try:
+            author = author_of(offer.proof, offer.experiment, self._options.tls.ca)
+        except ValueError as error:
+            raise refused("authors", str(error)) from None
+        if author not in self._policy.authors:
+            raise refused("authors", f"{author} is not listed")
 
     def _check_available(self) -> None:
         if not self._policy.is_open():
@@ -206,12 +258,15 @@ class StayingSite:
             "protocol": protocol_of(start.job),
             "tls": [str(one.tls.certificate), str(one.tls.key), str(one.tls.ca)],
             "memory": str(one.folder),
+            "accepted": str(self._accepted_path(start.job)),
             "policy": None if one.policy is None else str(one.policy),
             "modules": list(one.modules),
         }
         log.info(
             "job_begins", "job {job}: begins as client {client}", job=start.job, client=start.client
         )
+        for old in sorted((one.folder / "jobs").glob("*.log"))[:-MOST_LOGS]:
+            old.unlink(missing_ok=True)
         with self._log_of(start.job).open("ab") as to, open(os.devnull, "rb") as nothing:
             files = nothing.fileno(), to.fileno(), to.fileno()
             words = ["job-client", json.dumps(given)]
@@ -219,7 +274,7 @@ class StayingSite:
             self._began_s[start.job] = time.monotonic()
 
     def _accepted_path(self, job: str) -> Path:
-        """Return the file that says that a job was accepted; it outlives this process."""
+        """Return the file of an accepted job, its experiment; it outlives this process."""
         return self._options.folder / "jobs" / f"{job}.accepted"
 
     def _log_of(self, job: str) -> Path:

@@ -108,6 +108,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> None:
         self.address = "?"
         self.successor_of: str | None = None  # the identity whose live connection it may replace
+        self.is_one_of_several = False  # whether its peer may have other connections, too
         self.takeovers: list[float] = []  # when connections of this identity replaced a live one
         self.contested = False  # whether a newer connection was refused for that
         self._make_session = make_session

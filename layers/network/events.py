@@ -22,6 +22,7 @@ class Joined:
         successor_of: the live client that it replaces with `Listener.take_over`, and whose name it
             gets then, in a second event; None: it has its own name.
         role: the role in its certificate (organizational unit); None: it has none.
+        identity: the name that it has proved, also where its connection has a name of its own.
     """
 
     peer: str
@@ -30,6 +31,7 @@ class Joined:
     named: frozenset[str] = frozenset()
     successor_of: str | None = None
     role: str | None = None
+    identity: str = ""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Set
 from pathlib import Path
 
 from layers.network.acceptor import Acceptor, Route
@@ -46,6 +47,7 @@ from layers.network.transfers import PeerFiles
 HEARTBEATS_TO_TIMEOUT = 4
 HEARTBEATS_OF_LIFE = 2  # a connection that was heard within these is alive
 TAKEOVERS, TAKEOVERS_S = 5, 3600.0  # a live connection is replaced so often in this time
+MOST_CONNECTIONS = 16  # of a certificate whose role may have several
 CERTIFICATE_CHECK_S = 0.25  # between two checks of the certificate files
 
 
@@ -69,6 +71,8 @@ class Listener(Endpoint):
         taking: takes the connections that another process accepts at `address` (`handed.pair`);
             None: this process listens there.
         route: see `Acceptor`.
+        several: the roles in certificates of which each may have `MOST_CONNECTIONS` connections,
+            under names of their own.
 
     With mutual TLS or a token, a reconnecting client replaces its older connection, but a live one
     only `TAKEOVERS` times in a row within `TAKEOVERS_S` (event `Contested`); otherwise the newer
@@ -92,8 +96,10 @@ class Listener(Endpoint):
         successors: bool = False,
         taking: socket.socket | None = None,
         route: Route | None = None,
+        several: Set[str] = frozenset(),
     ) -> None:
         super().__init__(codec, limits, token, files)
+        self._several = several
         self._taking, self._route = taking, route
         self._successors = successors
         self._address = Address.parse(address)
@@ -266,7 +272,9 @@ class Listener(Endpoint):
     def _take(self, connection: Connection, event: SessionEvent) -> None:
         match event:
             case Verified(terms):
-                older = self._peers.get(terms.identity)
+                # Kept, because a closed connection shows no certificate.
+                connection.is_one_of_several = role(connection.certificate) in self._several
+                older = self._peers.get(self._name_of(connection, terms))
                 if older is None or not terms.authenticated:
                     self._decide(connection, terms)
                 else:
@@ -298,7 +306,7 @@ class Listener(Endpoint):
 
     def _decide(self, connection: Connection, terms: Terms) -> None:
         """Admit a verified client, unless its identity is taken or there are too many clients."""
-        older = self._peers.get(terms.identity)
+        older = self._peers.get(self._name_of(connection, terms))
         session = connection.session
         assert isinstance(session, ServerSession)
         if session.ended:  # the client has left meanwhile
@@ -313,6 +321,9 @@ class Listener(Endpoint):
             connection.refuse(error)
         elif older is None and (crowd := self._acceptor.crowd(len(self._peers))):
             connection.refuse(LimitExceeded(crowd))
+        elif connection.is_one_of_several and self._count(terms.identity) >= MOST_CONNECTIONS:
+            reason = f"{terms.identity!r} has {MOST_CONNECTIONS} connections; end one of them first"
+            connection.refuse(LimitExceeded(reason))
         elif older is not None and (contest := self._contest(connection, older, terms.identity)):
             connection.refuse(contest)
         else:
@@ -336,6 +347,7 @@ class Listener(Endpoint):
                 terms.named,
                 connection.successor_of,
                 role(connection.certificate),
+                terms.identity,
             )
         )
         folder = self._files / terms.identity if self._files else None
@@ -394,9 +406,16 @@ class Listener(Endpoint):
         terms = connection.session.terms
         if terms is None:
             return None
-        if connection.successor_of is not None:
+        return self._name_of(connection, terms)
+
+    def _name_of(self, connection: Connection, terms: Terms) -> str:
+        if connection.successor_of is not None or connection.is_one_of_several:
             return f"{terms.identity} at {connection.address}"
         return terms.identity
+
+    def _count(self, identity: str) -> int:
+        all_terms = (connection.session.terms for connection in self._peers.values())
+        return sum(terms is not None and terms.identity == identity for terms in all_terms)
 
     def _connection_of(self, peer: str) -> Connection | None:
         return self._peers.get(peer)
@@ -412,6 +431,8 @@ class Listener(Endpoint):
         if peer is not None and self._is_current(connection):
             del self._peers[peer]
             connection.successor_of = None
+            if connection.is_one_of_several:
+                self._transfers.drop(peer)
             self._report(Left(peer, reason))
 
     def _closed(self, connection: Connection) -> None:

@@ -107,6 +107,10 @@ class Transfers:
             if files.peer == peer:
                 self._offer(files, outgoing)
 
+    def drop(self, peer: str) -> None:
+        """Forget the files for a peer that does not come back under this name."""
+        self._pending.pop(peer, None)
+
     def busy(self) -> bool:
         """Return whether a file for a connected peer is unconfirmed."""
         return any(self._pending.get(files.peer) for files in self._open.values())

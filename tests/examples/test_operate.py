@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fedmx.federation.site import SIGN_OF_LIFE
 from fedmx.monitoring.endpoint import pages_of
 from fedmx.monitoring.monitor import ClientsNow, Monitor
 
@@ -42,6 +43,21 @@ def test_the_server_in_kubernetes_has_one_replica_and_options_that_exist() -> No
     volumes = {*claims, *(one["name"] for one in pod["spec"]["volumes"])}
     assert {one["name"] for one in container["volumeMounts"]} == volumes
     _check_options(container["command"])
+
+
+def test_the_site_in_kubernetes_has_one_replica_and_options_that_exist() -> None:
+    stateful: Any = yaml.safe_load((FOLDER / "kubernetes-site.yml").read_text())
+    pod = stateful["spec"]["template"]
+    assert stateful["spec"]["replicas"] == 1
+    assert stateful["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    (container,) = pod["spec"]["containers"]
+    claims = [one["metadata"]["name"] for one in stateful["spec"]["volumeClaimTemplates"]]
+    volumes = {*claims, *(one["name"] for one in pod["spec"]["volumes"])}
+    assert {one["name"] for one in container["volumeMounts"]} == volumes
+    words = [*container["command"], *container["args"]]
+    _check_options(words)
+    memory = words[words.index("--memory") + 1]
+    assert f"{memory}/{SIGN_OF_LIFE} " in container["readinessProbe"]["exec"]["command"][-1]
 
 
 def test_the_site_in_slurm_is_a_script_with_options_that_exist() -> None:

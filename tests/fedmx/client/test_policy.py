@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,8 +59,10 @@ class Network:
 class Asked:
     """A client with a policy, and a server that sends what a test says."""
 
-    def __init__(self, memory: Path | None, policy: Policy | None = None) -> None:
-        self.client: Any = join("127.0.0.1:1", 1, OwnPart(), memory=memory, policy=policy)
+    def __init__(
+        self, memory: Path | None, policy: Policy | None = None, job: Experiment | None = None
+    ) -> None:
+        self.client: Any = join("127.0.0.1:1", 1, OwnPart(), memory=memory, policy=policy, job=job)
         self.network = Network()
         self.client.network = self.network
 
@@ -90,6 +94,7 @@ class Asked:
     ("key", "limit", "overrides"),
     [
         ("experiments", ["another"], []),
+        ("authors", ["anna"], []),
         ("data", ["mnist"], []),
         ("rounds", 1, []),
         ("modules", ["other"], [OWN]),
@@ -133,6 +138,50 @@ def test_a_policy_allows_what_it_lists(
     asked = Asked(tmp_path, Policy.model_validate(given))
     assert isinstance(asked.setup(*overrides), Ready)
     asked.end()
+
+
+@pytest.mark.parametrize(
+    ("accepted", "sent", "is_it"),
+    [
+        ([], [], True),
+        ([], ["network.heartbeat_s=3"], True),
+        ([], ["rounds=3"], False),
+        ([], ["compute.normalise={scale: 1}"], False),
+        # Its statistics are asked for, and then the job begins.
+        (["compute.normalise=federated"], ["compute.normalise={scale: 1}"], True),
+        (["compute.normalise=federated"], ["compute.normalise={mean: 3, std: 2}"], True),
+        (["compute.normalise=federated"], ["compute.normalise={scale: 1}", "rounds=3"], False),
+    ],
+)
+def test_a_site_takes_part_in_the_experiment_that_it_has_accepted(
+    accepted: list[str], sent: list[str], is_it: bool
+) -> None:
+    asked = Asked(None, job=Experiment.parse(EXPERIMENT, overrides=accepted))
+    if is_it:
+        assert isinstance(asked.setup(*sent), Ready)
+    else:
+        with pytest.raises(FedmxError, match="accepted"):
+            asked.setup(*sent)
+    asked.end()
+
+
+def test_processes_of_one_site_share_a_file_and_train_one_after_the_other(tmp_path: Path) -> None:
+    policy = Policy(jobs=2)
+    first, second = Asked(tmp_path, policy), Asked(tmp_path, policy)
+    for asked, run in ((first, "a"), (second, "b")):
+        asked.setup(LOCAL, run=run)
+    with first.client.releases.limited():
+        thread = threading.Thread(target=second.task, args=(1,))
+        thread.start()
+        thread.join(0.5)
+        assert isinstance(second.network.sent[-1], Ready)  # it waits
+    thread.join()
+    assert isinstance(second.network.sent[-1], Update)
+    assert isinstance(first.task(1), Update)
+    lines = (tmp_path / "releases-client-1.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["run"] for line in lines) == ["a", "b"]
+    for asked in (first, second):
+        asked.end()
 
 
 def test_a_server_does_not_choose_whose_part_a_client_trains_on(tmp_path: Path) -> None:
@@ -308,6 +357,9 @@ def test_a_wrong_policy_is_one_line_with_file_line_and_key(
     with pytest.raises(FedmxError, match=rf"client\.yaml:2: {key}"):
         Policy.of(file)
     assert Policy.of(None, 3.0).epsilon == 3.0
+    file.write_text("jobs: 2\n")
+    with pytest.raises(FedmxError, match="jobs"):  # two jobs at a time would spend the same rest
+        Policy.of(file, 3.0)
 
 
 def test_an_epsilon_over_all_runs_needs_a_folder_that_survives() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from fedmx import Server
+from fedmx import Server, version
 from fedmx.deployment import join as join_module
 from fedmx.deployment.join import join
 from fedmx.protocol.messages import CODEC, Setup
-from fedmx.version import FEATURE, __version__, fits, named_in
+from fedmx.version import FEATURE, __version__, fits, named_in, serves
 from layers.network import Connector, GaveUp, Received
 from tests.fedmx.command_line import fedmx
 from tests.fedmx.journal.test_journal_of_scripts import assert_same
@@ -121,3 +121,24 @@ def test_a_version_is_read_from_the_features_if_there_is_one(
     assert named_in({FEATURE}) == __version__
     assert fits(SAME_MINOR)
     assert not fits(OTHER_MINOR)
+
+
+@pytest.mark.parametrize(
+    ("client", "served"),
+    [
+        ("1.4.2", True),
+        ("1.4.0.dev3+g1a2b", True),
+        ("1.3.9", True),  # not upgraded yet
+        ("1.2.0", False),
+        ("1.5.0", False),
+        ("0.3.0", False),
+        ("2.3.0", False),
+        ("1", False),
+        ("", False),
+    ],
+)
+def test_a_server_serves_its_minor_version_and_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, client: str, served: bool
+) -> None:
+    monkeypatch.setattr(version, "__version__", "1.4.0")
+    assert serves(client) is served

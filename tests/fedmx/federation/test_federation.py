@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +15,7 @@ import pytest
 
 from fedmx import Experiment, RunFolder, simulate
 from fedmx.errors import FedmxError
-from fedmx.federation.ledger import Ledger
 from fedmx.journal.chain import model_hash
-from fedmx.run.durable import DamagedError, RunError
 from tests.fedmx.processes import until
 from tests.fedmx.standing import Standing, experiment
 
@@ -149,25 +147,39 @@ def test_a_job_goes_on_when_the_process_of_the_killed_server_ends_late(standing:
     assert models(run) == alone(text)
 
 
-def test_a_copy_of_the_folder_goes_on_with_its_jobs(standing: Standing) -> None:
+def test_a_backup_that_is_restored_elsewhere_goes_on_with_its_jobs(standing: Standing) -> None:
     server = standing.serve()
-    for name in ("bonn", "ulm"):
-        standing.site(name)
-    text = experiment("long", rounds=8)
+    sites = [standing.site(name) for name in ("bonn", "ulm")]
+    text, queued = experiment("long", rounds=8), experiment("next")
     with standing.operator() as operator:
-        job = operator.submit(text)
-        log = standing.folder / "fed" / "jobs" / job / "log"
+        over = operator.submit(experiment("over", rounds=1))
+        assert standing.over(operator, over)["state"] == "done"
+        jobs = [operator.submit(text), operator.submit(queued)]
+        log = standing.folder / "fed" / "jobs" / jobs[0] / "log"
         until(lambda: log.exists() and "round 2/8" in log.read_text(), lambda: "no round 2")
         server.terminate()
         assert server.code() == 130
-    no_sockets = shutil.ignore_patterns("*.sock")
-    shutil.copytree(standing.folder / "fed", standing.folder / "elsewhere", ignore=no_sockets)
-    shutil.rmtree(standing.folder / "fed")
-    standing.serve(folder="elsewhere")
+    subprocess.run(["tar", "-cf", "backup.tar", "fed", "pki"], cwd=standing.folder, check=True)
+    for site in sites:
+        site.terminate()
+        assert site.code() == 130
+    for name in ("fed", "pki"):
+        shutil.rmtree(standing.folder / name)
+    elsewhere = standing.folder / "elsewhere"
+    elsewhere.mkdir()
+    subprocess.run(["tar", "-xf", "../backup.tar"], cwd=elsewhere, check=True)
+    standing.certificates.folder = elsewhere / "pki"
+    standing.address = "127.0.0.1:0"
+    standing.serve(folder="elsewhere/fed")
+    for name in ("bonn", "ulm"):  # they have what they remember of the job
+        standing.site(name)
     with standing.operator() as operator:
-        assert standing.over(operator, job)["state"] == "done"
-    (run,) = (standing.folder / "elsewhere" / "jobs" / job / "runs").glob("[!.]*")
-    assert models(run) == alone(text)
+        for job, one in zip(jobs, (text, queued), strict=True):
+            assert standing.over(operator, job)["state"] == "done"
+            (run,) = (elsewhere / "fed" / "jobs" / job / "runs").glob("[!.]*")
+            assert models(run) == alone(one)
+        fetched = operator.fetch(over, standing.folder / over, standing.folder / "received")
+        assert models(fetched) == alone(experiment("over", rounds=1))
 
 
 def test_a_killed_job_and_a_killed_site_are_of_this_job_alone(standing: Standing) -> None:
@@ -244,24 +256,6 @@ def test_a_removed_site_takes_part_in_nothing_until_it_is_added(standing: Standi
         assert standing.over(operator, job)["state"] == "done"
 
 
-def test_a_changed_line_of_the_ledger_is_named(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
-    for number in range(3):
-        ledger.add("anna", "submit", job=f"{number}", name="x", digest="", asked=[])
-    ledger.add("server", "end", job="1", state="done", reason="")
-    path = tmp_path / "ledger.jsonl"
-    assert Ledger(tmp_path).jobs["1"].state == "done"
-    lines = path.read_text().splitlines(keepends=True)
-    for damage in (
-        [lines[0], lines[2], lines[3]],
-        [lines[0], lines[2], lines[1], lines[3]],
-        [lines[0], lines[1].replace("anna", "otto"), *lines[2:]],
-    ):
-        path.write_text("".join(damage))
-        with pytest.raises(DamagedError, match="line 2"):
-            Ledger(tmp_path)
-
-
 def test_two_servers_do_not_share_a_folder(standing: Standing) -> None:
     server = standing.serve()
     second = standing._start(
@@ -270,42 +264,3 @@ def test_two_servers_do_not_share_a_folder(standing: Standing) -> None:
     assert second.code() == 2
     os.kill(server.pid, signal.SIGTERM)
     assert server.code() == 130
-
-
-@pytest.mark.parametrize(
-    ("tail", "jobs"),
-    [(b'{"time": "2026', 3), (b"\0" * 4096, 3), (b"", 3)],
-    ids=["torn", "zeros", "whole"],
-)
-def test_a_power_cut_costs_no_line_that_was_told(tmp_path: Path, tail: bytes, jobs: int) -> None:
-    ledger = Ledger(tmp_path)
-    for number in range(jobs):
-        ledger.add("anna", "submit", job=f"{number}", name="x", digest="", asked=[])
-    path = tmp_path / "ledger.jsonl"
-    with path.open("ab") as file:
-        file.write(tail)
-    again = Ledger(tmp_path)
-    assert [*again.jobs] == ["0", "1", "2"]
-    again.add("anna", "submit", job="3", name="x", digest="", asked=[])
-    assert [*Ledger(tmp_path).jobs] == ["0", "1", "2", "3"]
-    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert len(Ledger(tmp_path).jobs) == 4
-    path.write_bytes(b"")
-    assert not Ledger(tmp_path).jobs
-
-
-def test_a_line_that_does_not_reach_the_disk_is_not_in_the_ledger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = Ledger(tmp_path)
-    ledger.add("anna", "submit", job="0", name="x", digest="", asked=[])
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", _no_space)
-        with pytest.raises(RunError, match="space"):
-            ledger.add("anna", "submit", job="1", name="x", digest="", asked=[])
-    ledger.add("anna", "submit", job="2", name="x", digest="", asked=[])
-    assert [*Ledger(tmp_path).jobs] == ["0", "2"]
-
-
-def _no_space(descriptor: int) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -48,7 +48,7 @@ def server(standing: Standing) -> Iterator[Server]:
 
 def offered(text: str, job: str = "000001") -> JobOffer:
     read = Experiment.parse(text, "experiment")
-    return JobOffer(job, text, read.digest(), "mallory")
+    return JobOffer(job, text, read.digest(), "mallory", b"")
 
 
 def test_a_job_that_was_not_accepted_is_not_begun(standing: Standing, server: Server) -> None:
@@ -61,7 +61,7 @@ def test_a_job_that_was_not_accepted_is_not_begun(standing: Standing, server: Se
     until(lambda: site.output.count("was not accepted") == 2, lambda: site.output)
     assert "begins as client" not in site.output
     # Another experiment than the digest says.
-    other = JobOffer("000002", experiment(), offered(experiment(rounds=1)).digest, "mallory")
+    other = JobOffer("000002", experiment(), offered(experiment(rounds=1)).digest, "mallory", b"")
     server.listener.send("bonn", other)
     assert server.received(JobReply).reply == "refused"
 

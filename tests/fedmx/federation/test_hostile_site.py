@@ -23,11 +23,14 @@ from fedmx.federation.messages import (
     Presence,
     protocol_of,
 )
-from fedmx.federation.server import LOOKS_AHEAD
+from fedmx.federation.offers import LOOKS_AHEAD
 from fedmx.protocol import messages as protocol
+from fedmx.version import __version__
 from layers.network import Connected, Connector, GaveUp, Received
 from tests.fedmx.processes import PATIENCE_S, until
 from tests.fedmx.standing import Standing, experiment
+
+MINOR = ".".join(__version__.split(".")[:2])
 
 
 class Site:
@@ -80,7 +83,7 @@ def test_a_site_that_was_left_out_of_a_job_cannot_end_it(standing: Standing) -> 
     text = experiment(rounds=40) + "network: {wait_for: 1}\n"
     with standing.operator() as operator:
         job = operator.submit(text)
-        mallory.network.send(Presence("1", (), ()))
+        mallory.network.send(Presence(__version__, (), (), 1))
         assert mallory.accept() == job
         log = standing.folder / "fed" / "jobs" / job / "log"
         until(lambda: log.exists() and "round 1/40" in log.read_text(), lambda: "no round 1")
@@ -88,7 +91,7 @@ def test_a_site_that_was_left_out_of_a_job_cannot_end_it(standing: Standing) -> 
             mallory.network.send(JobEnded(job, 2, "no"))
             mallory.close()
             mallory = Site(standing, "mallory")
-            mallory.network.send(Presence("1", (job,), ()))
+            mallory.network.send(Presence(__version__, (job,), (), 1))
         found = standing.over(operator, job)
         mallory.close()
     assert found["state"] == "done", found
@@ -122,7 +125,7 @@ def test_a_flood_of_presence_ends_the_connection_and_not_the_log(standing: Stand
     server = standing.serve()
     mallory = Site(standing, "mallory")
     for _ in range(200):
-        mallory.network.send(Presence("1", (), ()))
+        mallory.network.send(Presence(__version__, (), (), 1))
     assert "Presence" in mallory.event(GaveUp).reason
     mallory.close()
     assert server.output.count("mallory joined") == 1
@@ -132,7 +135,7 @@ def test_texts_of_sites_control_no_terminal(standing: Standing) -> None:
     server = standing.serve()
     mallory = Site(standing, "mallory")
     red = "\x1b[31mred\x1b]0;title\x07\u202e"
-    mallory.network.send(Presence(red, (), (red,)))
+    mallory.network.send(Presence(f"{MINOR}.{red}", (), (red,), 1))
     with standing.operator() as operator:
         job = operator.submit(experiment(clients=1), ("mallory",))
         offer = mallory.received(JobOffer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import stat
 import subprocess
 import tarfile
@@ -68,6 +69,14 @@ def checked(kit: Path, program: Path, **variables: str) -> tuple[int, dict[str, 
     return done.returncode, {about: text for state, about, text in lines if state == "WRONG"}
 
 
+def is_healthy(kit: Path) -> bool:
+    """Whether the container of a kit is healthy, by its own command."""
+    service = yaml.safe_load((kit / "compose.yaml").read_text())["services"]["site"]
+    kind, command = service["healthcheck"]["test"]
+    assert kind == "CMD-SHELL"
+    return subprocess.run(command, shell=True, cwd=kit, check=False).returncode == 0
+
+
 def test_a_site_takes_part_with_its_kit_alone_or_by_a_proxy(tmp_path: Path, program: Path) -> None:
     far = "fl.example.org:443"
     make_ca(tmp_path / "pki")
@@ -84,6 +93,9 @@ def test_a_site_takes_part_with_its_kit_alone_or_by_a_proxy(tmp_path: Path, prog
         assert checked(kits[1], program, HTTPS_PROXY=f"http://{proxy.address}") == (0, {})
         environment = {"PATH": "/usr/bin:/bin", "FEDMX": str(program), "HOME": str(tmp_path)}
         environment["HTTPS_PROXY"] = f"http://{proxy.address}"
+        environment["NOTIFY_SOCKET"] = str(tmp_path / "notify")
+        systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        systemd.bind(environment["NOTIFY_SOCKET"])
         sites = []
         for kit in kits:
             with (kit / "log").open("wb") as log:
@@ -94,10 +106,16 @@ def test_a_site_takes_part_with_its_kit_alone_or_by_a_proxy(tmp_path: Path, prog
             with standing.operator() as operator:
                 found = standing.over(operator, operator.submit(experiment()))
             assert (found["state"], found["sites"]) == ("done", ["bonn", "ulm"])
+            assert {systemd.recv(100).decode() for _ in kits} == {
+                f"STATUS=connected to {address}" for address in (standing.address, far)
+            }
+            assert all(is_healthy(kit) for kit in kits)
         finally:
             for site in sites:
                 site.terminate()
         assert [site.wait(60) for site in sites] == [130, 130]
+        assert not any(is_healthy(kit) for kit in kits)
+        systemd.close()
 
 
 @pytest.fixture

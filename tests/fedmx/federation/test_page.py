@@ -19,9 +19,9 @@ import pytest
 from fedmx.errors import FedmxError
 from fedmx.federation import page_process
 from fedmx.federation.ledger import Job, Ledger
+from fedmx.federation.offers import Site
 from fedmx.federation.page import LATE_S, page_of
 from fedmx.federation.page_process import NAME, PageProcess, application
-from fedmx.federation.server import Site
 from fedmx.report.html import document, script
 from layers.extras import install
 from layers.network import AddressError
@@ -104,7 +104,12 @@ def test_readers_with_the_token_see_sites_jobs_and_live_reports(tmp_path: Path) 
             (row,) = rows("Jobs")
             assert row[:5] == [job, "one", "operator", "done", "bonn"]
             assert [one[1:3] for one in rows("Events")][-1] == ["operator", "submit"]
-            (link,) = Page(get("")[1]).links
+            (still, link) = Page(get("")[1]).links
+            assert (still, "refresh" in get("")[1], "refresh" in get(still)[1]) == (
+                "?still",
+                True,
+                False,
+            )
             assert link == f"jobs/{job}/report.html"
             (report,) = (tmp_path / "fed" / "jobs" / job / "runs").glob("*/report.html")
             report.write_text("the report")
@@ -176,7 +181,7 @@ def test_each_text_is_escaped(tmp_path: Path) -> None:
     text = "<script>alert('1')</script><img src=x onerror=y>\"'&"
     page = Page(page_of(told(tmp_path, text), ["000001"], 2.0))
     assert page.forbidden == []
-    assert page.links == ["jobs/000001/report.html"]
+    assert page.links == ["?still", "jobs/000001/report.html"]
     assert "".join(page.words).count(text) >= 12
 
 

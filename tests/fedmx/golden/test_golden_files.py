@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from fedmx.client.participant import ClientMemory
+from fedmx.federation.messages import CODEC as FEDERATION_CODEC
 from fedmx.journal.journal import Journal
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
@@ -22,6 +23,7 @@ from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,
     FACTS,
+    FEDERATION,
     JOURNAL,
     LEDGER,
     MESSAGES,
@@ -130,6 +132,12 @@ def test_a_message_is_read_as_it_was_sent(name) -> None:
     assert exact(CODEC.decode(data)) == exact(MESSAGES[name])
 
 
+@pytest.mark.parametrize("name", FEDERATION)
+def test_a_message_of_a_federation_is_read_as_it_was_sent(name) -> None:
+    data = (FOLDER / "federation" / f"{name}.bin").read_bytes()
+    assert exact(FEDERATION_CODEC.decode(data)) == exact(FEDERATION[name])
+
+
 @pytest.mark.parametrize("name", CONTROL_WORDS)
 def test_a_word_of_control_is_read_as_it_was_sent(name) -> None:
     data = (FOLDER / "control" / f"{name}.bin").read_bytes()
@@ -154,6 +162,7 @@ def test_frames_are_read_as_they_were_sent() -> None:
 
 def test_every_kind_of_message_has_a_golden_file() -> None:
     assert {type(message) for message in MESSAGES.values()} == set(CODEC._numbers)
+    assert {type(message) for message in FEDERATION.values()} == set(FEDERATION_CODEC._numbers)
     assert {type(words) for words in CONTROL_WORDS.values()} == set(CONTROL._numbers)
     kept = {path.stem for path in (FOLDER / "messages").iterdir()}
     assert kept == set(MESSAGES)
@@ -163,7 +172,7 @@ def test_today_the_same_is_written(tmp_path: Path) -> None:
     """See `write.py` for how the files are renewed when a format is meant to change."""
     write_all(tmp_path)
     written = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    assert len(written) == 3 + 5 + len(MESSAGES) + len(CONTROL_WORDS)
+    assert len(written) == 3 + 5 + len(MESSAGES) + len(FEDERATION) + len(CONTROL_WORDS)
     for path in written:
         golden = FOLDER / path.relative_to(tmp_path)
         if path.suffix == ".safetensors":

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedmx.federation.messages import (
+    Answered,
+    JobEnded,
+    JobOffer,
+    JobReply,
+    JobStart,
+    JobStop,
+    Order,
+    Presence,
+    Submit,
+)
 from fedmx.journal.journal import Entry, Journal, UpdateArrived
 from fedmx.protocol.messages import (
     AnnouncedAsset,
@@ -129,8 +140,21 @@ MESSAGES = {
     ),
     "missing-assets": MissingAssets("digits-20260131-093000", 4, ("shared",)),
 }
+FEDERATION = {
+    "presence": Presence("0.1.0", (), ("clinic",), 1),
+    "job-offer": JobOffer("000001", "name: digits\n", "ab" * 32, "anna", SHA256),
+    "job-reply": JobReply("000001", "accepted", ""),
+    "job-start": JobStart("000001", 0),
+    "job-stop": JobStop("000001"),
+    "job-ended": JobEnded("000001", 2, "no module own_hook"),
+    "submit": Submit("name: digits\n", ("bonn", "ulm"), SHA256),
+    "order": Order("log", "000001", 4096),
+    "answered": Answered("", '{"job": "000001"}'),
+}
+
 CONTROL_WORDS = {
     "greeting": Greeting(1, 1, SHA256, True),
+    "hello-of-a-site": Hello(1, "bonn", ["continue"], SHA256, 1 << 30, 8, b""),
     "hello": Hello(1, "client-7", ["files"], SHA256, 1 << 30, 8, SHA256[::-1]),
     "welcome": Welcome(["files"], 5.0, 20.0, 1 << 30, 8, SHA256),
     "refusal": Refusal("authentication-failed", "the token is another", True),

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from fedmx.client.participant import ClientMemory
+from fedmx.federation.messages import CODEC as FEDERATION_CODEC
 from fedmx.protocol.messages import CODEC
 from fedmx.run import RunFolder
 from fedmx.run.checkpoint import write_checkpoint
@@ -27,6 +28,7 @@ from tests.fedmx.golden.values import (
     CHECKPOINT,
     CONTROL_WORDS,
     FACTS,
+    FEDERATION,
     LEDGER,
     MESSAGES,
     ROUND,
@@ -54,6 +56,7 @@ def write_all(folder: Path) -> None:
             shutil.copyfile(run.path / name, folder / "run" / name)
     for kind, codec, table in (
         ("messages", CODEC, MESSAGES),
+        ("federation", FEDERATION_CODEC, FEDERATION),
         ("control", CONTROL, CONTROL_WORDS),
     ):
         (folder / kind).mkdir(exist_ok=True)
