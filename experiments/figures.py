@@ -28,6 +28,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
+from fedmx import DataError
+
 FOLDER = HERE.parent / "docs" / "papers"
 STYLE = {
     "svg.hashsalt": "fedmx",
@@ -169,10 +171,11 @@ def main(names: Sequence[str]) -> None:
     if unknown:
         raise SystemExit(f"no such figure: {', '.join(unknown)}; there are {', '.join(trees)}")
     for name in names or trees:
-        if draw(name, [parse(tree) for tree in trees[name]]):
-            print(f"{FOLDER / name}.svg")
-        else:
-            print(f"{name}: none of its cells was run")
+        try:
+            drawn = draw(name, [parse(tree) for tree in trees[name]])
+            print(f"{FOLDER / name}.svg" if drawn else f"{name}: none of its cells was run")
+        except DataError as error:
+            print(f"{name}: {error}")
 
 
 if __name__ == "__main__":

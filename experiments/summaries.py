@@ -53,6 +53,12 @@ def claims() -> list[Claim]:
     ]
 
 
+def conclusion(document: str) -> str:
+    """Return what a document's page says before its tables; empty if it has no such text."""
+    (tree,) = (one for one in parsed("summary.yaml") if one["document"] == document)
+    return Numbers("", progress=True).fill(tree.get("conclusion", ""))
+
+
 def summary(judged: Mapping[tuple[str, str], Sequence[bool | None]]) -> Iterator[str]:
     """Return the lines of the table; see `Claim.answer`."""
     yield "| document | what it says | what fedmx gets | holds? |\n|---|---|---|---|\n"

@@ -25,7 +25,7 @@ from measures import Measure, verdict
 from prices import hours_left
 from prices import text as price_text
 from records import Record, load
-from summaries import summary
+from summaries import conclusion, summary
 from texts import Numbers
 
 PAGE = HERE.parent / "docs" / "papers.md"
@@ -375,6 +375,8 @@ def _instructions() -> str:
 
 def _results(made: list[Table], folder: str) -> Iterator[str]:
     """Yield the sections of a document's tables, and a list of those with another reading."""
+    if text := conclusion(made[0].document):
+        yield f"{text}\n"
     yield from (_section(table, folder) for table in made if not table.tries)
     tries = [table for table in made if table.tries]
     if tries:
