@@ -322,13 +322,15 @@ def _overview(made: list[Table]) -> Iterator[str]:
     own = [table for table in made if not table.tries]
     total = sum(map(_counts, own), Counter[str]())
     rows = [row for table in own for row in table.rows()]
+    cheap = [row for row in rows if (row.hours_left or 0) < 100]
     yield (
         f"Of {total.total()} rows, {total['within']} are within the paper's range, "
         f"{total['outside, with a reason']} are outside with a demonstrated reason, "
         f"{total['outside, explained by another target']} are outside and explained by another "
         f"target of their table, {total['outside, without a reason']} are outside without a "
         f"reason, and {total['open']} are open: not run, or not run far enough, which takes"
-        f"{price_text(_hours_left(rows)).removeprefix(',')} of one core.\n\n"
+        f"{price_text(_hours_left(rows)).removeprefix(',')} of one core, and"
+        f"{price_text(_hours_left(cheap)).removeprefix(',')} without rows of 100 h or more.\n\n"
         f"{_instructions()}\n\n"
     )
     words: dict[str, bool | None] = {"within": True, "outside": False, "open": None}
