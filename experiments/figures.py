@@ -3,6 +3,7 @@
     python experiments/figures.py [NAME ...]
 
 A curve is the median of the seeds that have reached the round, and the band around it their range.
+Panels of labels need the data.
 papers/*/figures.yaml defines the figures. The same records give the same files.
 """
 
@@ -14,9 +15,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from bars import Clusters, Labels
 from cells import HERE, parsed
 from records import Record, load
 
@@ -24,6 +27,8 @@ mpl.use("svg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
+
+from fedmx import DataError
 
 FOLDER = HERE.parent / "docs" / "papers"
 STYLE = {
@@ -43,12 +48,15 @@ OVER = {
     "up": "MiB from clients",
     "down": "MiB to clients",
     "clock": "virtual hours",
+    "exchanges": "changes of the global model",
 }
 COLUMNS = {
     "accuracy": "accuracy",
     "client_accuracy_mean": "mean accuracy over clients",
     "loss": "loss",
+    "train_loss": "training loss",
     "client_accuracy_variance": "variance of accuracy over clients",
+    "updates": "clients per round",
 }
 
 
@@ -120,6 +128,8 @@ class Panel:
             return {round: (round, value) for round, value in record.series(self.column)}
         if self.over == "clock":
             at = np.array(record.columns["clock_s"]) / 3600
+        elif self.over == "exchanges":
+            at = np.array(record.columns.get("exchanges", range(1, record.rounds + 1)))
         else:
             at = np.cumsum(record.columns[f"{self.over}_bytes"]) / 2**20
         return {round: (at[round - 1], value) for round, value in record.series(self.column)}
@@ -131,9 +141,15 @@ def _in_order(label: str) -> list[tuple[float, str]]:
     return [(float(part), "") if part[0].isdigit() else (-1.0, part) for part in parts]
 
 
-def draw(name: str, panels: Sequence[Panel]) -> bool:
-    """Write a figure of the panels that have a curve; return whether there is one."""
-    panels = [panel for panel in panels if panel.curves()]
+def parse(tree: dict[str, Any]) -> Panel | Labels | Clusters:
+    """Return a panel of an entry of figures.yaml."""
+    kind = Labels if "labels_of" in tree else Clusters if "stored" in tree else Panel
+    return kind(**tree)
+
+
+def draw(name: str, panels: Sequence[Panel | Labels | Clusters]) -> bool:
+    """Write a figure of the panels, but for those without a curve; return whether there is one."""
+    panels = [panel for panel in panels if not isinstance(panel, Panel) or panel.curves()]
     if not panels:
         return False
     with mpl.rc_context(STYLE):
@@ -155,10 +171,11 @@ def main(names: Sequence[str]) -> None:
     if unknown:
         raise SystemExit(f"no such figure: {', '.join(unknown)}; there are {', '.join(trees)}")
     for name in names or trees:
-        if draw(name, [Panel(**tree) for tree in trees[name]]):
-            print(f"{FOLDER / name}.svg")
-        else:
-            print(f"{name}: none of its cells was run")
+        try:
+            drawn = draw(name, [parse(tree) for tree in trees[name]])
+            print(f"{FOLDER / name}.svg" if drawn else f"{name}: none of its cells was run")
+        except DataError as error:
+            print(f"{name}: {error}")
 
 
 if __name__ == "__main__":

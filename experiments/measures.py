@@ -22,10 +22,12 @@ class Measure:
     Attributes:
         of: the record's column, such as accuracy.
         what: ``first`` (the first round that reaches the target), ``last_below`` (the last round
-            below it), ``clock`` (seconds of the clients' clock until it is reached), ``best``,
-            ``best_at`` (its round), ``least``, ``median``, ``last``, ``mean``, ``rise`` (the
-            largest from one round to the next) or ``rounds`` (how many were run in all).
-        target: of the first three.
+            below it), ``clock`` (seconds of the clients' clock until it is reached), ``exchanges``
+            (how often the global model has changed until then), ``best``,
+            ``best_at`` (its round), ``least``, ``median``, ``last``, ``mean``, ``rise`` and
+            ``fall`` (the largest from one round to the next) or ``rounds`` (how many were run in
+            all).
+        target: of the first four.
         unit: one of UNITS.
         factor: what one round counts, such as the epochs of a round.
         rounds: only the first ones count, or, if it is negative, the last ones; None: all.
@@ -67,7 +69,7 @@ class Measure:
         if all(record.reason or self._has_all(record) for record in records):
             return True
         values = [self.outcome(record, theirs) for record in records]
-        if self.what in ("first", "clock"):
+        if self.what in SETTLED:
             return None not in values
         least = min((value for value in values if value is not None), default=theirs)
         return self.what == "best" and least > theirs and not self.is_close(least, theirs)
@@ -144,6 +146,12 @@ def _clock(series: Series, target: float, record: Record) -> float | None:
     return None if first is None else float(record.columns["clock_s"][int(first) - 1])
 
 
+def _exchanges(series: Series, target: float, record: Record) -> float | None:
+    first = _first(series, target, record)
+    changed = record.columns.get("exchanges", range(1, record.rounds + 1))
+    return None if first is None else float(changed[int(first) - 1])
+
+
 def _best(series: Series, target: float, record: Record) -> float | None:
     return max(value for _, value in series)
 
@@ -173,6 +181,11 @@ def _rise(series: Series, target: float, record: Record) -> float | None:
     return max((after - before for before, after in pairwise(values)), default=0.0)
 
 
+def _fall(series: Series, target: float, record: Record) -> float | None:
+    values = [value for _, value in series]
+    return max((before - after for before, after in pairwise(values)), default=0.0)
+
+
 def _rounds(series: Series, target: float, record: Record) -> float | None:
     return float(record.rounds)
 
@@ -181,6 +194,7 @@ MEASURES: Mapping[str, Callable[[Series, float, Record], float | None]] = {
     "first": _first,
     "last_below": _last_below,
     "clock": _clock,
+    "exchanges": _exchanges,
     "best": _best,
     "best_at": _best_at,
     "least": _least,
@@ -188,6 +202,8 @@ MEASURES: Mapping[str, Callable[[Series, float, Record], float | None]] = {
     "last": _last,
     "mean": _mean,
     "rise": _rise,
+    "fall": _fall,
     "rounds": _rounds,
 }
-OF_A_TARGET = ("first", "last_below", "clock")
+SETTLED = ("first", "clock", "exchanges")  # as soon as the target is reached
+OF_A_TARGET = (*SETTLED, "last_below")

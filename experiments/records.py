@@ -13,6 +13,7 @@ import json
 import lzma
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,16 @@ RECORDS = HERE / "records"
 COLUMNS = (
     "accuracy",
     "loss",
+    "train_loss",
     "client_accuracy_mean",
     "client_accuracy_variance",
     "updates",
     "up_bytes",
     "down_bytes",
 )
-ALL_COLUMNS = (*COLUMNS, "clock_s")  # the clock's only where devices are simulated
+# The clock only where devices are simulated; how often the global model has changed only where it
+# stays in some rounds, as FedAIM's does without an exchange.
+ALL_COLUMNS = (*COLUMNS, "clock_s", "exchanges")
 DIGITS = 5  # significant ones of a loss; an accuracy of 10,000 samples needs four
 
 
@@ -116,6 +120,10 @@ def _record(cell: Cell, folder: RunFolder) -> Record:
     columns = {name: [_short(one.get(name)) for one in by_round] for name in COLUMNS}
     if any(one["virtual"] for one in rounds):
         columns["clock_s"] = [_short(one.get("clock_elapsed_s")) for one in by_round]
+    models = [None, *(one.get("model_sha256") for one in by_round)]
+    changes = [int(before != after) for before, after in pairwise(models)]
+    if 0 in changes:
+        columns["exchanges"] = list(accumulate(changes))
     kept = {name: values for name, values in columns.items() if set(values) != {None}}
     command = cell.command()
     command[1] = cell.file

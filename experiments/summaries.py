@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cells import parsed
 from criteria import verdicts
+from prices import hours_left, text
 from texts import Numbers
 
 
@@ -20,6 +21,7 @@ class Claim:
         here: what the records say; numbers in braces name their group.
         holds: the comparisons that decide it (criteria.py).
         rows: or the document's table whose rows decide it.
+        hours: what it would cost, if no record shows it.
     """
 
     document: str
@@ -27,16 +29,18 @@ class Claim:
     here: str
     holds: tuple[str, ...] = ()
     rows: str = ""
+    hours: float = 0.0
 
     def answer(self, judged: Mapping[tuple[str, str], Sequence[bool | None]]) -> str:
-        """Return ``yes``, ``in part``, ``no``, or ``open`` if a run is not far enough.
+        """Return ``yes``, ``in part``, ``no``, or ``open`` with its price.
 
         Args:
             judged: whether the rows of each document's table are within; None: open.
         """
-        found = judged[self.document, self.rows] if self.rows else verdicts(self.holds, Numbers(""))
+        numbers = Numbers("")
+        found = judged[self.document, self.rows] if self.rows else verdicts(self.holds, numbers)
         if None in found:
-            return "open"
+            return f"open{text(hours_left(numbers.runs) if numbers.runs else self.hours or None)}"
         return "yes" if all(found) else "in part" if any(found) else "no"
 
 
@@ -47,6 +51,12 @@ def claims() -> list[Claim]:
         for tree in parsed("summary.yaml")
         for claim in tree["claims"]
     ]
+
+
+def conclusion(document: str) -> str:
+    """Return what a document's page says before its tables; empty if it has no such text."""
+    (tree,) = (one for one in parsed("summary.yaml") if one["document"] == document)
+    return Numbers("", progress=True).fill(tree.get("conclusion", ""))
 
 
 def summary(judged: Mapping[tuple[str, str], Sequence[bool | None]]) -> Iterator[str]:

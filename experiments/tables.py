@@ -19,11 +19,13 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cells import DOCUMENTS, HERE, cells, matching, parsed
+from cells import DOCUMENTS, HERE, Cell, cells, matching, parsed
 from criteria import verdicts
 from measures import Measure, verdict
+from prices import hours_left
+from prices import text as price_text
 from records import Record, load
-from summaries import summary
+from summaries import conclusion, summary
 from texts import Numbers
 
 PAGE = HERE.parent / "docs" / "papers.md"
@@ -90,6 +92,8 @@ class Row:
         verdict: ``within``, ``outside`` or ``open``.
         reason: why it differs, from an experiment; None if that is open.
         other_target: the verdict with the table's other target.
+        cells: those that decide it.
+        known_hours: what it would cost, if no record shows it.
     """
 
     name: str
@@ -101,6 +105,14 @@ class Row:
     verdict: str
     reason: Reason | None = None
     other_target: str = "open"
+    cells: tuple[Cell, ...] = ()
+    known_hours: float = 0.0
+
+    @property
+    def hours_left(self) -> float | None:
+        """The hours of one core that an open row would take, at most; None: not known."""
+        shown = hours_left(self.cells) if self.cells else None
+        return self.known_hours or None if shown is None else shown
 
     @property
     def count_as(self) -> str:
@@ -177,17 +189,21 @@ class Table:
         ours: str,
         holds: Sequence[str] = (),
         reason: Mapping[str, Any] | None = None,
+        hours: float = 0.0,
     ) -> Row:
         """Return the row of a claim; its runs are those whose numbers it names."""
         numbers = Numbers(self.group, progress=True)
         text = numbers.fill(ours)
-        found = verdicts(holds, numbers)
+        deciding = Numbers(self.group)
+        found = verdicts(holds, deciding)
+        numbers.runs.update(deciding.runs)
         verdict = "open" if None in found else "within" if all(found) else "outside"
         begun = [record for record in numbers.runs.values() if record is not None]
         seeds = f"{len(begun)} of {len(numbers.runs)}" if numbers.runs else ""
-        rounds, hours = f"{sum(one.rounds for one in begun):,}", sum(one.hours for one in begun)
+        rounds, spent = f"{sum(one.rounds for one in begun):,}", sum(one.hours for one in begun)
         why = self._shown(Reason.parse(reason) if reason else None, verdict)
-        return Row(claim, "", text, seeds, rounds, hours, verdict, why)
+        row = Row(claim, "", text, seeds, rounds, spent, verdict, why)
+        return replace(row, cells=tuple(deciding.runs), known_hours=hours)
 
     def _row(self, name: str, figure: float, records: Mapping[str, Record]) -> Row:
         planned = matching(self.group, name)
@@ -225,7 +241,8 @@ class Table:
         if self.other_target and judged == "outside":
             again = replace(self, measure=replace(self.measure, target=self.other_target))
             other = replace(again, other_target=None)._row(name, figure, records).verdict
-        return Row(name, paper, text, seeds, rounds, hours, judged, reason, other)
+        row = Row(name, paper, text, seeds, rounds, hours, judged, reason, other)
+        return replace(row, cells=tuple(planned))
 
     def _shown(self, reason: Reason | None, verdict: str) -> Reason | None:
         """Return the reason with its numbers if the row is outside and records show it."""
@@ -304,12 +321,16 @@ def _put(path: Path, name: str, part: str) -> str:
 def _overview(made: list[Table]) -> Iterator[str]:
     own = [table for table in made if not table.tries]
     total = sum(map(_counts, own), Counter[str]())
+    rows = [row for table in own for row in table.rows()]
+    cheap = [row for row in rows if (row.hours_left or 0) < 100]
     yield (
         f"Of {total.total()} rows, {total['within']} are within the paper's range, "
         f"{total['outside, with a reason']} are outside with a demonstrated reason, "
         f"{total['outside, explained by another target']} are outside and explained by another "
         f"target of their table, {total['outside, without a reason']} are outside without a "
-        f"reason, and {total['open']} are open: not run, or not run far enough.\n\n"
+        f"reason, and {total['open']} are open: not run, or not run far enough, which takes"
+        f"{price_text(_hours_left(rows)).removeprefix(',')} of one core, and"
+        f"{price_text(_hours_left(cheap)).removeprefix(',')} without rows of 100 h or more.\n\n"
         f"{_instructions()}\n\n"
     )
     words: dict[str, bool | None] = {"within": True, "outside": False, "open": None}
@@ -325,6 +346,14 @@ def _overview(made: list[Table]) -> Iterator[str]:
 
 def _counts(table: Table) -> Counter[str]:
     return Counter(row.count_as for row in table.rows())
+
+
+def _hours_left(rows: Sequence[Row]) -> float | None:
+    """Return the hours that all open rows take, each cell once; None if no row is open."""
+    left = [row for row in rows if row.verdict == "open"]
+    chosen = dict.fromkeys(cell for row in left for cell in row.cells)
+    shown = [hours_left([cell]) or 0.0 for cell in chosen]
+    return sum(shown) + sum(row.known_hours for row in left) if left else None
 
 
 def _head(*columns: str) -> Iterator[str]:
@@ -348,6 +377,8 @@ def _instructions() -> str:
 
 def _results(made: list[Table], folder: str) -> Iterator[str]:
     """Yield the sections of a document's tables, and a list of those with another reading."""
+    if text := conclusion(made[0].document):
+        yield f"{text}\n"
     yield from (_section(table, folder) for table in made if not table.tries)
     tries = [table for table in made if table.tries]
     if tries:
@@ -373,6 +404,7 @@ def _counted(table: Table, folder: str) -> str:
     rows = table.rows()
     counts = Counter(row.count_as for row in rows)
     texts = ", ".join(f"{counts[one]} {one}" for one in COUNTED if counts[one])
+    texts += price_text(_hours_left(rows))
     words = f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
     anchor = _anchor(_capital(table.name))
     return f"[{words}](../../experiments/rows/{folder}.md#{anchor}): {texts}."
@@ -406,7 +438,7 @@ def _section_of_rows(table: Table) -> str:
         )
         lines += [
             f"| {row.name} | {row.paper} | {row.ours} | {row.seeds} | {row.rounds} | "
-            f"{row.hours:.2f} | {row.verdict}{table.explained(row)} |\n"
+            f"{row.hours:.2f} | {_verdict(row)}{table.explained(row)} |\n"
             for row in rows[: len(table.paper)]
         ]
     if table.claims:
@@ -417,10 +449,14 @@ def _section_of_rows(table: Table) -> str:
         )
         for row in rows[len(table.paper) :]:
             runs = f"{row.seeds} | {row.rounds} | {row.hours:.2f}" if row.seeds else " | | "
-            lines.append(f"| {row.name} | {row.ours} | {runs} | {row.verdict} |\n")
+            lines.append(f"| {row.name} | {row.ours} | {runs} | {_verdict(row)} |\n")
     for name, reason in _reasons_of(rows):
         lines.append(f"\n{name}: shown by {reason.commands()}.\n")
     return "".join([*lines, "\n"])
+
+
+def _verdict(row: Row) -> str:
+    return f"open{price_text(row.hours_left)}" if row.verdict == "open" else row.verdict
 
 
 def _capital(text: str) -> str:

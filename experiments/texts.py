@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from cells import Cell, matching
-from measures import MEASURES, OF_A_TARGET, UNITS, Measure
+from measures import MEASURES, OF_A_TARGET, SETTLED, UNITS, Measure
 from records import ALL_COLUMNS, Record, load
 
 NUMBER = re.compile(
@@ -95,7 +95,7 @@ class Numbers:
         A target that was reached stays reached.
         """
         under_way = [one for one in found if not found[one].reason]
-        settled = measure.what in ("first", "clock", "rounds")
+        settled = measure.what in (*SETTLED, "rounds")
         if (
             not self.progress
             or settled
@@ -126,7 +126,7 @@ def _may_change(record: Record, measure: Measure) -> bool:
     """Return whether more rounds of a run that is under way may change its number."""
     if record.reason or (measure.rounds is not None and 0 < measure.rounds <= record.rounds):
         return False
-    return measure.what not in ("first", "clock") or measure.of_record(record) is None
+    return measure.what not in SETTLED or measure.of_record(record) is None
 
 
 def _is_short(record: Record, measure: Measure) -> bool:

@@ -15,18 +15,19 @@ from tests.logic.memory_carrier import MemoryCarrier, a_logic, a_state, same_bit
 
 
 @pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("shared", [False, True])
 def test_all_clients_have_300_images_of_one_or_two_classes_and_20_of_50_are_extremely_biased(
-    seed: int,
+    shared: bool, seed: int
 ) -> None:
     from few_classes import FewClasses
 
     labels = np.random.default_rng(9).permutation(np.repeat(np.arange(10), 6000))
-    parts = FewClasses().split(labels, None, 50, np.random.default_rng(seed))
+    parts = FewClasses(shared).split(labels, None, 50, np.random.default_rng(seed))
     counts = np.array([np.bincount(labels[part], minlength=10) for part in parts])
     assert set(np.unique(counts)) == {0, 300}
     assert set((counts > 0).sum(1)) == {1, 2}
     assert sum(DISTANCES["emd"](one > 0) > 3 - 1e-9 for one in counts) == 20
-    assert len(np.unique(np.concatenate(parts))) == counts.sum()
+    assert (len(np.unique(np.concatenate(parts))) < counts.sum()) == shared
 
 
 @pytest.mark.parametrize("server", ["nebs", "ebs"])

@@ -18,11 +18,13 @@ from tests.experiments.made_records import record
         ({"target": 0.6, "factor": 0.05, "unit": "epochs"}, 0.1),
         ({"target": 0.6, "what": "last_below"}, 3),
         ({"target": 0.6, "what": "clock", "unit": "s"}, 20),
+        ({"target": 0.9, "what": "exchanges"}, 3),
         ({"what": "best", "unit": "%"}, 90),
         ({"what": "last", "unit": "%"}, 80),
         ({"what": "best", "unit": "%", "rounds": 3}, 60),
         ({"what": "mean", "of": "updates", "unit": "clients"}, 2.5),
         ({"what": "rise"}, 0.5),
+        ({"what": "fall", "unit": "%"}, 10),
         ({"what": "best_at"}, 4),
         ({"what": "best", "unit": "%", "rounds": -1}, 80),
         ({"what": "least", "unit": "%", "rounds": -4}, 50),
@@ -41,6 +43,7 @@ def test_a_figure_of_a_run(settings: dict, value: float | None) -> None:
         accuracy=[0.1, 0.6, 0.5, 0.9, 0.8],
         updates=[1, 2, 3, 4, 2.5],
         clock_s=[10, 20, 30, 40, 50],
+        exchanges=[1, 1, 2, 3, 3],
     )
     assert Measure(**settings).of_record(one) == (None if value is None else pytest.approx(value))
 

@@ -133,9 +133,10 @@ def test_no_verdict_is_written_by_hand() -> None:
     ]
     assert len(claims) > 50
     assert {key for claim in claims for key in claim} <= {
-        *("claim", "ours", "here", "holds", "rows", "reason"),
+        *("claim", "ours", "here", "holds", "rows", "reason", "hours"),
     }
     for claim in claims:
+        assert "holds" in claim or "rows" in claim or "hours" in claim, claim
         assert "holds" in claim or "rows" in claim or "{" not in claim.get("ours", ""), claim
 
 
@@ -165,6 +166,66 @@ def test_a_comparison_of_records_decides_a_claim(
     (row,) = rows_of({**runs, "random-s1": record(accuracy=[0.5, 0.6])}, claims=[claim])
     if "random" in criterion:
         assert row.verdict == "open"
+
+
+def all_claims() -> list[tuple[str, Any]]:
+    """Each claim that comparisons decide, and the group of its table."""
+    trees = [
+        yaml.safe_load(path.read_text())
+        for name in ("tables", "summary")
+        for path in sorted(FOLDER.glob(f"papers/*/{name}.yaml"))
+    ]
+    tables = [table for tree in trees for table in (tree if isinstance(tree, list) else [tree])]
+    claims = [(one.get("group", ""), claim) for one in tables for claim in one.get("claims", ())]
+    return [(group, claim) for group, claim in claims if claim.get("holds")]
+
+
+NAN = float("nan")
+SHARES = [[2 + 0.3 / at**speed for at in range(1, 10)] for speed in (1, 1.5)]
+"""Losses of models that learn the labels' shares alone, so that their accuracy stays."""
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        pytest.param([[2.3] * 9], id="a constant"),
+        pytest.param(SHARES, id="the labels' shares, the last ones faster"),
+        pytest.param(SHARES[::-1], id="the labels' shares, the first ones faster"),
+        pytest.param([[NAN] * 9], id="NaN"),
+        pytest.param([[2.3, *[NAN] * 8]], id="then NaN"),
+    ],
+)
+def test_models_that_do_not_learn_fulfil_no_claim(
+    losses: list[list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import texts
+    from cells import cells
+    from criteria import verdicts
+
+    def learns_nothing(path: str, loss: list[float]) -> Any:
+        accuracy = [0.755 if "sentiment" in path else 0.1] * 9
+        columns: dict[str, list[Any]] = {
+            **dict.fromkeys(("accuracy", "client_accuracy_mean"), accuracy),
+            **dict.fromkeys(("loss", "train_loss"), loss),
+            "client_accuracy_variance": [0.01] * 9,
+            **{name: [10] * 9 for name in ("updates", "up_bytes", "down_bytes")},
+            **{name: list(range(1, 10)) for name in ("clock_s", "exchanges")},
+        }
+        return replace(record(**columns), reason="all rounds were run")
+
+    def load(group: str) -> dict[str, Any]:
+        chosen = sorted(cells([group]), key=lambda cell: cell.name)
+        place = len(chosen) / len(losses)
+        return {
+            cell.name: learns_nothing(cell.path, losses[int(at // place)])
+            for at, cell in enumerate(chosen)
+        }
+
+    monkeypatch.setattr(texts, "load", load)
+    claims = all_claims()
+    assert len(claims) > 50
+    for group, claim in claims:
+        assert not all(verdicts(claim["holds"], texts.Numbers(group))), claim["claim"]
 
 
 def test_one_other_target_explains_cells_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:

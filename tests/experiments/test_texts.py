@@ -99,6 +99,7 @@ def test_a_brace_that_is_no_number_is_refused(text: str, what: str) -> None:
 
 
 def test_notes_reasons_and_main_claims_have_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    import prices
     import summaries
     import tables
 
@@ -111,6 +112,8 @@ def test_notes_reasons_and_main_claims_have_their_numbers(monkeypatch: pytest.Mo
     assert "Outside, B50: the seed, 2." in tables._section(table, "rows")
     assert "B50: shown by" in tables._section_of_rows(table)
 
+    paced = {"B10-s1": record(accuracy=[0.97] * 4)}  # an hour for eight rounds
+    monkeypatch.setattr(prices, "load", lambda group: paced)
     claim = summaries.Claim("d", "it learns", "{thesis-2nn-draws/B10-s1 last accuracy %}")
     last = "{thesis-2nn-draws/B10-s1 last@4 accuracy %}"
     for holds, rows, answer in (
@@ -118,7 +121,11 @@ def test_notes_reasons_and_main_claims_have_their_numbers(monkeypatch: pytest.Mo
         ((f"{last} > 96",), "", "yes"),
         ((f"{last} > 96", f"{last} > 98"), "", "in part"),
         ((f"{last} > 98",), "", "no"),
-        ((f"{last} > 98", "{thesis-2nn-draws/B10-s1 last accuracy %} > 0"), "", "open"),
+        (
+            (f"{last} > 98", "{thesis-2nn-draws/B10-s1 last accuracy %} > 0"),
+            "",
+            "open, up to 500 h",
+        ),
         ((), "figure 2", "in part"),
     ):
         made = [replace(claim, holds=holds, rows=rows)]
@@ -133,3 +140,27 @@ def test_a_cell_is_not_taken_for_one_whose_name_begins_alike(pattern: str) -> No
 
     names = [cell.name for cell in matching("fedaim-fashion", pattern)]
     assert names == ["scaffold-s1"]  # not those of scaffold-step
+
+
+def test_a_price_is_that_of_the_rounds_left_at_the_pace_of_the_nearest_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import prices
+    from cells import cells
+
+    five, ten, other = cells(
+        [
+            f"thesis-2nn-epochs/{name}-s1"
+            for name in ("B10-lr0.01-E5", "B10-lr0.01-E10", "B100-lr0.04-E20")
+        ]
+    )
+    rounds = five.experiment().rounds
+    kept = {five.name: record(accuracy=[0.5] * 10), other.name: record(accuracy=[0.5] * 99)}
+    monkeypatch.setattr(prices, "load", lambda group: kept)
+    assert prices.hours_left([five]) == pytest.approx(0.05 * (rounds - 10))
+    assert prices.hours_left([ten]) == pytest.approx(2 * 0.05 * rounds), "twice the epochs"
+    assert prices.hours_left([five, ten]) == pytest.approx(0.05 * (3 * rounds - 10))
+    kept[five.name] = replace(kept[five.name], reason="all rounds were run")
+    assert prices.hours_left([five]) == 0
+    kept.clear()
+    assert prices.hours_left([five]) is None

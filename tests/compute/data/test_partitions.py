@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -188,6 +189,29 @@ def test_label_quantity_gives_every_class_to_a_client() -> None:
         assert max(len(np.unique(y[part])) for part in parts) <= per_client
     with pytest.raises(PartitionError, match="4 clients cannot hold 10 classes, 2 each"):
         LabelQuantity(2).split(y, None, 4, generator())
+
+
+@given(
+    per_client=st.integers(1, 12),
+    each=st.integers(1, 150),
+    share=st.floats(0, 1),
+    clients=st.integers(10, 40),
+    seed=st.integers(0, 2**32),
+)
+def test_clients_that_draw_from_the_whole_split_have_their_full_number_of_the_same_classes(
+    per_client: int, each: int, share: float, clients: int, seed: int
+) -> None:
+    y = balanced(10, 120)
+    for disjoint in (LabelQuantity(per_client), Biased(share)):
+        rule = replace(disjoint, samples_per_class=each)
+        drawn = rule.split(y, None, clients, generator(seed))
+        for part, split in zip(
+            drawn, disjoint.split(y, None, clients, generator(seed)), strict=True
+        ):
+            assert len(np.unique(part)) == len(part)
+            counts = np.bincount(y[part], minlength=10)
+            assert set(counts[counts > 0]) == {min(each, 120)}
+            assert set(np.unique(y[split])) <= set(np.flatnonzero(counts))
 
 
 def test_label_quantity_splits_a_class_without_training_samples_among_all_clients() -> None:

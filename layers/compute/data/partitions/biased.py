@@ -10,9 +10,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from layers.compute.data.partitions.partition import Indices, Labels, Rule, fill_up
+from layers.compute.data.partitions.partition import (
+    Indices,
+    Labels,
+    Rule,
+    check_sizes,
+    deal_classes,
+    fill_up,
+)
 from layers.compute.errors import PartitionError
-from layers.settings import Positive, Share
+from layers.settings import Count, Positive, Share
 
 Held = npt.NDArray[np.bool_]
 
@@ -36,6 +43,7 @@ class Biased(Rule):
 
     Source: the experiments of FedAIM. There a client has 300 images of each of its classes. For 50
     clients MNIST's 60,000 images are too few, so here it has 200 to 235, depending on the seed.
+    With `samples_per_class: 300` it has all 300, and two clients may have the same ones.
 
     Attributes:
         share: the share of the clients that are extremely biased.
@@ -44,6 +52,8 @@ class Biased(Rule):
         distance: ``"emd"``, the earth mover's distance with the labels as points 0 ... C - 1,
             sum_i |F(i) - (i + 1) / C|, at most (C - 1) / 2; or ``"l1"``, sum_i |p(i) - 1 / C|, at
             most 2 (1 - 1 / C), which does not depend on the labels' order.
+        samples_per_class: how many samples of each of its classes every client draws from the whole
+            split; None: no sample goes to two clients.
     """
 
     name = "biased"
@@ -51,6 +61,7 @@ class Biased(Rule):
     share: Share = 0.4
     threshold: Positive | None = None
     distance: Literal["emd", "l1"] = "emd"
+    samples_per_class: Count | None = None
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
@@ -66,6 +77,11 @@ class Biased(Rule):
         takers = order[~biased[order]] if not biased.all() else order
         for place, kind in enumerate(np.flatnonzero(~held.any(0))):
             held[takers[place % len(takers)], kind] = True
+        if self.samples_per_class is not None:
+            holders = {kind: np.flatnonzero(held[:, kind]).tolist() for kind in range(classes)}
+            drawn = deal_classes(labels, holders, clients, rng, self.samples_per_class)
+            check_sizes(sum(map(len, drawn)), clients, least, self.name)
+            return [np.sort(part) for part in fill_up(drawn, least)]
         equal = int(np.min(sizes // held.sum(0)))
         parts: list[list[Indices]] = [[] for _ in range(clients)]
         for kind in np.flatnonzero(sizes):

@@ -114,28 +114,33 @@ class LabelQuantity(Rule):
 
     Clients that hold a class split its samples evenly. A class that few clients drew gives each of
     them more samples, so clients differ in size; `shards` gives all the same number. A client that
-    would have no sample gets one from the client with the most.
+    would have no sample gets one from the client with the most. With `samples_per_class` a client
+    draws its samples from all of a class, so that two clients may have the same ones.
 
     Source: Li et al., "Federated Learning on Non-IID Data Silos", 2022: quantity-based label
     imbalance, #C = k.
 
     Attributes:
         per_client: how many classes a client holds; all of them if there are fewer.
+        samples_per_class: how many samples of each of its classes a client draws from the whole
+            split; None: the clients split each class.
     """
 
     name = "label-quantity"
     BY_LABEL = True
     per_client: Count = 2
+    samples_per_class: Count | None = None
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
     ) -> list[Indices]:
-        parts = deal_classes(labels, self._holders(labels, clients, rng), clients, rng)
+        holders = self._holders(labels, clients, rng)
+        parts = deal_classes(labels, holders, clients, rng, self.samples_per_class)
         return [np.sort(part) for part in fill_up(parts, least)]
 
     def for_tests(self, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
         """Return the rule that gives each client test samples of its own classes."""
-        return _KnownHolders(self._holders(labels, clients, rng))
+        return _KnownHolders(self._holders(labels, clients, rng), self.samples_per_class)
 
     def _holders(
         self, labels: Labels, clients: int, rng: np.random.Generator
@@ -165,15 +170,16 @@ class LabelQuantity(Rule):
 
 @dataclass(frozen=True, eq=False)
 class _KnownHolders(Rule):
-    """The clients that hold each class are known; all clients split any other class."""
+    """The clients that hold each class are known; all clients hold any other class."""
 
     name = LabelQuantity.name
     holders: Mapping[int, list[int]]
+    each: int | None
 
     def _divide(
         self, labels: Labels, clients: int, rng: np.random.Generator, least: int
     ) -> list[Indices]:
-        return deal_classes(labels, self.holders, clients, rng)
+        return deal_classes(labels, self.holders, clients, rng, self.each)
 
 
 @dataclass(frozen=True)

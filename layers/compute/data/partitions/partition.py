@@ -22,7 +22,7 @@ client with everything, or from equal parts."""
 
 
 class Partition(Protocol):
-    """A rule that divides samples among clients; no sample goes to two clients.
+    """A rule that divides samples among clients; no sample goes to two, unless a setting says so.
 
     One that reads labels as classes has `BY_LABEL = True`. Equal generators give equal splits. The
     clients' shares are drawn before the samples in them, so a client has the same share of a
@@ -197,17 +197,26 @@ def fill_up(parts: list[Indices], least: int) -> list[Indices]:
 
 
 def deal_classes(
-    labels: Labels, holders: Mapping[int, Sequence[int]], clients: int, rng: np.random.Generator
+    labels: Labels,
+    holders: Mapping[int, Sequence[int]],
+    clients: int,
+    rng: np.random.Generator,
+    each: int | None = None,
 ) -> list[Indices]:
     """Return each client's indices, ascending: the holders of a class split its samples evenly.
 
-    All clients split a class without known holders.
+    With `each`, every holder draws that many of all samples of the class instead, or all of them if
+    they are fewer. All clients hold a class without known holders.
     """
     parts: list[list[Indices]] = [[np.zeros(0, dtype=np.int64)] for _ in range(clients)]
     for label in np.unique(labels).tolist():
         who = holders.get(label, range(clients))
-        samples = rng.permutation(np.flatnonzero(labels == label))
-        for client, part in zip(who, np.array_split(samples, len(who)), strict=True):
+        samples = np.flatnonzero(labels == label)
+        if each is None:
+            dealt = np.array_split(rng.permutation(samples), len(who))
+        else:
+            dealt = [rng.permutation(samples)[:each] for _ in who]
+        for client, part in zip(who, dealt, strict=True):
             parts[client].append(part)
     return [np.sort(np.concatenate(part)) for part in parts]
 
