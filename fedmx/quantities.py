@@ -241,6 +241,14 @@ QUANTITIES = (
         published=True,
     ),
     Quantity(
+        "initial",
+        "only in the first round, if the server evaluates: the loss and each metric of the initial "
+        "model",
+        unit="text",
+        optional=True,
+        published=True,
+    ),
+    Quantity(
         "attack_success",
         "only with the attack `back-door`: share of the test images of other classes that the "
         "model takes for the target once they have the trigger",

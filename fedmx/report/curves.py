@@ -211,7 +211,7 @@ def band_of(runs: Sequence[RunSummary], x: Value, y: Value) -> Band:
     drawn = [
         {
             p.round: (across, up)
-            for p in run.points
+            for p in run.drawn
             if (across := x(p)) is not None and (up := y(p)) is not None
         }
         for run in runs
@@ -254,7 +254,7 @@ def has_values(groups: Sequence[Group], measure: Measure, axis: Axis) -> bool:
         sum(
             axis.value(p) is not None
             and (measure.value(p) is not None or (faint is not None and faint(p) is not None))
-            for p in run.points
+            for p in run.drawn
         )
         > 1
         for run in runs
@@ -390,7 +390,7 @@ def _lines(
             axes.plot(*_columns(faint), color=colour, linewidth=0.9, alpha=0.5, gid=curve_id(FAINT))
             spots += _spots(trained, measure, axis, scale, FAINT, "training ")
     if measure.band is not None and xs:
-        reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.points}
+        reach = {_scaled(axis.value(p), scale): measure.band(p) or 0.0 for p in run.drawn}
         low = [max(y - reach[x], 0.0) for x, y in band.mean]
         high = [min(y + reach[x], 100.0) for x, y in band.mean]
         axes.fill_between(xs, low, high, color=colour, alpha=0.15, linewidth=0, gid=gid)
@@ -487,7 +487,7 @@ def plot_records(
     height, axis = named([curve], measure, against)
     pairs = [
         (x, y)
-        for point in curve.points
+        for point in curve.drawn
         if (x := axis.value(point)) is not None and (y := height.value(point)) is not None
     ]
     if not pairs:

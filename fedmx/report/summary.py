@@ -88,6 +88,7 @@ class Point:
         virtual: whether that clock is virtual, as in a simulation with devices.
         staleness: of each accepted update, if rounds do not wait; otherwise None.
         in_flight: tasks at the end of the round, if rounds do not wait; otherwise None.
+        initial: in the first round, the loss and the metrics of the initial model, by key.
     """
 
     round: int
@@ -106,6 +107,7 @@ class Point:
     virtual: bool = False
     staleness: tuple[int, ...] | None = None
     in_flight: int | None = None
+    initial: Mapping[str, float] = field(default_factory=dict)
 
     def value(self, of: Quantity) -> float | None:
         """The value of a metric; None: not measured, or not a number."""
@@ -169,6 +171,7 @@ def points_of(records: Sequence[Mapping[str, Any]], metrics: Sequence[Quantity])
                 virtual=clocked and record.get("virtual") is True,
                 staleness=_wholes(record.get("staleness")),
                 in_flight=whole(record.get("in_flight")),
+                initial=_finite_parts(record.get("initial")),
             )
         )
     return points
@@ -212,6 +215,26 @@ class Curve:
         """Return the same run with another metric that stands for the model."""
         others = [one for one in self.metrics if one.key != metric.key]
         return replace(self, metrics=(metric, *others))
+
+    @property
+    def drawn(self) -> Sequence[Point]:
+        """The points of a curve: the initial model as round 0, if it was evaluated, and rounds."""
+        if not self.points or not self.points[0].initial:
+            return self.points
+        first, values = self.points[0], self.points[0].initial
+        start = Point(
+            round=0,
+            accuracy=values.get(ACCURACY),
+            loss=values.get(LOSS),
+            train_loss=None,
+            sizes=dict.fromkeys(SIZES, 0.0),
+            local_steps=0.0,
+            elapsed_s=0.0,
+            measured=values,
+            clock_elapsed_s=None if first.clock_elapsed_s is None else 0.0,
+            virtual=first.virtual,
+        )
+        return [start, *self.points]
 
     @property
     def rounds(self) -> int:

@@ -65,6 +65,10 @@ class Evaluation:
         measured = {key: value for each in (self, *further) for key, value in each.measured.items()}
         return replace(self, clients=tuple(clients), measured=measured)
 
+    def with_initial(self, values: Mapping[str, Any]) -> Evaluation:
+        """Return this evaluation with that of the initial model."""
+        return replace(self, measured={**self.measured, "initial": dict(values)})
+
     def with_test(self, values: Mapping[str, Any]) -> Evaluation:
         """Return this evaluation with that of the last model on the test split."""
         return replace(self, measured={**self.measured, "test": dict(values)})

@@ -255,6 +255,7 @@ class Server(Shown):
             self.reason = self.account.reason(self.state.round) or ""
         if self.reason:  # resumed after its last round: the clients may not know it
             self.finish(self.reason)
+        initial = self._initial() if not self.reason and self.state.round == 0 else {}
         while not self.reason:
             self.state, population = self.network.open_round(self.state)
             if excluded := self.state.memory.get(EXCLUDED):
@@ -284,6 +285,8 @@ class Server(Shown):
                     found = found.with_more(self._further(Scores.none()))
             elif report.round % self.evaluate_every == 0 or report.round == self.last_round:
                 found = self.evaluation()
+            if report.round == 1 and initial:
+                found = found.with_initial(initial)
             seconds = time.monotonic() - began
             self.elapsed_s += seconds
             self.clock_s += report.waited_s + report.took_s
@@ -388,6 +391,13 @@ class Server(Shown):
         compute = self.compute
         found = evaluate(compute.evaluator, scores, compute.samples.y, self.client_rows)
         return found.with_more(self._further(scores))
+
+    def _initial(self) -> Mapping[str, Any]:
+        """Return the values of the initial model; empty: the server evaluates nothing."""
+        compute = self.compute
+        if self.logic.evaluation is not None or not len(compute.samples):
+            return {}
+        return evaluate(compute.evaluator, self._scores(), compute.samples.y).values
 
     def _further(self, scores: Scores) -> list[Evaluation]:
         return [measure(self.state, scores) for measure in self.measures]
