@@ -145,8 +145,8 @@ def status_lines(status: dict[str, Any], now: float) -> list[tuple[str, str]]:
         found.append(("last seen", f"{status['time']}; the lines below are from that time"))
     if status["clients"] is not None or status["ready"]:
         of = "" if status["clients"] is None else f" of {status['clients']}"
-        ready = status["ready"]
-        who = f": {listing(set(ready))}" if ready else ""
+        ready = set(status["ready"]) - set(status["excluded"])
+        who = f": {listing(ready)}" if ready else ""
         found.append(("clients", f"{len(ready)}{of} are ready{who}"))
     if status["excluded"]:
         found.append(("excluded", f"clients {listing(set(status['excluded']))}"))
