@@ -1,6 +1,8 @@
 # `make run` and `make test` install their dependencies (.ci/venv.sh) into .venv beside the code.
 
 VENV_PYTHON := .venv/bin/python
+# Not what a reader of the README saves beside it.
+CODE := .ci benchmarks examples experiments fedmx layers setup.py tests tools
 # All tests together run on all cores, one file at a time per process. A subset starts
 # sooner in one process; ARGS="-n 2 tests/logic" uses several.
 SPREAD := $(if $(ARGS),,-n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder --max-worker-restart 0)
@@ -20,8 +22,8 @@ run: venv ## the quickstart: simulate, deploy over TLS, and compare the two fina
 test: lint types check ## everything that must pass: lint, types, tests
 
 lint: venv ## ruff: rules and format
-	@$(VENV_PYTHON) -m ruff check --quiet .
-	@$(VENV_PYTHON) -m ruff format --check .
+	@$(VENV_PYTHON) -m ruff check --quiet $(CODE)
+	@$(VENV_PYTHON) -m ruff format --check $(CODE)
 
 types: venv ## mypy
 	@$(VENV_PYTHON) -m mypy --no-error-summary
@@ -42,7 +44,7 @@ simulate: venv ## a deployment under faults, in virtual time; SEEDS=0:10000 sele
 	@env OMP_NUM_THREADS=1 $(VENV_PYTHON) -m tests.network_simulation --seeds $(or $(SEEDS),0:300) $(ARGS)
 
 format: venv ## ruff: format the code
-	@$(VENV_PYTHON) -m ruff check --fix --quiet . ; $(VENV_PYTHON) -m ruff format .
+	@$(VENV_PYTHON) -m ruff check --fix --quiet $(CODE) ; $(VENV_PYTHON) -m ruff format $(CODE)
 
 bench: ## list the benchmarks and their commands
 	@for file in $(sort $(wildcard benchmarks/*.py)); do printf '  %-44s %s\n' "$(VENV_PYTHON) $$file" "$$(sed -n '1s/^"""\([^"]*\).*/\1/p' $$file)"; done

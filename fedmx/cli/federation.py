@@ -135,7 +135,12 @@ def submit(
     with Operator(to, _tls(certificates, name)) as operator:
         job = operator.submit(experiment.to_yaml(), chosen)
         typer.echo(f"job {job}")
-        for text in _away(chosen, operator.order("sites")):
+        known = operator.order("sites")
+        for text in _away(chosen, known):
+            typer.echo(text, err=True)
+        here = [one for one in known if one["address"] and (not chosen or one["name"] in chosen)]
+        if len(here) < (experiment.clients or 0):
+            text = f"it waits: it needs {experiment.clients} sites, and {len(here)} are connected"
             typer.echo(text, err=True)
         if follow:
             for text in operator.follow(job):
@@ -160,7 +165,9 @@ def jobs(
         return
     table = Table("job", "experiment", "state", "sites", "operator", "submitted", box=None)
     for one in found["jobs"]:
-        state = one["state"] + (f": {printable(one['reason'])}" if one["reason"] else "")
+        state = one["state"] + (
+            "" if one["reason"] in ("", one["state"]) else f": {printable(one['reason'])}"
+        )
         taking_part = ", ".join(one["sites"])
         table.add_row(one["id"], one["name"], state, taking_part, one["operator"], one["submitted"])
     show_table(table)

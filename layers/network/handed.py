@@ -45,7 +45,8 @@ async def take(taking: socket.socket) -> tuple[socket.socket, Where]:
         try:
             await readable.wait()
         finally:
-            loop.remove_reader(taking)
+            if taking.fileno() >= 0:  # whoever closes it, removes the reader first
+                loop.remove_reader(taking)
         with contextlib.suppress(BlockingIOError):
             where, descriptors, _, _ = socket.recv_fds(taking, MOST_BYTES, 1)
             if not where:

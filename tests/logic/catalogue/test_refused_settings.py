@@ -55,6 +55,7 @@ NOISY = {"clip": 1.0, "delta": 1e-5, "noise": 1.0}
 # The settings without a default, by the kind of the parts or the name of one.
 NEEDED = {
     **{"central": NOISY, "dp-ftrl": NOISY, "local": NOISY},
+    "secure-sum": {"delta": 1e-5, "noise": 1.0},
     "declared": {"shape": (4,), "size": 2},
     "huggingface": {"path": "none", "features": "x", "target": "y"},
     "images": {"path": "none"},
