@@ -60,6 +60,7 @@ class Releases:
         name: the name of the client, as its operator gives it; a site has it in all jobs.
         policy: what the client accepts. With several `jobs` their processes share the file.
         job: the experiment of a federation's job that was accepted; None: any may be sent.
+        certified: whether this client and the others have certificates, with which they sign keys.
 
     Raises:
         FedmxError: the policy limits epsilon, and there is no folder or no dp-accounting.
@@ -71,8 +72,9 @@ class Releases:
         name: str = "client-0",
         policy: Policy | None = None,
         job: Experiment | None = None,
+        certified: bool = True,
     ) -> None:
-        self.policy = policy
+        self.policy, self._certified = policy, certified
         self._job = job
         self._shared = policy is not None and policy.jobs > 1
         self._path = None if folder is None else folder / f"releases-{name}.jsonl"
@@ -110,7 +112,7 @@ class Releases:
         if self._job is not None and not _is_of(self._job, experiment):
             raise FedmxError("the server sends another experiment than that of the accepted job")
         self._rounds = experiment.rounds
-        self._more = REPEATS * experiment.run.checkpoint.every
+        self._more = REPEATS * (self._job or experiment).run.checkpoint.every
         self._noise, local = noise_of_clients(experiment), local_of(experiment)
         if local is not None:
             once = local.once()
@@ -118,6 +120,8 @@ class Releases:
             self._once = 0.0 if once is None or once.epsilon is None else once.epsilon
         if self.policy is not None:
             self.policy.check(experiment)
+            if self.policy.epsilon is not None and local is None and not self._certified:
+                raise refused("epsilon", "without certificates a server can be all other clients")
         if self.policy is not None or self._noise is not None:
             self._open()
         self._check_epsilon(experiment.rounds)
@@ -232,7 +236,8 @@ class Releases:
         with ExitStack() as stack:
             if self._shared and self._turns is not None:
                 file = stack.enter_context(self._turns.open("wb"))
-                fcntl.flock(file, fcntl.LOCK_EX)  # ends with the file, or with the process
+                fcntl.flock(file, fcntl.LOCK_EX)
+                stack.callback(fcntl.flock, file, fcntl.LOCK_UN)  # a forked child has the file, too
             if self.policy is not None:
                 stack.enter_context(self.policy.limited())
             yield
@@ -291,6 +296,9 @@ def _is_of(job: Experiment, sent: Experiment) -> bool:
     """Return whether an experiment is that of a job, whose statistics the server may have asked."""
     normalise = job.compute.normalise
     if normalise is not None and normalise.federated:
+        given = sent.compute.normalise
+        if given is None or given.scale != normalise.scale:
+            return False
         job, sent = (one.with_overrides(["compute.normalise=null"]) for one in (job, sent))
     return job.digest() == sent.digest()
 

@@ -196,7 +196,7 @@ def join(
         learn=learn,
         memory=memory,
         assets=assets,
-        releases=Releases(memory, own_name, policy, job),
+        releases=Releases(memory, own_name, policy, job, certified=certified is not None),
         kept_model=None if keep_model is None else KeptModel(keep_model),
         process=Process(identity=certified),
     )

@@ -35,7 +35,7 @@ from layers.logic.errors import LogicError, Rejected
 from layers.logic.privacy.central import Noise, check_delta, with_hook
 from layers.logic.privacy.local import check_by_number
 from layers.logic.secrets import Secret, SecretDraws
-from layers.logic.secure_sum.graph import LEAST_CLIENTS, Trust, degree_for
+from layers.logic.secure_sum.graph import COMPLETE_UP_TO, LEAST_CLIENTS, Trust, degree_for
 from layers.logic.secure_sum.keys import BLOCK_BYTES, SIGNATURE_BYTES, START
 from layers.logic.secure_sum.noise import SharedNoise, out_of_steps
 from layers.logic.secure_sum.opening import CannotOpen, Opening, accused
@@ -124,10 +124,11 @@ class SecureSum(DifferentialPrivacy):
 
     @property
     def noise_of_clients(self) -> float | None:
-        return None if (noise := self._shared) is None else noise.accounted
+        """The noise of the sum, if the server need not be trusted to add all clients to it."""
+        return None if self._shared is None or self.server == "honest" else self._shared.accounted
 
     def mechanism(self, preset: Preset) -> Mechanism:
-        return Mechanism(self.noise_of_clients, 1.0)
+        return Mechanism(None if self._shared is None else self._shared.accounted, 1.0)
 
     def with_noise(self, preset: Preset, noise: float) -> Preset:
         """Return the parts as they are: clients know the noise."""
@@ -272,7 +273,15 @@ class MaskedSum(Hook):
 
     def word_bits(self, clients: int) -> int:
         """Return the bits of a word in the sum of so many clients."""
-        return word_bits(clients) if self.noise is None else self.noise.word_bits(clients)
+        if self.noise is None:
+            return word_bits(clients)
+        if self.trust == "malicious" and clients > COMPLETE_UP_TO:
+            raise SumRefused(
+                f"a sum of {clients} clients, and a malicious server: with more than "
+                f"{COMPLETE_UP_TO}, no client sees how many others have added their noise; select "
+                "fewer clients, or set server to honest in privacy"
+            )
+        return self.noise.word_bits(clients)
 
     class Client(ClientSide["MaskedSum"]):
         def answer(self, phase: Phase, question: Slot, context: ClientContext) -> Slot:

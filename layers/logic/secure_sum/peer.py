@@ -246,8 +246,11 @@ class Peer:
             raise SumRefused(f"a list of survivors without client {self._client}, or not in order")
         if not there <= self._roster.places.keys():
             raise SumRefused("a list of survivors with clients that are not in the roster")
+        known = len(there & self._known.keys())
+        if self._roster.is_complete:  # only the words of these can be in the sum
+            self._check_clients(known + 1)
         self._check_clients(len(there))
-        self._check_number(len(there & self._known.keys()), "are said to be left")
+        self._check_number(known, "are said to be left")
 
     def _check_clients(self, number: int) -> None:
         if number < self._min_clients:

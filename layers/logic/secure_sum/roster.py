@@ -73,6 +73,11 @@ class Roster:
         """The number of neighbours of each client, and how many open its masks."""
         return degree_for(len(self.public), self.server)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether each client is a neighbour of all others."""
+        return self.degree.neighbours == len(self.public) - 1
+
     @cached_property
     def neighbours(self) -> Mapping[int, Sequence[int]]:
         """The neighbours of each client, ascending.

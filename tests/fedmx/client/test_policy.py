@@ -129,7 +129,6 @@ def test_a_policy_excludes_an_experiment_in_one_line_at_both_ends(
         ({"experiments": [Experiment.parse(EXPERIMENT).digest()]}, []),
         ({"privacy": {"name": "local", "clip": 0.3, "delta": 1e-5, "noise": 8}}, [LOCAL]),
         ({"noise": 8, "epsilon": 3}, [LOCAL]),
-        ({"epsilon": 1.2}, [SUM]),
     ],
 )
 def test_a_policy_allows_what_it_lists(
@@ -365,3 +364,35 @@ def test_a_wrong_policy_is_one_line_with_file_line_and_key(
 def test_an_epsilon_over_all_runs_needs_a_folder_that_survives() -> None:
     with pytest.raises(FedmxError, match="memory"):
         Releases(None, "client-1", Policy(epsilon=1))
+
+
+@pytest.mark.parametrize(
+    ("override", "certified"),
+    [(SUM, False), (SUM.replace("{", "{server: honest, ", 1), True)],
+    ids=["the server can be all other clients", "the server is trusted"],
+)
+def test_epsilon_accepts_no_sum_that_the_server_can_make_smaller(
+    override: str, certified: bool, tmp_path: Path
+) -> None:
+    text = Experiment.parse(EXPERIMENT, overrides=[override]).to_yaml()
+    releases = Releases(tmp_path, "client-1", Policy(epsilon=1.0), certified=certified)
+    with pytest.raises(RefusedByPolicy, match="epsilon"):
+        releases.begin("run", text)
+
+
+@pytest.mark.parametrize(
+    "override", ["run.checkpoint.every=1000000000", "compute.normalise={scale: 3, mean: 1}"]
+)
+def test_an_accepted_job_is_not_changed_by_the_server(override: str, tmp_path: Path) -> None:
+    """Its statistics of all clients and what changes no result may be the server's."""
+    job = Experiment.parse(EXPERIMENT, overrides=["compute.normalise=federated"])
+    releases = Releases(tmp_path, "client-1", None, job)
+    given = ["compute.normalise={mean: 1}", override]
+    sent = Experiment.parse(EXPERIMENT, overrides=given).to_yaml()
+    if "scale" in override:
+        with pytest.raises(FedmxError, match="another experiment"):
+            releases.begin("run", sent)
+    else:
+        releases.begin("run", sent)
+        assert releases._more < 1_000_000_000
+    releases.close()

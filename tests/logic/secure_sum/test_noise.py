@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
 from layers.logic.errors import LogicError
+from layers.logic.privacy.secure_sum import MaskedSum
 from layers.logic.secrets import Secret
+from layers.logic.secure_sum.graph import COMPLETE_UP_TO, Trust
 from layers.logic.secure_sum.noise import (
     LEAST_DEVIATION,
     SMOOTH,
@@ -22,7 +24,9 @@ from layers.logic.secure_sum.noise import (
     in_steps,
     out_of_steps,
 )
+from layers.logic.secure_sum.peer import Peer
 from layers.logic.secure_sum.roster import SumRefused
+from layers.logic.secure_sum.whole_numbers import VALUE_BITS
 from tests.logic.secure_sum.protocol import Sum, peers
 
 
@@ -196,3 +200,29 @@ def test_a_server_that_claims_more_survivors_than_there_are_reads_nothing() -> N
     opening = protocol.opening([*clients])
     seen = opening.unmasked(fewer, opening.secrets(told)).astype(np.int32)
     assert np.abs(seen.astype(np.int64)).mean() == pytest.approx(2**30, rel=0.2)
+
+
+def test_a_server_that_withholds_shares_opens_no_sum_of_fewer_clients() -> None:
+    """Clients without a mask in common are not in the sum, whatever the server says of them."""
+    clients, least = 20, 15
+    one = Sum({client: Peer(client, 1, "malicious", None, least) for client in range(clients)})
+    one.share()
+    there = range(12)  # more than the threshold, and fewer than the least
+    for client, boxes in one.boxes.items():
+        one.boxes[client] = {to: boxes[to] for to in boxes if {client, to} <= {*there}}
+    one.forward_to(there)
+    for client in there:
+        with pytest.raises(SumRefused, match="a sum of 12 clients, and 15"):
+            one.peers[client].confirm(list(range(least)))
+
+
+@pytest.mark.parametrize("trust", ["malicious", "honest"])
+def test_noise_against_a_malicious_server_is_for_clients_that_see_all_others(trust: Trust) -> None:
+    hook = MaskedSum(1.0, "nearest", trust, False, 60, noise=SharedNoise(4.0, 60))
+    assert hook.word_bits(COMPLETE_UP_TO) > VALUE_BITS
+    more = COMPLETE_UP_TO + 1
+    if trust == "honest":
+        assert hook.word_bits(more) > VALUE_BITS
+    else:
+        with pytest.raises(SumRefused, match=f"{more} clients"):
+            hook.word_bits(more)
