@@ -48,7 +48,7 @@ def check_output(path: Path, what: str, endings: Sequence[str]) -> None:
         raise FedmxError(
             f"{path}: {what}; give a file that ends in {' or '.join(endings)}, such as {example}"
         )
-    if path.exists() and not _is_ours(path):
+    if path.exists() and not (path.is_file() and _is_ours(path)):
         raise FedmxError(
             f"{path}: fedmx did not write this file, and does not replace it; give another name, "
             "or move the file away"

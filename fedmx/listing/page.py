@@ -112,7 +112,9 @@ def _row(one: Listed, paths: Sequence[str], ranges: Mapping[str, Range], beside:
     best, final = row["best"], one.values[-1] if one.values else None
     name: Child = one.path.name
     if (one.path / "report.html").is_file():
-        name = element("a", name, href=quote(os.path.relpath(one.path / "report.html", beside)))
+        name = element(
+            "a", name, href=quote(os.fsencode(os.path.relpath(one.path / "report.html", beside)))
+        )
     colour = "failed" if state == "damaged" else state
     started = str(row["started"] or NOTHING)[:16].replace("T", " ")
     return element(

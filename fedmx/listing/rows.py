@@ -121,6 +121,9 @@ def _of_run(path: Path) -> Listed:
     Raises:
         RunError: it cannot be read.
     """
+    for name in ("experiment.yaml", "rounds.jsonl"):
+        if (path / name).exists() and not (path / name).is_file():
+            raise RunError(f"{path / name}: is not a file")
     folder = RunFolder.open(path, salvage=True)
     settings = read_settings(folder.experiment_yaml)
     curve = curve_of(folder)

@@ -57,7 +57,7 @@ def policy(script: str = "") -> str:
 
 
 def document(title: str, body: str, reloaded_s: int | None = None, script: str = "") -> str:
-    """Return a whole page.
+    """Return a whole page; what UTF-8 cannot hold, such as half of a pair, is a question mark.
 
     Args:
         title: its title.
@@ -66,7 +66,7 @@ def document(title: str, body: str, reloaded_s: int | None = None, script: str =
         script: runs in it; see `policy`.
     """
     refresh = f'<meta http-equiv="refresh" content="{reloaded_s}">\n' if reloaded_s else ""
-    return Template(_file("page.html")).substitute(
+    text = Template(_file("page.html")).substitute(
         policy=policy(script),
         refresh=refresh,
         title=join(f"fedmx: {title}"),
@@ -74,6 +74,7 @@ def document(title: str, body: str, reloaded_s: int | None = None, script: str =
         body=body,
         script=f"<script>{script}</script>\n" if script else "",
     )
+    return text.encode(errors="replace").decode()
 
 
 def _file(name: str) -> str:

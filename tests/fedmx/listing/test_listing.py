@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedmx import Experiment, RunFolder
+from fedmx import Experiment, FedmxError, RunFolder
 from fedmx.listing import page as listing
 from fedmx.listing.page import renew_index, write_index
 from fedmx.listing.rows import listed
@@ -118,6 +118,17 @@ def hostile_facts(path: Path) -> None:
     write_document(path / "run.json", {"format": FORMAT, "facts": facts, "files": {}})
 
 
+def half_of_a_pair(path: Path) -> None:
+    facts = json.loads((path / "run.json").read_text())["facts"]
+    document = {"format": FORMAT, "facts": {**facts, "started": "\ud800"}, "files": {}}
+    write_document(path / "run.json", document)
+
+
+def endless(path: Path) -> None:
+    (path / "rounds.jsonl").unlink()
+    (path / "rounds.jsonl").symlink_to("/dev/zero")
+
+
 def no_sweep(path: Path) -> None:
     (path / "run.json").unlink()
     (path / "sweep.json").write_text("[]")
@@ -130,7 +141,10 @@ def binary(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "spoil",
-    [damaged, foreign, without_experiment, half_written, hostile_facts, no_sweep, binary],
+    [
+        *(damaged, foreign, without_experiment, half_written, hostile_facts, no_sweep, binary),
+        *(half_of_a_pair, endless),
+    ],
 )
 def test_a_spoilt_folder_costs_one_row_and_not_the_page(
     spoil: Callable[[Path], None], tmp_path: Path
@@ -146,6 +160,21 @@ def test_a_spoilt_folder_costs_one_row_and_not_the_page(
     found = {one.path.name: one.row for one in listed(tmp_path)}["run-2"]
     assert rows["run-2"][1] == found["state"]
     assert "\n" not in str(found["reason"])
+
+
+def test_a_name_that_is_not_utf8_is_in_the_page_and_its_link_leads_there(tmp_path: Path) -> None:
+    folder = run(tmp_path, 1)
+    evil = Path(os.fsdecode(os.fsencode(tmp_path) + b"/run-\xff"))
+    folder.path.rename(evil)
+    (evil / "report.html").touch()
+    assert "run-%FF/report.html" in write_index(tmp_path).read_text("utf-8")
+
+
+def test_a_pipe_at_the_place_of_the_page_is_refused(tmp_path: Path) -> None:
+    run(tmp_path, 1)
+    os.mkfifo(tmp_path / "index.html")
+    with pytest.raises(FedmxError, match=r"index\.html"):
+        write_index(tmp_path)
 
 
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
