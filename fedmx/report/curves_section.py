@@ -9,6 +9,7 @@ from fedmx.report.fork import Branches
 from fedmx.report.formats import target_percent, target_text
 from fedmx.report.groups import Group
 from fedmx.report.html import Child, Html, element, join
+from fedmx.report.summary import RunSummary
 from fedmx.report.svg import captioned, sample
 
 
@@ -61,6 +62,15 @@ def _switched(drawn: Mapping[str, Sequence[Html]]) -> Html:
     return element("div", *(switch if len(drawn) > 1 else ()), *shown, class_="switched")
 
 
+def _samples_of(run: RunSummary) -> str:
+    """Return whose samples the model is evaluated on after a round."""
+    given = [path for path, value in run.settings.items() if value]
+    if any(path.startswith("compute.evaluate.clients") for path in given):
+        return "samples of the clients"
+    held_out = any(path.startswith("compute.evaluate.validation") for path in given)
+    return "validation data" if held_out else "test data"
+
+
 def _keys(
     groups: Sequence[Group], targets: Targets, mark: int | None
 ) -> list[tuple[int | None, Child]]:
@@ -70,7 +80,7 @@ def _keys(
     if len(groups) > 1:
         keys += [(index, join(sample(index), one.title)) for index, one in enumerate(groups)]
     else:
-        keys.append((0, join(sample(0), "test data")))
+        keys.append((0, join(sample(0), _samples_of(runs[0]))))
     several = any(len(group.runs) > 1 for group in groups)
     trained = any(point.train_loss is not None for run in runs for point in run.points)
     if len(runs) == 1 and trained:

@@ -13,10 +13,13 @@ import yaml
 
 from fedmx.assembly.assembly import Assembly
 from fedmx.errors import ExperimentError, FedmxError
+from fedmx.log import Log
 from fedmx.server.server import Server
 from layers.logic import Answer, Question
 from layers.logic.core.statistics import BINS, Statistics, features_of, quantiles_of
 from layers.logic.round.exchange import Answered, Ask, ClientLost, SetTimer, TimerFired
+
+log = Log("fedmx.server")
 
 LEAST = 10
 """The fewest samples of a client whose statistics are asked for."""
@@ -90,6 +93,11 @@ def normalised(assembly: Assembly, serve: Callable[[Assembly], Server]) -> Assem
     if given is None or not given.federated:
         return assembly
     stored = unnormalised(assembly)
+    log.info(
+        "statistics_first",
+        "clients first tell the statistics of their samples (compute.normalise: federated); the "
+        "run begins after that",
+    )
     with serve(stored) as server:
         found, address = survey(server, stored).normalise(), server.network.address
     text = yaml.safe_dump(found, default_flow_style=True, width=math.inf)
