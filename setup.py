@@ -40,8 +40,9 @@ def version() -> str:
 
 
 def long_description() -> str:
-    """The README without pictures and links to files, which a package index does not have."""
+    """What the README begins with, without pictures and links to files, which a wheel lacks."""
     text = README.read_text(encoding="utf-8") if README.exists() else ""
+    text = "## ".join(re.split(r"^## ", text, maxsplit=2, flags=re.MULTILINE)[:2])
     text = re.sub(
         r"<picture>.*?</picture>\n|^<!--.*?-->\n", "", text, flags=re.DOTALL | re.MULTILINE
     )
