@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fedmx.components.text import first_line
+from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.federation.ledger import QUEUED, Job, Ledger, told
 from fedmx.federation.messages import ACCEPTED, REFUSED, JobOffer, JobReply
@@ -72,6 +74,7 @@ class Offers:
         ledger: of the federation.
         sites: by name.
         send: sends a message to a site; returns whether it is connected.
+        fail: ends a job as failed, with the reason.
     """
 
     def __init__(
@@ -81,9 +84,11 @@ class Offers:
         ledger: Ledger,
         sites: Mapping[str, Site],
         send: Callable[[str, object], bool],
+        fail: Callable[[str, str], None],
     ) -> None:
         self._folder, self._modules = folder, modules
         self._ledger, self._sites, self._send = ledger, sites, send
+        self._fail = fail
         self._asked: dict[str, dict[str, Asked]] = {}
         self._offered: dict[str, tuple[int, JobOffer]] = {}
 
@@ -98,6 +103,11 @@ class Offers:
         for job in list(itertools.islice(waiting, MOST_OFFERED)):
             if not room() or hopeful == LOOKS_AHEAD:
                 return
+            try:
+                self._experiment(job)
+            except (FedmxError, FileNotFoundError, UnicodeDecodeError) as error:
+                self._fail(job.id, first_line(error))  # of another version, say
+                continue
             self._offer(job)
             chosen = self._chosen(job)
             if chosen:
@@ -106,7 +116,10 @@ class Offers:
                 hopeful += self._may_begin_soon(job)
 
     def reply(self, site: Site, said: JobReply) -> None:
-        """Take a site's reply, which is one of `REPLIES`, to the ledger, if it was asked."""
+        """Take a site's reply, which is one of `REPLIES`, to the ledger, if it was asked.
+
+        The job fails if so many sites have refused that it never begins.
+        """
         asked = self._asked.get(said.job, {}).get(site.name)
         if asked is None or asked.reply:
             return
@@ -114,16 +127,10 @@ class Offers:
         if job.replies.get(site.name) != told(said.reply, reason):
             self._ledger.add(site.name, "reply", job=job.id, reply=said.reply, reason=reason)
         asked.reply = said.reply
-
-    def refusals(self, job: Job) -> str:
-        """Return what sites said, if so many refuse that a job never begins; else empty."""
-        if job.state != QUEUED or not job.asked:
-            return ""
-        asked = self._asked.get(job.id, {})
-        refused = {name for name, one in asked.items() if one.reply == REFUSED}
-        if len(set(job.asked) - refused) >= self._experiment(job)[0]:
-            return ""
-        return "; ".join(f"{name} {job.replies[name]}" for name in sorted(refused))
+        refused = {name for name, one in self._asked[job.id].items() if one.reply == REFUSED}
+        if job.asked and len(set(job.asked) - refused) < self._experiment(job)[0]:
+            said_by = (f"{name} {job.replies[name]}" for name in sorted(refused))
+            self._fail(job.id, "; ".join(said_by))
 
     def begun(self, job: str) -> None:
         """Forget the replies to a job that waits no longer."""
@@ -136,7 +143,7 @@ class Offers:
             asked.pop(site, None)
 
     def _experiment(self, job: Job) -> tuple[int, JobOffer]:
-        """Return the clients of a job, and its offer; both were checked on submission."""
+        """Return the clients of a job, and its offer, which that version checked that took it."""
         if job.id not in self._offered:
             path = self._folder / job.id / EXPERIMENT
             text = path.read_text(encoding="utf-8")

@@ -107,7 +107,7 @@ class Federation:
         self._resources.enter_context(hold(self.folder / "lock"))
         self.ledger = Ledger(self.folder)
         jobs, modules = self.folder / "jobs", self.options.modules
-        self._offers = Offers(jobs, modules, self.ledger, self.sites, self.send)
+        self._offers = Offers(jobs, modules, self.ledger, self.sites, self.send, self._fail)
         self.listener.start()
         self._resources.callback(self.listener.close)
         return self
@@ -209,6 +209,9 @@ class Federation:
                 site.jobs.remove(name)
                 self.send(site.name, JobStop(name))
 
+    def _fail(self, name: str, reason: str) -> None:
+        self.end(name, "server", FAILED, reason)
+
     def _after_failure(self, site: Site, job: str, code: int, reason: str) -> None:
         """Start a site's process for a job again, or let the job go on without the site."""
         active = self.active.get(job)
@@ -292,9 +295,6 @@ class Federation:
             self._resume_at(site, message.jobs)
         elif isinstance(message, JobReply) and message.reply in REPLIES:
             self._offers.reply(site, message)
-            job = self.ledger.open.get(message.job)
-            if job is not None and (said := self._offers.refusals(job)):
-                self.end(job.id, "server", FAILED, said)
         elif isinstance(message, JobEnded):
             self._after_failure(site, message.job, message.code, message.reason[:MOST_BYTES])
         elif isinstance(message, Submit | Order):
