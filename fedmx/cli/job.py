@@ -81,13 +81,14 @@ def take_part(words: str) -> None:
     from fedmx.client.policy import Policy
     from fedmx.deployment.join import OwnPart, join
     from fedmx.experiment import Experiment
+    from fedmx.run.durable import read_document
     from layers.network import ClientTLS
 
     given = json.loads(words)
     policy = None if given["policy"] is None else Policy.of(Path(given["policy"]))
-    if policy is not None:  # the site has checked both when it accepted the job
+    if policy is not None:  # the site has checked both
         policy = policy.model_copy(update={"experiments": None, "authors": None})
-    accepted, modules = Path(given["accepted"]), tuple(given["modules"])
+    accepted, modules = read_document(Path(given["accepted"])).values, tuple(given["modules"])
     certificate, key, ca = map(Path, given["tls"])
     joined = join(
         given["address"],
@@ -97,7 +98,7 @@ def take_part(words: str) -> None:
         tls=ClientTLS(certificate, key, ca, given["protocol"]),
         memory=Path(given["memory"]),
         policy=policy,
-        job=Experiment.parse(accepted.read_text(encoding="utf-8"), "the accepted experiment"),
+        job=Experiment.parse(accepted["experiment"], "the accepted experiment"),
     )
     with joined:
         run(joined)

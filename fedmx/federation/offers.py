@@ -12,7 +12,7 @@ from fedmx.components.text import first_line
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
 from fedmx.federation.ledger import QUEUED, Job, Ledger, told
-from fedmx.federation.messages import ACCEPTED, REFUSED, JobOffer, JobReply
+from fedmx.federation.messages import ACCEPTED, REFUSED, JobOffer, JobReply, JobStop
 
 OFFER_S = 15.0  # for a site's reply, before the offer counts as not answered
 AGAIN_S = 30.0  # after "not now", before a site is asked again
@@ -120,10 +120,12 @@ class Offers:
 
         The job fails if so many sites have refused that it never begins.
         """
-        asked = self._asked.get(said.job, {}).get(site.name)
-        if asked is None or asked.reply:
+        asked, job = self._asked.get(said.job, {}).get(site.name), self._ledger.jobs.get(said.job)
+        if job is None or asked is None or asked.reply:
+            if job is not None and asked is None and site.name not in job.sites:
+                self._send(site.name, JobStop(job.id))  # it accepts late
             return
-        job, reason = self._ledger.jobs[said.job], said.reason[:MOST_BYTES]
+        reason = said.reason[:MOST_BYTES]
         if job.replies.get(site.name) != told(said.reply, reason):
             self._ledger.add(site.name, "reply", job=job.id, reply=said.reply, reason=reason)
         asked.reply = said.reply
@@ -132,10 +134,12 @@ class Offers:
             said_by = (f"{name} {job.replies[name]}" for name in sorted(refused))
             self._fail(job.id, "; ".join(said_by))
 
-    def begun(self, job: str) -> None:
-        """Forget the replies to a job that waits no longer."""
-        self._asked.pop(job, None)
-        self._offered.pop(job, None)
+    def begun(self, job: Job) -> None:
+        """Forget the replies to a job that waits no longer, as do sites that have no part in it."""
+        self._offered.pop(job.id, None)
+        for name, asked in self._asked.pop(job.id, {}).items():
+            if asked.reply == ACCEPTED and name not in job.sites:
+                self._send(name, JobStop(job.id))
 
     def left(self, site: str) -> None:
         """Forget the replies of a site: it is asked again when it is back."""

@@ -163,7 +163,7 @@ class Federation:
             )
             shared = any(self.sites[name].most_jobs > 1 for name in sites)
             self.ledger.add("server", "begin", job=job.id, sites=list(sites), shared=shared)
-            self._offers.begun(job.id)
+            self._offers.begun(job)
             self._start_process(job)
 
     def _start_process(self, job: Job) -> None:
@@ -203,7 +203,7 @@ class Federation:
         self.ledger.add(who, "end", job=name, state=state, reason=reason)
         text = f": {reason}" if reason else ""
         log.info("job_over", "job {job} is {state}{text}", job=name, state=state, text=text)
-        self._offers.begun(name)
+        self._offers.begun(self.ledger.jobs[name])
         for site in self.sites.values():
             if name in site.jobs:
                 site.jobs.remove(name)

@@ -37,7 +37,7 @@ from fedmx.federation.messages import (
 )
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
-from fedmx.run.durable import write_text_durably
+from fedmx.run.durable import read_document, write_document
 from fedmx.run.lock import hold
 from fedmx.version import __version__
 from layers.compute.errors import ComputeError
@@ -56,8 +56,8 @@ log = Log("fedmx.site")
 
 TICK_S = 0.2
 MOST_OFFERS = 100  # that wait until the site may take part in one job more
-MOST_LOGS = 100  # of jobs, which are kept
-SIGN_OF_LIFE = "connected"
+MOST_KEPT = 100  # jobs whose logs are kept, and whose acceptances are
+SIGN_OF_LIFE = "connected-{}"  # with the name of the site
 SIGN_OF_LIFE_S = 10.0
 JOB = re.compile(r"[0-9]{6,12}")
 COMMAND_S = 30.0  # for the command that says whether the site is available
@@ -102,6 +102,7 @@ class StayingSite:
         self._options = options
         self._processes = processes
         self._policy = Policy() if options.policy is None else Policy.of(options.policy)
+        self._unsigned = self._policy.model_copy(update={"authors": None})  # the rest of it
         self._running: dict[str, ForkedProcess] = {}
         # Both wait until the site may take part in one job more.
         self._offers: dict[str, JobOffer] = {}
@@ -161,7 +162,7 @@ class StayingSite:
 
     def _tell(self, connected: bool) -> None:
         """Say whether this site is connected: in its file, as a sign of life, and to systemd."""
-        path = self._options.folder / SIGN_OF_LIFE
+        path = self._options.folder / SIGN_OF_LIFE.format(self._options.name)
         with contextlib.suppress(OSError):  # a full disk; without a sign, it is not healthy
             if connected:
                 path.touch()
@@ -202,7 +203,9 @@ class StayingSite:
             reason=reason,
         )
         if reply == ACCEPTED:
-            write_text_durably(self._accepted_path(offer.job), offer.experiment)
+            self._remove_old(self._accepted_path("*"))
+            accepted = {"experiment": offer.experiment, "proof": offer.proof.hex()}
+            write_document(self._accepted_path(offer.job), accepted)
         self._send(JobReply(offer.job, reply, reason))
 
     def _reply(self, offer: JobOffer) -> tuple[str, str]:
@@ -212,9 +215,8 @@ class StayingSite:
             )
             if experiment.digest() != offer.digest:
                 raise FedmxError("it is another experiment here; use the same version of fedmx")
-            self._check_author(offer)
-            policy = self._policy.model_copy(update={"authors": None})
-            releases = Releases(self._options.folder, self._options.name, policy)
+            self._check_author(offer.experiment, offer.proof)
+            releases = Releases(self._options.folder, self._options.name, self._unsigned)
             with contextlib.closing(releases):
                 releases.begin(f"job-{offer.job}", offer.experiment)
             self._check_available()
@@ -224,11 +226,11 @@ class StayingSite:
             return REFUSED, first_line(error)
         return ACCEPTED, ""
 
-    def _check_author(self, offer: JobOffer) -> None:
+    def _check_author(self, experiment: str, proof: bytes) -> None:
         if self._policy.authors is None:
             return
         try:
-            author = author_of(offer.proof, offer.experiment, self._options.tls.ca)
+            author = author_of(proof, experiment, self._options.tls.ca)
         except ValueError as error:
             raise refused("authors", str(error)) from None
         if author not in self._policy.authors:
@@ -249,7 +251,19 @@ class StayingSite:
         if done.returncode:
             raise Unavailable(f"its command ended with {done.returncode}")
 
+    def _check_again(self, job: str) -> None:
+        """Check an accepted job against the policy, which may be another one by now."""
+        accepted = read_document(self._accepted_path(job)).values
+        text, modules = accepted["experiment"], self._options.modules
+        self._check_author(text, bytes.fromhex(accepted["proof"]))
+        self._unsigned.check(Experiment.parse(text, "the experiment", modules=modules))
+
     def _start(self, start: JobStart) -> None:
+        try:
+            self._check_again(start.job)
+        except (FedmxError, ComputeError, LogicError) as error:
+            self._end(start.job, CANNOT_TAKE_PART, first_line(error))
+            return
         one = self._options
         given = {
             "address": one.address,
@@ -265,8 +279,7 @@ class StayingSite:
         log.info(
             "job_begins", "job {job}: begins as client {client}", job=start.job, client=start.client
         )
-        for old in sorted((one.folder / "jobs").glob("*.log"))[:-MOST_LOGS]:
-            old.unlink(missing_ok=True)
+        self._remove_old(self._log_of("*"))
         with self._log_of(start.job).open("ab") as to, open(os.devnull, "rb") as nothing:
             files = nothing.fileno(), to.fileno(), to.fileno()
             words = ["job-client", json.dumps(given)]
@@ -274,11 +287,18 @@ class StayingSite:
             self._began_s[start.job] = time.monotonic()
 
     def _accepted_path(self, job: str) -> Path:
-        """Return the file of an accepted job, its experiment; it outlives this process."""
-        return self._options.folder / "jobs" / f"{job}.accepted"
+        """Return the file of an accepted job: its experiment, and the proof of its author.
+
+        It outlives this process.
+        """
+        return self._options.folder / "jobs" / f"{job}.{self._options.name}.accepted"
 
     def _log_of(self, job: str) -> Path:
         return self._options.folder / "jobs" / f"{job}.log"
+
+    def _remove_old(self, files: Path) -> None:
+        for old in sorted(files.parent.glob(files.name))[:-MOST_KEPT]:
+            old.unlink(missing_ok=True)
 
     def _follow(self) -> None:
         for job, process in list(self._running.items()):
@@ -291,8 +311,11 @@ class StayingSite:
                 reason = last_line(self._log_of(job), code)
                 if job in self._killed:
                     code, reason = CANNOT_TAKE_PART, self._killed.pop(job)
-                log.info("job_over", "job {job}: {text}", job=job, text=reason)
-                self._send(JobEnded(job, code, reason))
+                self._end(job, code, reason)
+
+    def _end(self, job: str, code: int, reason: str) -> None:
+        log.info("job_over", "job {job}: {text}", job=job, text=reason)
+        self._send(JobEnded(job, code, reason))
 
     def _beyond(self, job: str, pid: int) -> str:
         """Return which limit of the policy a job's process exceeds; empty: none."""

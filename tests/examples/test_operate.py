@@ -57,7 +57,8 @@ def test_the_site_in_kubernetes_has_one_replica_and_options_that_exist() -> None
     words = [*container["command"], *container["args"]]
     _check_options(words)
     memory = words[words.index("--memory") + 1]
-    assert f"{memory}/{SIGN_OF_LIFE} " in container["readinessProbe"]["exec"]["command"][-1]
+    sign = SIGN_OF_LIFE.format("bonn")
+    assert f"{memory}/{sign} " in container["readinessProbe"]["exec"]["command"][-1]
 
 
 def test_the_site_in_slurm_is_a_script_with_options_that_exist() -> None:

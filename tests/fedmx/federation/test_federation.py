@@ -264,3 +264,17 @@ def test_two_servers_do_not_share_a_folder(standing: Standing) -> None:
     assert second.code() == 2
     os.kill(server.pid, signal.SIGTERM)
     assert server.code() == 130
+
+
+def test_sites_keep_nothing_of_a_job_that_is_over(standing: Standing) -> None:
+    standing.serve()
+    for name in ("aachen", "bonn", "ulm"):
+        standing.site(name)
+    with standing.operator() as operator:
+        job = operator.submit(experiment(clients=1))
+        assert standing.over(operator, job)["state"] == "done"
+
+    def kept() -> list[Path]:
+        return [*standing.folder.glob("memory-*/jobs/*.accepted")]
+
+    until(lambda: not kept(), lambda: str(kept()))

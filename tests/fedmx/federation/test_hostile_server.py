@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from fedmx import Experiment
-from fedmx.federation.messages import CODEC, JobOffer, JobReply, JobStart, Presence
+from fedmx.federation.messages import (
+    CANNOT_TAKE_PART,
+    CODEC,
+    JobEnded,
+    JobOffer,
+    JobReply,
+    JobStart,
+    Presence,
+)
 from layers.network import Joined, Listener, Received
 from tests.fedmx.processes import PATIENCE_S, until
 from tests.fedmx.standing import Standing, experiment
@@ -64,6 +72,28 @@ def test_a_job_that_was_not_accepted_is_not_begun(standing: Standing, server: Se
     other = JobOffer("000002", experiment(), offered(experiment(rounds=1)).digest, "mallory", b"")
     server.listener.send("bonn", other)
     assert server.received(JobReply).reply == "refused"
+
+
+def test_an_accepted_job_begins_by_the_policy_of_then_and_at_the_site_that_accepted_it(
+    standing: Standing, server: Server
+) -> None:
+    memory = str(standing.folder / "memory")
+    site = standing.site("bonn", "", "--memory", memory)
+    server.received(Presence)
+    server.listener.send("bonn", offered(experiment()))
+    assert server.received(JobReply).reply == "accepted"
+    ulm = standing.site("ulm", "", "--memory", memory)
+    server.received(Presence)
+    server.listener.send("ulm", JobStart("000001", 0))
+    until(lambda: "000001 was not accepted" in ulm.output, lambda: ulm.output)
+    for policy, key in (("authors: [anna]\n", "authors"), ("experiments: [x]\n", "experiments")):
+        site.terminate()
+        site.code()
+        site = standing.site("bonn", policy, "--memory", memory)
+        server.received(Presence)
+        server.listener.send("bonn", JobStart("000001", 0))
+        ended = server.received(JobEnded)
+        assert (ended.code, key in ended.reason) == (CANNOT_TAKE_PART, True)
 
 
 @pytest.mark.parametrize("job", ["../../etc/passwd", "", "000001/x", "0" * 300])
