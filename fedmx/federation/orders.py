@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,13 +10,13 @@ from typing import Any, Protocol
 
 from fedmx.errors import FedmxError
 from fedmx.experiment import Experiment
+from fedmx.federation.archives import Archives, archive_of
 from fedmx.federation.author import author_of
 from fedmx.federation.job_process import JobProcess, Options
 from fedmx.federation.ledger import CANCELLED, OVER, Job, Ledger
 from fedmx.federation.messages import OPERATOR, Answered, JobStop, Order, Submit
 from fedmx.federation.offers import EXPERIMENT, PROOF, Site
-from fedmx.run.durable import advice_on, sha256_of, write_bytes_durably, write_text_durably
-from fedmx.run.secret_file import SECRET
+from fedmx.run.durable import advice_on, write_bytes_durably, write_text_durably
 from layers.network import Listener, NetworkError
 from layers.network.limits import check_identity
 
@@ -34,6 +32,7 @@ class Federation(Protocol):
     listener: Listener
     sites: dict[str, Site]
     active: dict[str, JobProcess]
+    archives: Archives
 
     def job_folder(self, job: str) -> Path:
         """Return the folder of a job."""
@@ -60,8 +59,8 @@ class Sender:
     role: str
 
 
-def answer(federation: Federation, who: Sender, message: object) -> Answered:
-    """Carry out what an operator asks for, and return the answer."""
+def answer(federation: Federation, who: Sender, message: object) -> Answered | None:
+    """Carry out what an operator asks for, and return the answer; None: it comes later."""
     try:
         if isinstance(message, Submit):
             content = _submit(federation, who, message)
@@ -73,7 +72,14 @@ def answer(federation: Federation, who: Sender, message: object) -> Answered:
         else:
             raise FedmxError("a message that an operator does not send")
     except (FedmxError, NetworkError, OSError) as error:
-        return Answered(" ".join(reason_of(error).split()), "null")
+        content = error
+    return None if content is None else answered(content)
+
+
+def answered(content: Any) -> Answered:
+    """Return the answer with what was asked for, or with the error."""
+    if isinstance(content, Exception):
+        return Answered(" ".join(reason_of(content).split()), "null")
     return Answered("", json.dumps(content))
 
 
@@ -177,40 +183,24 @@ def _read_log(federation: Federation, who: Sender, order: Order) -> Any:
 
 
 def _archive(federation: Federation, who: Sender, order: Order) -> Any:
-    """Write the archive of a job's run folder, and tell what identifies it."""
+    """Tell what identifies the archive of a job's run folder; None: it is being made."""
     job = _job(federation, order.about)
     if job.state not in OVER:
         raise FedmxError(f"job {job.id} is {job.state}; fetch it when it is over")
     folder = federation.job_folder(job.id)
-    archive = folder / f"{job.id}.tar"
     if not any((folder / "runs").glob("[!.]*")):
         raise FedmxError(f"job {job.id} has no run folder; it is {job.state}: {job.reason}")
-    if not archive.exists():
-        temporary = archive.with_suffix(".part")
-        try:
-            with tarfile.open(temporary, "w") as tar:
-                for one in sorted((folder / "runs").glob("*")):
-                    tar.add(one, one.name, filter=_plain)
-            os.replace(temporary, archive)
-        finally:
-            temporary.unlink(missing_ok=True)
-    size = archive.stat().st_size
-    return {"file": archive.name, "bytes": size, "sha256": sha256_of(archive)}
+    return federation.archives.ask(folder, who.peer)
 
 
 def _send(federation: Federation, who: Sender, order: Order) -> Any:
     """Send the archive, which the operator expects by now."""
     job = _job(federation, order.about)
-    archive = federation.job_folder(job.id) / f"{job.id}.tar"
+    archive = archive_of(federation.job_folder(job.id))
     if not archive.exists():
         raise FedmxError(f"job {job.id} has no archive")
     federation.listener.send_file(who.peer, archive)
     return {}
-
-
-def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    secret = Path(member.name).name in (SECRET, "lock")
-    return member if (member.isfile() and not secret) or member.isdir() else None
 
 
 def _remove(federation: Federation, who: Sender, order: Order) -> Any:

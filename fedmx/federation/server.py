@@ -12,6 +12,7 @@ from pathlib import Path
 from fedmx.connection_log import log_certificates
 from fedmx.deployment.client_log import ClientLog
 from fedmx.experiment.sections import LOG_LINES
+from fedmx.federation.archives import Archives
 from fedmx.federation.job_process import JobProcess, Options, last_line
 from fedmx.federation.ledger import CANCELLED, DONE, FAILED, RUNNING, Job, Ledger
 from fedmx.federation.messages import (
@@ -30,7 +31,7 @@ from fedmx.federation.messages import (
     Submit,
 )
 from fedmx.federation.offers import MOST_BYTES, Offers, Site
-from fedmx.federation.orders import SHOWN, Sender, answer, reason_of
+from fedmx.federation.orders import SHOWN, Sender, answer, answered, reason_of
 from fedmx.fork_server import ForkServer
 from fedmx.log import Log
 from fedmx.run.durable import RunError
@@ -74,6 +75,7 @@ class Federation:
     Attributes:
         sites: those that are connected, or were.
         active: the processes of the jobs that run.
+        archives: makes the archives that operators fetch.
         publish: is called at each turn, and may show what there is; None: nothing is.
         stopped: why the queue waits; empty: it does not.
     """
@@ -83,6 +85,7 @@ class Federation:
     processes: ForkServer
     sites: dict[str, Site] = field(default_factory=dict)
     active: dict[str, JobProcess] = field(default_factory=dict)
+    archives: Archives = field(default_factory=Archives)
     publish: Callable[[Federation], None] | None = None
 
     def __post_init__(self) -> None:
@@ -133,6 +136,8 @@ class Federation:
                         break
                     self._handle(event)
                     wait_s = 0.0
+                for peer, made in self.archives.made():
+                    self.send(peer, answered(made))
                 self._follow()
                 self._schedule()
                 self._log.flush()
@@ -265,7 +270,9 @@ class Federation:
             log_certificates(log, event)
         elif isinstance(event, Received):
             if event.peer in self._senders:
-                self.send(event.peer, answer(self, self._senders[event.peer], event.message))
+                found = answer(self, self._senders[event.peer], event.message)
+                if found is not None:
+                    self.send(event.peer, found)
             elif event.peer in self.sites:
                 self._handle_site(self.sites[event.peer], event.message)
             else:
