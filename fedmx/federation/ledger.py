@@ -5,7 +5,8 @@ itself, so that no line can be changed, removed or moved without a trace. A line
 before anybody is told of it.
 
 A long file is put aside as ledger-000001.jsonl and so on. The first line of the next one continues
-the chain, and has what is needed if the files before it are moved away.
+the chain, and has what is needed if the files before it are moved away. It is on the disk before
+the long file is renamed.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from fedmx.run.durable import DamagedError, RunError, cannot_write, sync_folder
 from fedmx.run.records import JsonLines
 
 NAME = "ledger.jsonl"
+NEXT = "next-ledger.jsonl"  # until the file before it is put aside
 START, CONTINUE = "", "continue"
 NEWEST = 100  # lines in memory
 MOST_LINES = 100_000  # of a file
@@ -80,7 +82,8 @@ class Ledger:
         newest: the last lines, without their links of the chain.
 
     Raises:
-        DamagedError: a line was changed, removed or moved.
+        DamagedError: a line was changed, removed or moved, or there are jobs and no ledger.
+        RunError: the ledger of a new federation cannot be written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,9 +96,22 @@ class Ledger:
         self.open: dict[str, Job] = {}
         self.removed: dict[str, str] = {}
         self.newest: deque[Mapping[str, Any]] = deque(maxlen=NEWEST)
-        self._before = [path.name for path in sorted(folder.glob("ledger-*.jsonl"))]
-        for name in (*self._before, NAME):
-            self._read(JsonLines(folder / name))
+        self._aside = 0  # the number of the newest file that was put aside
+        before = sorted(folder.glob("ledger-*.jsonl"))
+        if not self._path.exists():
+            self._begin(bool(before) or any(folder.glob("jobs/*")))
+        for path in (*before, self._path):
+            self._read(JsonLines(path))
+
+    def _begin(self, is_old: bool) -> None:
+        """Make the newest file, or finish what a power cut has interrupted."""
+        following = self._path.with_name(NEXT)
+        if following.exists():
+            _rename(following, self._path)
+        elif is_old:
+            raise DamagedError(f"{self._path}: is missing; restore the folder from a backup")
+        else:
+            self._lines.append((), durable=True)
 
     def _read(self, lines: JsonLines) -> None:
         self._length = 0
@@ -124,21 +140,11 @@ class Ledger:
         """
         if self._length >= MOST_LINES:
             self._put_aside()
-        lines = [{"time": _now(), "who": who, "what": what, **details}]
-        if not self._length and self._before:
-            state = {
-                "number": self.number,
-                "jobs": [vars(job) for job in self.open.values()],
-                "removed": self.removed,
-            }
-            lines = [{"what": CONTINUE, "link": self._link, **state}, *lines]
-        link, written = self._link, []
-        for line in lines:
-            link = _linked(link, line)
-            written.append({**line, "chain": link})
-        self._lines.append(written, durable=True)
-        self._link, self._length = link, self._length + len(lines)
-        self._take(lines[-1])
+        line = {"time": _now(), "who": who, "what": what, **details}
+        link = _linked(self._link, line)
+        self._lines.append([{**line, "chain": link}], durable=True)
+        self._link, self._length = link, self._length + 1
+        self._take(line)
 
     def _restore(self, line: Mapping[str, Any]) -> None:
         """Begin with the first line of a file; the files before it are not there."""
@@ -149,15 +155,23 @@ class Ledger:
             self.jobs[one["id"]] = self.open[one["id"]] = Job(**{**one, **places})
 
     def _put_aside(self) -> None:
-        number = int(self._before[-1][len("ledger-") : -len(".jsonl")]) if self._before else 0
-        aside = self._path.with_name(f"ledger-{number + 1:06}.jsonl")
-        try:
-            self._path.rename(aside)
-            sync_folder(aside.parent)
-        except OSError as error:
-            raise RunError(cannot_write(aside, error)) from None
-        self._before.append(aside.name)
-        self._lines, self._length = JsonLines(self._path), 0
+        following, aside = self._path.with_name(NEXT), self._aside + 1
+        line = {
+            "what": CONTINUE,
+            "link": self._link,
+            "aside": aside,
+            "number": self.number,
+            "jobs": [vars(job) for job in self.open.values()],
+            "removed": self.removed,
+        }
+        link = _linked(self._link, line)
+        if self._path.exists():  # else only the last step failed before
+            following.unlink(missing_ok=True)
+            JsonLines(following).append([{**line, "chain": link}], durable=True)
+            _rename(self._path, self._path.with_name(f"ledger-{aside:06}.jsonl"))
+        _rename(following, self._path)
+        self._link, self._aside = link, aside
+        self._lines, self._length = JsonLines(self._path), 1
 
     def next_id(self) -> str:
         """Return the name of the next job."""
@@ -165,6 +179,7 @@ class Ledger:
 
     def _take(self, line: Mapping[str, Any]) -> None:
         if line["what"] == CONTINUE:
+            self._aside = line["aside"]
             return
         self.newest.append(line)
         match line["what"]:
@@ -203,6 +218,14 @@ def _linked(before: str, line: Mapping[str, Any]) -> str:
     """Return a line's link of the chain: SHA-256 (hex) of the link before and of the line."""
     text = json.dumps(line, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{before}\n{text}".encode()).hexdigest()
+
+
+def _rename(path: Path, to: Path) -> None:
+    try:
+        sync_folder(to.parent)  # one rename after the other is on the disk
+        path.rename(to)
+    except OSError as error:
+        raise RunError(cannot_write(to, error)) from None
 
 
 def _now() -> str:

@@ -99,6 +99,51 @@ def test_a_long_ledger_goes_on_in_new_files_also_if_old_ones_are_moved_away(
     assert [*Ledger(tmp_path).open] == ["000003"]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("good", range(6))
+def test_a_disk_that_is_full_while_a_file_is_put_aside_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, good: int, killed: bool
+) -> None:
+    ledger = rotated(tmp_path, monkeypatch)
+    done: list[int] = []
+
+    def fsync(descriptor: int) -> None:
+        if len(done) == good:
+            _no_space(descriptor)
+        done.append(descriptor)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        with pytest.raises(RunError, match="space"):
+            ledger.add("anna", "submit", job="000004", name="x", digest="", asked=[])
+    for path in tmp_path.glob("ledger-*.jsonl"):
+        path.rename(tmp_path / f"away-{path.name}")
+    if killed:
+        ledger = Ledger(tmp_path)
+    assert ([*ledger.open], ledger.number) == (["000002", "000003"], 3)
+    ledger.add("anna", "remove", site="bonn", reason="by anna")
+    assert Ledger(tmp_path).removed.keys() == {"bonn", "ulm"}
+    ledger.add("anna", "add", site="bonn")
+    assert Ledger(tmp_path).open == ledger.open
+    ledger.add("anna", "add", site="ulm")
+    newest = max(path.name for path in tmp_path.glob("*ledger-*"))
+    assert newest.endswith("000004.jsonl")
+
+
+def test_a_folder_with_jobs_and_without_its_ledger_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotated(tmp_path, monkeypatch)
+    (tmp_path / "ledger.jsonl").unlink()
+    with pytest.raises(DamagedError, match=r"ledger\.jsonl"):
+        Ledger(tmp_path)
+    for path in tmp_path.glob("ledger-*.jsonl"):
+        path.unlink()
+    (tmp_path / "jobs" / "000001").mkdir(parents=True)
+    with pytest.raises(DamagedError, match=r"ledger\.jsonl"):
+        Ledger(tmp_path)
+
+
 @pytest.mark.parametrize("file", ["ledger-000001.jsonl", "ledger-000002.jsonl", "ledger.jsonl"])
 def test_a_changed_line_is_named_in_each_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
