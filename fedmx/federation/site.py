@@ -37,7 +37,7 @@ from fedmx.federation.messages import (
 )
 from fedmx.fork_server import ForkedProcess, ForkServer
 from fedmx.log import Log
-from fedmx.run.durable import read_document, write_document
+from fedmx.run.durable import cannot_write, read_document, write_document
 from fedmx.run.lock import hold
 from fedmx.version import __version__
 from layers.compute.errors import ComputeError
@@ -60,6 +60,7 @@ MOST_KEPT = 100  # jobs whose logs are kept, and whose acceptances are
 SIGN_OF_LIFE = "connected-{}"  # with the name of the site
 SIGN_OF_LIFE_S = 10.0
 JOB = re.compile(r"[0-9]{6,12}")
+CANNOT_START = 1  # the exit code of a process that could not be started, and is tried again
 COMMAND_S = 30.0  # for the command that says whether the site is available
 
 
@@ -202,10 +203,6 @@ class StayingSite:
             reply=reply,
             reason=reason,
         )
-        if reply == ACCEPTED:
-            self._remove_old(self._accepted_path("*"))
-            accepted = {"experiment": offer.experiment, "proof": offer.proof.hex()}
-            write_document(self._accepted_path(offer.job), accepted)
         self._send(JobReply(offer.job, reply, reason))
 
     def _reply(self, offer: JobOffer) -> tuple[str, str]:
@@ -220,11 +217,19 @@ class StayingSite:
             with contextlib.closing(releases):
                 releases.begin(f"job-{offer.job}", offer.experiment)
             self._check_available()
+            self._keep(offer)
         except Unavailable as error:
             return NOT_NOW, first_line(error)
+        except OSError as error:
+            return NOT_NOW, cannot_write(self._options.folder, error)
         except (FedmxError, ComputeError, LogicError) as error:
             return REFUSED, first_line(error)
         return ACCEPTED, ""
+
+    def _keep(self, offer: JobOffer) -> None:
+        self._remove_old(self._accepted_path("*"))
+        accepted = {"experiment": offer.experiment, "proof": offer.proof.hex()}
+        write_document(self._accepted_path(offer.job), accepted)
 
     def _check_author(self, experiment: str, proof: bytes) -> None:
         if self._policy.authors is None:
@@ -261,9 +266,13 @@ class StayingSite:
     def _start(self, start: JobStart) -> None:
         try:
             self._check_again(start.job)
+            self._start_process(start)
         except (FedmxError, ComputeError, LogicError) as error:
             self._end(start.job, CANNOT_TAKE_PART, first_line(error))
-            return
+        except OSError as error:
+            self._end(start.job, CANNOT_START, cannot_write(self._options.folder, error))
+
+    def _start_process(self, start: JobStart) -> None:
         one = self._options
         given = {
             "address": one.address,

@@ -81,3 +81,17 @@ def test_the_queue_waits_for_room_and_goes_on(disk: Disk, standing: Standing) ->
         assert not [*disk.folder.glob("jobs/*/*.part")]
         disk.free()
         operator.fetch(second, standing.folder / "copy", standing.folder / "received")
+
+
+def test_a_site_whose_disk_is_full_takes_part_later(disk: Disk, standing: Standing) -> None:
+    standing.serve(folder="served")
+    site = standing.site("ulm", "", "--memory", str(disk.folder))
+    site.line("connected to")
+    disk.fill()
+    with standing.operator() as operator:
+        job = operator.submit(experiment(clients=1))
+        replies = until(lambda: operator.order("job", job)["replies"], lambda: site.output)
+        assert ("not now" in replies["ulm"], "space" in replies["ulm"]) == (True, True)
+        disk.free()
+        operator.order("cancel", job)
+        assert standing.over(operator, operator.submit(experiment(clients=1)))["state"] == "done"
