@@ -120,12 +120,10 @@ class Offers:
 
         The job fails if so many sites have refused that it never begins.
         """
-        asked, job = self._asked.get(said.job, {}).get(site.name), self._ledger.jobs.get(said.job)
-        if job is None or asked is None or asked.reply:
-            if job is not None and asked is None and site.name not in job.sites:
-                self._send(site.name, JobStop(job.id))  # it accepts late
+        asked = self._asked.get(said.job, {}).get(site.name)
+        if asked is None or asked.reply:
             return
-        reason = said.reason[:MOST_BYTES]
+        job, reason = self._ledger.jobs[said.job], said.reason[:MOST_BYTES]
         if job.replies.get(site.name) != told(said.reply, reason):
             self._ledger.add(site.name, "reply", job=job.id, reply=said.reply, reason=reason)
         asked.reply = said.reply
@@ -137,9 +135,8 @@ class Offers:
     def begun(self, job: Job) -> None:
         """Forget the replies to a job that waits no longer, as do sites that have no part in it."""
         self._offered.pop(job.id, None)
-        for name, asked in self._asked.pop(job.id, {}).items():
-            if asked.reply == ACCEPTED and name not in job.sites:
-                self._send(name, JobStop(job.id))
+        for name in self._asked.pop(job.id, {}).keys() - {*job.sites}:  # also those yet to reply
+            self._send(name, JobStop(job.id))
 
     def left(self, site: str) -> None:
         """Forget the replies of a site: it is asked again when it is back."""
