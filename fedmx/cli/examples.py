@@ -46,7 +46,7 @@ EXAMPLES = {
     "explain": ("explain fedprox", "explain idea.yaml"),
     "schema": ("schema > fedmx.schema.json", "schema | jq .properties.logic"),
     "federation serve": (
-        "federation serve FOLDER --listen 0.0.0.0:7070 --certs pki",
+        "federation serve FOLDER --listen 0.0.0.0:7070 --certs certs",
         "federation serve FOLDER --listen 127.0.0.1:7070 --page 127.0.0.1:8080",
     ),
     "federation remove": (

@@ -30,7 +30,7 @@ from fedmx.run.durable import cannot_write, write_text_durably
 
 RELOADED_S = 10
 _MOST_DETAILED = 12  # runs on a page with their timelines and clients; each has a page of its own
-_MOST_UNFOLDED = 2  # runs of which a reader sees them at once
+_MOST_UNFOLDED = 2  # of a page with more runs, each one's details are folded
 
 
 def write_report(
